@@ -1,0 +1,325 @@
+"""What a fresh child does: build one case, measure its metrics, report each value as it is known."""
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from ctxbench.engine.clock import Clock, Step
+    from ctxbench.metrics.latency import Latency
+    from ctxbench.suite import Case, Measure
+
+Emit = Callable[[dict[str, Any]], None]
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
+_NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on")
+
+
+def preload() -> None:
+    """Import what every child needs, before the fork. Starts no thread and does not touch CUDA."""
+    import torch
+    import torch.utils.flop_counter
+
+    import ctxbench.metrics.latency
+    import ctxbench.metrics.macs
+    import ctxbench.registry
+
+    # The first meta computations import torch's decompositions: a second, once, here.
+    layer = torch.nn.Conv2d(4, 4, 1, device="meta")
+    image = torch.empty(1, 4, 2, 2, device="meta")
+    ctxbench.metrics.macs.count_macs(layer, image)
+    ctxbench.registry.names()
+
+
+def perform(task: Mapping[str, Any], emit: Emit) -> None:
+    """Run one task: `environment`, or `case` (measure it). Failures of a case are reported, not raised."""
+    if task["task"] == "environment":
+        from ctxbench import environment
+
+        emit({"event": "environment", "environment": environment.describe()})
+        return
+    from ctxbench.suite import Case, Measure
+
+    case = Case(**{**task["case"], "shape": tuple(task["case"]["shape"])})
+    settings = Measure(**task["measure"])
+    _limit_memory(settings.memory_limit_gib)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            Measurement(case, settings, task["metrics"], task["counter"], emit).run()
+    except Exception as error:  # whatever a module raises is a result
+        emit({"event": "failed", **describe_failure(error)})
+
+
+class NotFinite(Exception):
+    """A module's output or gradient holds NaN or infinity."""
+
+
+class Unsupported(Exception):
+    """The case asks for what the device or this torch does not offer."""
+
+
+class Measurement:
+    """The metrics of one case, in an order that keeps them apart: static ones, memory, then latency."""
+
+    def __init__(self, case: "Case", settings: "Measure", metrics: list[str], counter: str, emit: Emit) -> None:
+        import torch
+
+        from ctxbench import registry
+
+        self.case, self.settings, self.metrics, self.counter, self.emit = case, settings, metrics, counter, emit
+        self.torch = torch
+        self.entry = registry.get(case.module if case.module in registry.names() else case.reference)
+
+    def run(self) -> None:
+        case = self.case
+        self._static()
+        if not {"memory", "latency", "energy"} & set(self.metrics) or case.device == "meta":
+            return
+        self._set_flags()
+        self.torch.manual_seed(self.settings.seed)
+        self.device = self.torch.device(case.device)
+        model = self._build().to(self.device, self._parameter_dtype())
+        x = self.torch.randn(case.shape, device=self.device, dtype=self._parameter_dtype())
+        if case.memory_format == "channels_last":
+            model = model.to(memory_format=self.torch.channels_last)
+            x = x.to(memory_format=self.torch.channels_last)
+        if "memory" in self.metrics:
+            for mode in ("infer", "train"):
+                self._memory(model, x, mode)
+        if case.execution == "compile":
+            model = self.torch.compile(model)
+        for mode in ("infer", "train"):
+            step = self._step(model, x, mode)
+            self._check_finite(model, step, mode)
+            if "latency" in self.metrics:
+                self._latency(step, mode)
+            if "energy" in self.metrics:
+                self._energy(step, mode)
+
+    def _build(self, device: str | None = None) -> "nn.Module":
+        with self.torch.device(device) if device else nullcontext():
+            return self.entry.build(self.case.shape[1], self.case.hparams)
+
+    def _static(self) -> None:
+        """Params, MACs and predicted memory, on the meta device."""
+        from ctxbench.metrics.macs import UncountableError, count_macs, count_macs_torchprofile
+        from ctxbench.metrics.params import count_params
+
+        meta = self._build("meta")
+        x = self.torch.empty(self.case.shape, device="meta")
+        values: dict[str, Any] = {}
+        notes: list[str] = []
+        if "params" in self.metrics:
+            values["params"] = count_params(meta)
+            declared = self.entry.closed_form("params", self.case.shape, self.case.hparams)
+            if declared is not None and declared != values["params"]:
+                notes.append(f"the declared closed form gives {declared} params, the module has {values['params']}")
+        if "macs" in self.metrics:
+            values["macs_formula"] = self.entry.closed_form("macs", self.case.shape, self.case.hparams)
+            try:
+                if self.counter == "torchprofile":
+                    count = count_macs_torchprofile(self._build(), self.torch.randn(self.case.shape))
+                else:
+                    count = count_macs(meta, x)
+                values |= {"macs": count.macs, "macs_matmul": count.macs_matmul, "macs_counter": self.counter}
+                values["macs_uncounted"] = json.dumps(count.uncounted)
+                notes += _macs_warnings(count.macs, values["macs_formula"], count.uncounted)
+            except UncountableError as error:
+                notes.append(str(error))
+        self.emit({"event": "values", "values": values, "warnings": notes})
+        if "memory" in self.metrics:
+            self._predict_memory(meta, x)
+
+    def _predict_memory(self, meta: "nn.Module", x: "Tensor") -> None:
+        from ctxbench.memory import UnpredictableError, predict_peak
+
+        marks: dict[str, None] = {}
+        if self.case.execution == "compile":
+            self.emit({"event": "values", "values": {}, "warnings": ["no memory prediction: the compiler chooses the kernels"]})
+            return
+        dtype = self._parameter_dtype()
+        if self.case.dtype.startswith("autocast"):
+            self.emit({"event": "values", "values": {}, "warnings": ["no memory prediction under autocast"]})
+            return
+        meta, x = meta.to(dtype), x.to(dtype)
+        for mode in ("infer", "train"):
+            try:
+                profile = predict_peak(meta, x, mode=mode)
+            except UnpredictableError as error:
+                self.emit({"event": "values", "values": {}, "warnings": [f"no memory prediction ({mode}): {error}"]})
+                continue
+            marks |= dict.fromkeys(profile.marks)
+            values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
+            self.emit({"event": "values", "values": values})
+
+    def _memory(self, model: "nn.Module", x: "Tensor", mode: str) -> None:
+        from ctxbench.memory import measure_peak
+
+        if self.case.execution == "compile" or self.case.dtype.startswith("autocast"):
+            return
+        self.emit({"event": "metric", "metric": f"memory_{mode}"})
+        peak = measure_peak(model, x, mode=mode)
+        self.emit({"event": "values", "values": {f"memory_{mode}_bytes": peak}})
+
+    def _step(self, model: "nn.Module", x: "Tensor", mode: str) -> "Step":
+        """One pass: a forward in inference mode, or forward, `y.sum().backward()` with gradients None before."""
+        torch = self.torch
+        parameters = list(model.parameters())
+
+        def infer() -> "Tensor":
+            with torch.inference_mode(), self._autocast():
+                return model(x)  # type: ignore[no-any-return]  # a module's call is untyped
+
+        def train() -> "Tensor":
+            for parameter in parameters:
+                parameter.grad = None
+            with self._autocast():
+                y: Tensor = model(x)
+            y.sum().backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+            return y
+
+        model.train(mode == "train")
+        return train if mode == "train" else infer
+
+    def _check_finite(self, model: "nn.Module", step: "Step", mode: str) -> None:
+        self.emit({"event": "metric", "metric": f"check_{mode}"})
+        y = step()
+        if not isinstance(y, self.torch.Tensor):
+            raise TypeError(f"{self.entry.key} returns {type(y).__name__}; a context module returns one tensor")
+        expected = self.entry.closed_form("out_channels", self.case.shape, self.case.hparams)
+        batch, _, height, width = self.case.shape
+        if y.shape != (batch, expected, height, width):
+            raise ValueError(f"{self.entry.key} returns shape {list(y.shape)} for {list(self.case.shape)}")
+        if not self.torch.isfinite(y).all():
+            raise NotFinite(f"the output of the {mode} pass holds NaN or infinity")
+        if mode == "train":
+            for name, parameter in model.named_parameters():
+                if parameter.grad is not None and not self.torch.isfinite(parameter.grad).all():
+                    raise NotFinite(f"the gradient of {name} holds NaN or infinity")
+
+    def _clock(self) -> "Clock":
+        from ctxbench.engine.clock import CpuClock, CudaClock
+
+        return CudaClock(self.device, self.settings.flush_l2) if self.device.type == "cuda" else CpuClock()
+
+    def _latency(self, step: "Step", mode: str) -> None:
+        from ctxbench.metrics.latency import measure_latency
+
+        clock = self._clock()
+        last = [clock.now()]
+
+        def progress(count: int, ms: float) -> None:
+            if clock.now() - last[0] > 0.5:
+                last[0] = clock.now()
+                self.emit({"event": "sample", "metric": f"latency_{mode}", "count": count, "ms": ms})
+
+        self.emit({"event": "metric", "metric": f"latency_{mode}"})
+        latency = measure_latency(step, clock, self.settings, progress)
+        self.emit({"event": "samples", "mode": mode, "samples": [vars(sample) for sample in latency.samples]})
+        self.emit({"event": "values", "values": _latency_values(latency, mode, self.case.execution)})
+
+    def _energy(self, step: "Step", mode: str) -> None:
+        from ctxbench.metrics.energy import measure_energy
+
+        self.emit({"event": "metric", "metric": f"energy_{mode}"})
+        self.emit({"event": "values", "values": {f"energy_{mode}_j": measure_energy(step, self.device)}})
+
+    def _parameter_dtype(self) -> "torch.dtype":
+        name = self.case.dtype
+        dtype: torch.dtype = getattr(self.torch, "float32" if name == "tf32" or name.startswith("autocast") else name)
+        return dtype
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        kind, _, name = self.case.dtype.partition("-")
+        if kind != "autocast":
+            return nullcontext()
+        return self.torch.autocast(self.device.type, dtype=getattr(self.torch, name))
+
+    def _set_flags(self) -> None:
+        """Make explicit what torch would choose by itself: threads, TF32, autotuning."""
+        torch, case = self.torch, self.case
+        if case.dtype == "tf32" and not case.device.startswith("cuda"):
+            raise Unsupported("tf32 exists on CUDA devices only")
+        if case.threads is not None:
+            torch.set_num_threads(case.threads)
+        torch.backends.cuda.matmul.allow_tf32 = case.dtype == "tf32"
+        torch.backends.cudnn.allow_tf32 = case.dtype == "tf32"
+        torch.backends.cudnn.benchmark = self.settings.cudnn_benchmark
+
+
+def _macs_warnings(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[str]:
+    """Sentences for counters that disagree by more than 1e-5, and for arithmetic that no rule counts."""
+    notes = []
+    if formula is not None and abs(macs - formula) > 1e-5 * max(macs, formula):
+        notes.append(f"MAC counters disagree: counted {macs}, closed form {formula}")
+    if uncounted:
+        notes.append("not counted in macs: " + ", ".join(f"{name} x{count}" for name, count in uncounted.items()))
+    return notes
+
+
+def _latency_values(latency: "Latency", mode: str, execution: str) -> dict[str, Any]:
+    summary = latency.summary
+    prefix = f"latency_{mode}_"
+    values: dict[str, Any] = {
+        prefix + "ms": summary.median,
+        prefix + "low_ms": _known(summary.low),
+        prefix + "high_ms": _known(summary.high),
+        prefix + "confidence": summary.confidence,
+        prefix + "samples": summary.samples,
+        prefix + "stop": latency.stop,
+        prefix + "drift": _known(summary.drift),
+        prefix + "autocorrelation": _known(summary.autocorrelation),
+        prefix + "outliers": summary.outliers,
+    }
+    if execution == "compile":
+        values[f"compile_{mode}_s"] = latency.first_pass_s
+    return values
+
+
+def _known(value: float) -> float | None:
+    return None if value != value else value
+
+
+def describe_failure(error: BaseException) -> dict[str, Any]:
+    """Status, sentence (with the user's own frame) and traceback of what a case raised."""
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    frame = _user_frame(error)
+    where = f" ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name})" if frame else ""
+    kind = type(error).__name__
+    if kind == "OutOfMemoryError" or isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY):
+        status, message = "oom", f"out of memory: {text}{where}"
+    elif isinstance(error, NotFinite):
+        status, message = "nan", text
+    elif isinstance(error, Unsupported | NotImplementedError) or any(part in text for part in _NOT_IMPLEMENTED):
+        status, message = "unsupported", f"{text}{where}"
+    else:
+        status, message = "error", f"{kind}: {text}{where}"
+    return {"status": status, "message": message, "traceback": "".join(traceback.format_exception(error))}
+
+
+def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame outside torch, ctxbench's harness and the standard library: where the user would look."""
+    harness = Path(__file__).resolve().parents[1]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename).resolve()
+        inside = harness in path.parents and path.parent.name != "modules"
+        if not inside and "site-packages" not in path.parts and sys.base_prefix not in map(str, path.parents):
+            return frame
+    return None
+
+
+def _limit_memory(gib: float | None) -> None:
+    """Cap the child's private memory (RLIMIT_DATA), so that a case that eats memory fails alone."""
+    if gib is not None:
+        import resource
+
+        limit = int(gib * 2**30)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -1,0 +1,101 @@
+"""A process with torch imported and no threads, which forks one fresh child a task; run as `python -m`.
+
+multiprocessing's forkserver runs the caller's `__main__` again in every child and knows one source tree only; a caller
+here may be any script, and the gate needs two trees.
+
+Protocol, one JSON object a line. In (`orders`): a task. Out (`messages`): `{"event": "started", "pid": N}`, whatever
+the child reports, then `{"event": "exit", "code": N, "signal": N}`. After a `sample` event the child waits for a byte
+on `acks`, so that the parent draws its progress between two samples and not during one. A child's own output goes to
+the file that the task names, so nothing that a module prints mixes with the messages.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+from typing import Any
+
+_READ = 65536
+
+
+def main() -> None:
+    orders, messages, acks = (int(argument) for argument in sys.argv[1:4])
+    _preload()
+    send(messages, {"event": "ready"})
+    buffer = b""
+    while True:
+        chunk = os.read(orders, _READ)
+        if not chunk:
+            return
+        buffer += chunk
+        while b"\n" in buffer:
+            line, _, buffer = buffer.partition(b"\n")
+            _fork(json.loads(line), orders, messages, acks)
+
+
+def send(messages: int, message: dict[str, Any]) -> None:
+    """Write one message whole."""
+    data = json.dumps(message).encode() + b"\n"
+    while data:
+        data = data[os.write(messages, data) :]
+
+
+def _preload() -> None:
+    import ctxbench.engine.worker
+
+    ctxbench.engine.worker.preload()
+
+
+def _fork(task: dict[str, Any], orders: int, messages: int, acks: int) -> None:
+    alive, held = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(alive)
+        os.close(orders)
+        _child(task, messages, acks)
+    os.close(held)
+    send(messages, {"event": "started", "pid": pid})
+    try:
+        _wait(pid, alive, orders, messages)
+    finally:
+        os.close(alive)
+
+
+def _wait(pid: int, alive: int, orders: int, messages: int) -> None:
+    """Sleep until the child ends; kill it if the parent is gone (its end of `orders` closed)."""
+    ready, _, _ = select.select([alive, orders], [], [])
+    if orders in ready and alive not in ready:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    send(messages, {"event": "exit", "code": max(code, 0), "signal": max(-code, 0)})
+
+
+def _child(task: dict[str, Any], messages: int, acks: int) -> None:
+    """Run the task and leave without the parent's exit handlers."""
+    output = os.open(task["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    import ctxbench.engine.worker
+
+    def emit(message: dict[str, Any]) -> None:
+        send(messages, message)
+        if message["event"] == "sample":
+            os.read(acks, 1)
+
+    code = 1
+    try:
+        ctxbench.engine.worker.perform(task, emit)
+        code = 0
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

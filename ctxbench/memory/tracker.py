@@ -1,0 +1,193 @@
+"""The dispatch-mode tracker: every block that a pass allocates, from the operator that made it to its release."""
+
+import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ctxbench.memory.convention import UnpredictableError
+from ctxbench.memory.kernels import Call, Table
+from ctxbench.memory.profile import Allocation, Category, Phase, Step
+
+_OWN = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent)
+
+
+class Tracker(TorchDispatchMode):
+    """Counts the live bytes of one pass on meta tensors as `table`'s device would hold them.
+
+    Frees are seen by a weak reference on each storage, so a block lives as long as anything holds it: a Python name, a
+    saved tensor, a gradient. What a kernel allocates inside itself comes from the table; an operator that the table
+    does not know is put into `marks`.
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self.table = table
+        self.phase: Phase = "forward"
+        self.allocations: list[Allocation] = []
+        self.timeline: list[Step] = []
+        self.marks: dict[str, str] = {}
+        self.live_bytes = 0
+        self._held: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
+        self._forward_lines: dict[int, str] = {}  # autograd sequence number -> line of the module's code
+        self._accumulation: tuple[Allocation, Allocation] | None = None
+
+    def add_weight(self, name: str, tensor: torch.Tensor) -> None:
+        """Count a parameter or buffer from the start."""
+        if self._key(tensor) not in self._held:
+            self._register(tensor, "", "weights", name)
+
+    def ignore(self, tensor: torch.Tensor) -> None:
+        """Leave a tensor that exists before the pass out of the count: the input."""
+        self._held.setdefault(self._key(tensor), None)
+
+    def add_host_scalar(self, tensor: torch.Tensor, op: str) -> None:
+        """Count a number that autograd saved as a tensor on the host, if the host is the device."""
+        if self.table.counts_host and self._key(tensor) not in self._held:
+            self._register(tensor, op, "saved for backward", self._where())
+
+    def mark_saved(self, tensor: torch.Tensor, node: str) -> None:
+        """Note that an autograd node keeps a tensor for the backward pass."""
+        block = self._held.get(self._key(tensor))
+        if block is not None and block.category == "temporary":
+            block.category = "saved for backward"
+            block.saved_by = node
+
+    def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
+        """Name what a tensor's block is, once the pass has shown it."""
+        block = self._held.get(self._key(tensor))
+        if block is not None and block.category != "weights":
+            block.category = category
+
+    def finish(self) -> None:
+        """Settle what is still open when the pass is over."""
+        self._settle_accumulation()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self._settle_accumulation()
+        kwargs = kwargs or {}
+        call = Call(func, args, kwargs, tuple(self._tensors((args, kwargs))))
+        self._refuse_data_dependent(call)
+        where = self._where()
+        self.timeline.append(Step(call.name, self.phase, 0, where=where))
+        for tensor in call.tensors:
+            self._read(tensor)
+        out = func(*args, **kwargs)
+        call.out = tuple(self._tensors(out))
+        new = [block for tensor in call.out if (block := self._note(tensor, call.name, where)) is not None]
+        step = self.timeline[-1]
+        step.inner = self._inner(call)
+        step.live_bytes = self.live_bytes + sum(step.inner)
+        if self.phase == "backward" and call.packet == "aten.add" and len(new) == 1:
+            self._note_accumulation(call, new[0])
+        return out
+
+    def _inner(self, call: Call) -> tuple[int, ...]:
+        sizes, reason = self.table.inner(call)
+        if reason:
+            self.marks[call.packet] = reason
+        return tuple(self.table.round(size) for size in sizes if size)
+
+    def _tensors(self, tree: Any) -> Iterator[torch.Tensor]:
+        return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+    @staticmethod
+    def _key(tensor: torch.Tensor) -> int:
+        return tensor.untyped_storage()._cdata
+
+    def _read(self, tensor: torch.Tensor) -> None:
+        block = self._held.get(self._key(tensor))
+        if block is not None:
+            block.last_read = len(self.timeline) - 1
+
+    def _note(self, tensor: torch.Tensor, op: str, where: str) -> Allocation | None:
+        """Count an output's storage if it is new, or its growth if it was resized."""
+        if tensor.device.type != "meta" and not self.table.counts_host:
+            return None
+        key = self._key(tensor)
+        if key not in self._held:
+            category: Category = "gradient" if self.phase == "backward" else "temporary"
+            return self._register(tensor, op, category, where)
+        block = self._held[key]
+        size = self.table.round(tensor.untyped_storage().nbytes())
+        if block is not None and size != block.bytes:
+            self.live_bytes += size - block.bytes
+            block.bytes = size
+        return None
+
+    def _register(self, tensor: torch.Tensor, op: str, category: Category, where: str) -> Allocation:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        size = self.table.round(storage.nbytes())
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        born = max(len(self.timeline) - 1, 0)
+        block = Allocation(size, tuple(tensor.shape), dtype, op, category, where, born)
+        block.last_read = born
+        self._held[key] = block
+        self.allocations.append(block)
+        self.live_bytes += size
+        weakref.finalize(storage, self._free, key, block).atexit = False
+        return block
+
+    def _free(self, key: int, block: Allocation) -> None:
+        del self._held[key]
+        block.died = len(self.timeline)
+        self.live_bytes -= block.bytes
+
+    def _note_accumulation(self, call: Call, total: Allocation) -> None:
+        """Remember an addition that the engine does in place when no dispatch mode is on.
+
+        Where two branches meet, the engine adds the second gradient into the first if it holds the last reference to it
+        (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace); with a dispatch mode on it always allocates the sum.
+        Whether it held the last reference shows right after: the first gradient is then freed before the next operator.
+        """
+        first = call.tensors[0]
+        block = self._held.get(self._key(first))
+        if block is None or block.category != "gradient" or first.device.type != "meta" or len(call.tensors) != 2:
+            return
+        if torch.empty_like(first).stride() == first.stride():  # non-overlapping and dense
+            self._accumulation = (block, total)
+
+    def _settle_accumulation(self) -> None:
+        if self._accumulation is None:
+            return
+        first, total = self._accumulation
+        self._accumulation = None
+        step = len(self.timeline) - 1
+        if first.died == step + 1:
+            first.died = step
+            self.timeline[step].live_bytes -= total.bytes
+            self.live_bytes += first.bytes - total.bytes
+            total.bytes = first.bytes  # a view's gradient keeps its whole storage
+
+    def _where(self) -> str:
+        """The line of the module's code that is running, or the autograd node with the line it belongs to."""
+        node = torch._C._current_autograd_node()
+        if self.phase == "backward" and node is not None:
+            line = self._forward_lines.get(node._sequence_nr(), "")
+            name = node.name().rpartition("::")[2]
+            return f"{name} of {line}" if line else name
+        frame = sys._getframe(2)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, _OWN)):
+            frame = frame.f_back
+        line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        if self.phase == "forward":
+            self._forward_lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, line)
+        return line
+
+    def _refuse_data_dependent(self, call: Call) -> None:
+        tags = call.func.tags
+        dependent = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+        if dependent and any(tensor.device.type == "meta" for tensor in call.tensors):
+            raise UnpredictableError(
+                f"{self._where()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that sets a "
+                "shape); what it allocates depends on the data, so only a measurement can tell"
+            )

@@ -1,0 +1,141 @@
+"""What each aten operator costs in multiply-accumulates under torchprofile 0.1.0's convention.
+
+The convention is that of torchprofile's handlers (https://github.com/zhijian-liu/torchprofile, version 0.1.0),
+read at the operators that a forward calls, before they decompose. Names carry no in-place underscore:
+`aten::mul_` is looked up as `aten::mul`.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from torch import Tensor
+
+# A rule takes an operator's positional arguments and its output, and gives multiply-accumulates.
+Rule = Callable[[Sequence[Any], Any], int]
+
+
+def _product(left: int) -> Rule:
+    """Matrix product of arguments `left` [..., n, m] and `left + 1` [..., m, p], either of which may be a vector."""
+
+    def rule(args: Sequence[Any], _: Any) -> int:
+        first, second = args[left], args[left + 1]
+        return int(first.numel() * (second.shape[-1] if second.ndim > 1 else 1))
+
+    return rule
+
+
+def _convolution(args: Sequence[Any], output: Tensor) -> int:
+    """One weight [_, channels / groups, *kernel] for each output element, or each input element if transposed."""
+    transposed = args[6]
+    elements = args[0] if transposed else output
+    return int(elements.numel() * prod(args[1].shape[1:]))
+
+
+def _attention(args: Sequence[Any], _: Any) -> int:
+    """Query [..., s, d] times key [..., t, d], and the affinity [..., s, t] times value [..., t, e]."""
+    query, key, value = args[:3]
+    return int(prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
+
+
+def _einsum(args: Sequence[Any], _: Any) -> int:
+    """The product of all index sizes, whatever the contraction order; an ellipsis stands for its broadcast axes."""
+    equation, operands = args[:2]
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        before, _, after = term.partition("...")
+        hidden = operand.ndim - len(before) - len(after)
+        indices = [*before, *(f"...{axis}" for axis in range(-hidden, 0)), *after]
+        for index, size in zip(indices, operand.shape, strict=True):
+            if sizes.get(index, 1) == 1:  # an axis of size 1 broadcasts
+                sizes[index] = size
+    return prod(sizes.values())
+
+
+def _elements(each: int = 1) -> Rule:
+    """A fixed cost for each output element."""
+    return lambda args, output: each * output.numel()
+
+
+def _affine_norm(weight: int) -> Rule:
+    """One for each element if argument `weight` is given, else none."""
+    return lambda args, output: output.numel() if len(args) > weight and args[weight] is not None else 0
+
+
+def _grid_sampler(args: Sequence[Any], output: Tensor) -> int:
+    bilinear, nearest, bicubic = 4, 0, 16  # taps for each output element
+    return output.numel() * (bilinear, nearest, bicubic)[args[2]]
+
+
+# Matrix products and convolutions.
+PRODUCTS: dict[str, Rule] = {
+    "aten::dot": _product(0),
+    "aten::vdot": _product(0),
+    "aten::mv": _product(0),
+    "aten::mm": _product(0),
+    "aten::bmm": _product(0),
+    "aten::addmv": _product(1),
+    "aten::addmm": _product(1),
+    "aten::addbmm": _product(1),
+    "aten::baddbmm": _product(1),
+    "aten::convolution": _convolution,
+    "aten::_convolution": _convolution,
+    "aten::scaled_dot_product_attention": _attention,
+    "aten::_scaled_dot_product_flash_attention": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_efficient_attention": _attention,
+    "aten::_scaled_dot_product_cudnn_attention": _attention,
+}
+
+# All other operators that cost something. Matrix products inside them do not count a second time.
+OTHERS: dict[str, Rule] = {
+    "aten::einsum": _einsum,
+    "aten::mul": _elements(),
+    "aten::mean": _elements(),
+    "aten::leaky_relu": _elements(),
+    "aten::avg_pool1d": _elements(),
+    "aten::avg_pool2d": _elements(),
+    "aten::avg_pool3d": _elements(),
+    "aten::adaptive_avg_pool1d": _elements(),
+    "aten::adaptive_avg_pool2d": _elements(),
+    "aten::adaptive_avg_pool3d": _elements(),
+    "aten::upsample_bilinear2d": _elements(4),
+    "aten::grid_sampler": _grid_sampler,
+    "aten::batch_norm": _affine_norm(1),
+    "aten::instance_norm": _affine_norm(1),
+    "aten::layer_norm": _affine_norm(2),
+    "aten::group_norm": _affine_norm(2),
+}
+
+# Composites of which only the matrix products inside count: a recurrent layer's gates are free.
+RECURRENT = frozenset({"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"})
+
+# fmt: off
+# Arithmetic that torchprofile lists as free, with its close kin: comparisons, sums and divisions under another name.
+_ARITHMETIC = (
+    "abs", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "add", "all", "alpha_dropout",
+    "amax", "amin", "any", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "ceil", "clamp",
+    "clamp_max", "clamp_min", "cos", "div", "dropout", "eq", "feature_dropout", "fft_fft", "floor",
+    "floor_divide", "ge", "gelu", "gt", "hardtanh", "isinf", "isnan", "le", "log2", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "lt", "max", "max_pool1d", "max_pool1d_with_indices",
+    "max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices", "maximum", "min",
+    "minimum", "ne", "neg", "pow", "reciprocal", "relu", "round", "rsqrt", "rsub", "sigmoid", "sign", "silu",
+    "sin", "softmax", "_softmax", "_log_softmax", "softshrink", "sort", "sqrt", "sub", "sum", "tanh",
+    "threshold", "topk", "upsample_nearest2d",
+)
+
+# Operators that move, fill or inspect memory and are no views.
+_MEMORY = (
+    "arange", "cat", "clone", "constant_pad_nd", "copy", "embedding", "empty", "empty_like", "empty_strided",
+    "eye", "fill", "flip", "full", "full_like", "gather", "im2col", "index", "index_put", "index_select",
+    "item", "_linalg_check_errors", "_local_scalar_dense", "linspace", "masked_fill", "max_unpool2d",
+    "max_unpool3d", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+    "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "repeat",
+    "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "scalar_tensor", "scatter",
+    "select_scatter", "slice_scatter", "stack", "_to_copy", "tril", "triu", "_unsafe_view", "where", "zero",
+    "zeros", "zeros_like",
+)
+# fmt: on
+
+FREE = frozenset(f"aten::{name}" for name in (*_ARITHMETIC, *_MEMORY))

@@ -1,0 +1,247 @@
+"""What samples say: the median and its interval, when to stop measuring, a t interval, Holm, a power law."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+FloatArray = NDArray[np.float64]
+StopReason = Literal["interval", "budget"]
+
+# Scales a median absolute deviation to the standard deviation of a normal distribution.
+MAD_TO_SIGMA = 1.4826
+OUTLIER_SIGMAS = 3.0
+# The correlation time of an AR(1) series with this lag-1 correlation is 39 samples; more is not told apart from drift.
+HIGHEST_LAG_ONE = 0.95
+
+
+class Interval(NamedTuple):
+    """A range and the probability with which it holds the true value."""
+
+    low: float
+    high: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a series of samples says; `median`, `low` and `high` are in the samples' own unit.
+
+    `low` and `high` hold the true median with the probability `confidence`. Where the samples are too
+    few for the confidence asked for, they are the smallest and the largest sample and `confidence` is
+    what these two cover; a single sample has no interval (NaN, confidence 0).
+
+    `relative_half_width`: (high - low) / (2 median).
+    `drift`: the second half's median over the first half's, minus 1.
+    `autocorrelation`: of each sample with the next.
+    `outliers`: samples beyond 3 scaled median absolute deviations of the median. They stay in.
+    """
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+    relative_half_width: float
+    samples: int
+    drift: float
+    autocorrelation: float
+    outliers: int
+
+
+def summarise(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Summary:
+    """Summarise `[n]` positive samples; ValueError if there is none or one is not a positive number."""
+    samples = _positive(samples_in_time_order, "sample")
+    median = float(np.median(samples))
+    interval = median_interval(samples, confidence)
+    half = samples.size // 2
+    drift = float(np.median(samples[-half:]) / np.median(samples[:half]) - 1) if half else math.nan
+    deviations = np.abs(samples - median)
+    limit = OUTLIER_SIGMAS * MAD_TO_SIGMA * np.median(deviations)
+    return Summary(
+        median=median,
+        low=interval.low,
+        high=interval.high,
+        confidence=interval.confidence,
+        relative_half_width=(interval.high - interval.low) / (2 * median),
+        samples=samples.size,
+        drift=drift,
+        autocorrelation=float(_autocorrelations(samples)[1]) if samples.size > 2 else math.nan,
+        outliers=int(np.count_nonzero(deviations > limit)),
+    )
+
+
+def median_interval(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Interval:
+    """The interval of the median between two order statistics, widened for autocorrelation.
+
+    For n independent samples the ranks are the sign test's, n/2 -+ z sqrt(n)/2 (Conover, Practical
+    Nonparametric Statistics, section 3.2); a correlation time of t samples leaves n/t independent ones, so
+    the ranks lie sqrt(t) times as far apart. Where that passes the ends of the sample, the interval is
+    [smallest, largest], which covers 1 - 2^(1 - n/t).
+    """
+    ordered = np.sort(np.asarray(samples_in_time_order, dtype=np.float64))
+    count = ordered.size
+    if count < 2:
+        return Interval(math.nan, math.nan, 0.0)
+    time = correlation_time(samples_in_time_order)
+    reach = float(special.ndtri((1 + confidence) / 2)) * math.sqrt(count * time) / 2
+    rank = math.floor((count + 1) / 2 - reach)
+    if rank < 1:
+        attained = min(confidence, max(0.0, 1 - 2 ** (1 - count / time)))
+        return Interval(float(ordered[0]), float(ordered[-1]), attained)
+    return Interval(float(ordered[rank - 1]), float(ordered[count - rank]), confidence)
+
+
+def correlation_time(samples_in_time_order: ArrayLike) -> float:
+    """How many successive samples are worth one independent one; 1 for independent or constant ones.
+
+    Taken from the samples' ranks, so that a spike does not hide the correlation: the larger of an AR(1)
+    model's and Geyer's initial positive sequence (Practical Markov Chain Monte Carlo, 1992), each
+    corrected for its bias in short series. The first serves short series, the second slow waves under noise.
+    """
+    _, place, ties = np.unique(
+        np.asarray(samples_in_time_order, dtype=np.float64), return_inverse=True, return_counts=True
+    )
+    count = place.size
+    if count < 4 or ties.size == 1:
+        return 1.0
+    mean_rank = np.cumsum(ties) - (ties - 1) / 2
+    correlations = _autocorrelations(mean_rank[place])
+
+    first = min(max((correlations[1] * count + 1) / (count - 3), 0.0), HIGHEST_LAG_ONE)
+    autoregressive = (1 + first) / (1 - first)
+
+    even = count // 2 * 2
+    pairs = correlations[:even:2] + correlations[1:even:2]
+    falling = pairs <= 0
+    kept = int(np.argmax(falling)) if falling.any() else pairs.size
+    geyer = (2 * pairs[:kept].sum() - 1) * (1 + 2 * kept / count)
+    return float(max(autoregressive, geyer, 1.0))
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """Ends a measurement once the median's interval is narrow enough, or the budget is spent.
+
+    The interval is looked at only when the count of samples reaches `min_samples` and then each time it has grown by
+    `growth`: a rule that looks after every sample stops on lucky streaks, and its interval
+    then covers less than it says.
+    """
+
+    target: float = 0.02
+    min_samples: int = 20
+    budget_s: float = 10.0
+    growth: float = 1.5
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not (self.target > 0 and self.budget_s > 0):
+            raise ValueError("The target and the budget of a stopping rule must be positive.")
+        if self.min_samples < 1 or self.growth <= 1 or not 0 < self.confidence < 1:
+            raise ValueError(
+                "A stopping rule needs min_samples of 1 or more, growth above 1 and a confidence between 0 and 1."
+            )
+
+    def decide(self, samples: Sequence[float], elapsed_s: float) -> StopReason | None:
+        """Call after each sample: "interval" (narrow enough), "budget" (time is up) or None (go on)."""
+        if self.looks_at(len(samples)):
+            summary = summarise(samples, self.confidence)
+            if (
+                summary.confidence >= self.confidence
+                and summary.relative_half_width <= self.target
+            ):
+                return "interval"
+        return "budget" if elapsed_s >= self.budget_s else None
+
+    def looks_at(self, count: int) -> bool:
+        """Whether this count of samples is one of the planned looks."""
+        look = self.min_samples
+        while look < count:
+            look = math.ceil(look * self.growth)
+        return look == count
+
+
+def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Student's interval of the mean of independent values; one value alone says nothing (infinite)."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise ValueError("There are no values to take a mean of.")
+    if array.size == 1:
+        return Interval(-math.inf, math.inf, confidence)
+    quantile = float(special.stdtrit(array.size - 1, (1 + confidence) / 2))
+    reach = quantile * float(array.std(ddof=1)) / math.sqrt(array.size)
+    mean = float(array.mean())
+    return Interval(mean - reach, mean + reach, confidence)
+
+
+def t_test_above(values: ArrayLike, bound: float) -> float:
+    """The one-sided p value of Student's test that the mean lies above `bound`."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size < 2:
+        return 1.0
+    error = float(array.std(ddof=1)) / math.sqrt(array.size)
+    distance = float(array.mean()) - bound
+    if error == 0:
+        return 0.0 if distance > 0 else 1.0
+    return float(special.stdtr(array.size - 1, -distance / error))
+
+
+def holm(p_values: ArrayLike) -> FloatArray:
+    """Holm's adjusted p values (A simple sequentially rejective procedure, 1979), in the order given."""
+    array = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(array)
+    adjusted = np.empty_like(array)
+    adjusted[order] = np.maximum.accumulate(array[order] * np.arange(array.size, 0, -1))
+    return np.minimum(adjusted, 1.0)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """y = scale * x ** exponent; `low` and `high` bound the exponent (NaN through two points)."""
+
+    scale: float
+    exponent: float
+    low: float
+    high: float
+
+
+def fit_power_law(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> PowerLaw:
+    """Least squares of log y on log x, both `[n]` and positive, with Student's interval of the exponent."""
+    log_x, log_y = np.log(_positive(x, "x")), np.log(_positive(y, "y"))
+    if log_x.size != log_y.size:
+        raise ValueError(f"A power law needs as many x as y, not {log_x.size} and {log_y.size}.")
+    centred = log_x - log_x.mean()
+    spread = float(centred @ centred)
+    if spread == 0:
+        raise ValueError("A power law needs two or more different x.")
+    exponent = float(centred @ log_y) / spread
+    intercept = float(log_y.mean() - exponent * log_x.mean())
+    freedom = log_x.size - 2
+    reach = math.nan
+    if freedom > 0:
+        residuals = log_y - intercept - exponent * log_x
+        error = math.sqrt(float(residuals @ residuals) / freedom / spread)
+        reach = float(special.stdtrit(freedom, (1 + confidence) / 2)) * error
+    return PowerLaw(math.exp(intercept), exponent, exponent - reach, exponent + reach)
+
+
+def _autocorrelations(samples: FloatArray) -> FloatArray:
+    """The autocorrelation at every lag, `[n]` to `[n]`; zero beyond lag 0 for constant samples."""
+    centred = samples - samples.mean()
+    spectrum = np.fft.rfft(centred, 2 * samples.size)
+    covariances = np.fft.irfft(np.abs(spectrum) ** 2, 2 * samples.size)[: samples.size]
+    if np.ptp(samples) == 0:
+        return np.zeros(samples.size)
+    return np.asarray(covariances / covariances[0], dtype=np.float64)
+
+
+def _positive(values: ArrayLike, name: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"A series of one or more numbers is needed, one {name} each.")
+    if not np.all(np.isfinite(array) & (array > 0)):
+        raise ValueError(f"Every {name} must be a positive, finite number.")
+    return array

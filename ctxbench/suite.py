@@ -1,0 +1,338 @@
+"""A suite: a TOML file that says what to measure, read into cases; every error names file, key and what is allowed."""
+
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from ctxbench import registry
+from ctxbench.errors import UsageError, unknown
+
+Shape = tuple[int, int, int, int]
+Metric = Literal["params", "macs", "memory", "latency", "energy"]
+Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"]
+MemoryFormat = Literal["contiguous", "channels_last"]
+Execution = Literal["eager", "compile"]
+Scalar = bool | int | float | str
+PUBLISHED_COLUMNS = ("params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer")
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _as_shapes(value: Any) -> Any:
+    return value if isinstance(value, list) and value and isinstance(value[0], list | tuple) else [value]
+
+
+def _shape(value: Any) -> Any:
+    return parse_shape(value)
+
+
+Positive = Annotated[int, Field(gt=0)]
+OneOrMore = BeforeValidator(_as_list)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Axes(_Strict):
+    """The grid: each key holds one value or a list; the cases are the product."""
+
+    shape: Annotated[list[Annotated[Shape, BeforeValidator(_shape)]], BeforeValidator(_as_shapes), Field(min_length=1)]
+    batch: Annotated[list[Positive], OneOrMore] = []
+    channels: Annotated[list[Positive], OneOrMore] = []
+    size: Annotated[list[Positive], OneOrMore] = []
+    dtype: Annotated[list[Dtype], OneOrMore, Field(min_length=1)] = ["float32"]
+    device: Annotated[list[str], OneOrMore, Field(min_length=1)] = ["auto"]
+    memory_format: Annotated[list[MemoryFormat], OneOrMore, Field(min_length=1)] = ["contiguous"]
+    execution: Annotated[list[Execution], OneOrMore, Field(min_length=1)] = ["eager"]
+    threads: Annotated[list[Positive], OneOrMore] = []
+
+
+class Measure(_Strict):
+    """How long to measure a case's latency, per mode (infer, train).
+
+    `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `budget_s` is spent.
+    `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
+    """
+
+    protocol: Literal["interval", "paper"] = "interval"
+    target: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    budget_s: Annotated[float, Field(gt=0, strict=False)] = 10.0
+    warmup_s: Annotated[float, Field(ge=0, strict=False)] = 1.0
+    min_samples: Positive = 3
+    repeats: Positive = 20
+    passes: Positive = 100
+    flush_l2: bool = False
+    cudnn_benchmark: bool = False
+    memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
+    seed: int = 0
+
+
+class Footnote(_Strict):
+    """Why a published figure differs or cannot be reproduced; printed below the table."""
+
+    module: str
+    column: str
+    text: str
+
+
+class Published(_Strict):
+    """A paper's numbers as printed. The unit of each column is given once; the digits stay strings."""
+
+    device: str = ""
+    params_unit: str = "M = 2^20"
+    macs_unit: str = "G = 10^9"
+    rows: dict[str, dict[Literal["params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"], str]] = {}
+    footnotes: list[Footnote] = []
+
+
+class SuiteFile(_Strict):
+    """The keys of a suite file."""
+
+    title: str
+    source: str = ""
+    modules: Annotated[list[str], Field(min_length=1)]
+    metrics: list[Metric] = ["params", "macs", "memory", "latency"]
+    axes: Axes
+    hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
+    exclude: list[dict[str, Scalar]] = []
+    cases: list[dict[str, Scalar | list[int]]] = []
+    measure: Measure = Measure()
+    published: Published = Published()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a suite. `device` is `cpu`, `cuda` or `cuda:N`; `threads` None leaves torch's default."""
+
+    module: str
+    reference: str
+    hparams: Mapping[str, Any]
+    shape: Shape
+    dtype: str = "float32"
+    memory_format: str = "contiguous"
+    execution: str = "eager"
+    device: str = "cpu"
+    threads: int | None = None
+
+    @property
+    def id(self) -> str:
+        """A readable name, unique in a run: what differs from the defaults is spelled out."""
+        hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
+        parts = [f"{self.module}({hparams})" if hparams else self.module, "x".join(map(str, self.shape))]
+        parts += [self.dtype, self.device]
+        parts += [self.memory_format] * (self.memory_format != "contiguous")
+        parts += [self.execution] * (self.execution != "eager")
+        parts += [f"{self.threads}threads"] * (self.threads is not None)
+        return " ".join(parts)
+
+    @property
+    def hparams_json(self) -> str:
+        return json.dumps(dict(sorted(self.hparams.items())))
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line or a Python caller puts in place of a suite's own values; None keeps the suite's."""
+
+    modules: list[str] | None = None
+    shape: list[Shape] | None = None
+    dtype: list[str] | None = None
+    device: list[str] | None = None
+    memory_format: list[str] | None = None
+    execution: list[str] | None = None
+    threads: list[int] | None = None
+    metrics: list[str] | None = None
+    hparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measure: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite as read: its name (the file's stem), where it lies, and its content."""
+
+    name: str
+    path: Path
+    file: SuiteFile
+
+    def cases(self, auto_device: str = "cpu") -> list[Case]:
+        """The cases in order: module by module, then the product of the axes, then the explicit extra cases.
+
+        `auto_device` stands in for the device `auto`. Raises UsageError for unknown modules and hyper-parameters.
+        """
+        found: list[Case] = []
+        for name in self.file.modules:
+            for entry in registry.entries() if name == "*" else [registry.get(name)]:
+                if not entry.broken or name != "*":
+                    found += self._grid(entry, auto_device)
+        found += [self._extra(values, auto_device) for values in self.file.cases]
+        unique = {case.id: case for case in found}
+        if not unique:
+            raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
+        return list(unique.values())
+
+    def _grid(self, entry: registry.Entry, auto_device: str) -> Iterator[Case]:
+        axes = self.file.axes
+        hparams = self.file.hparams.get(entry.key, {})
+        choices = [_as_list(value) for value in hparams.values()]
+        shapes = [
+            (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
+            for shape in axes.shape
+            for b in axes.batch or [0]
+            for c in axes.channels or [0]
+            for s in axes.size or [0]
+        ]
+        threads: list[int | None] = [*axes.threads] or [None]
+        for values, shape, dtype, device, layout, execution, count in itertools.product(
+            itertools.product(*choices), shapes, axes.dtype, axes.device, axes.memory_format, axes.execution, threads
+        ):
+            chosen = entry.check_hparams(dict(zip(hparams, values, strict=True)))
+            device = auto_device if device == "auto" else device
+            case = Case(
+                entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count
+            )
+            if not any(_matches(case, rule) for rule in self.file.exclude):
+                yield case
+
+    def _extra(self, values: Mapping[str, Any], auto_device: str) -> Case:
+        axes = self.file.axes
+        rest = dict(values)
+        entry = registry.get(str(rest.pop("module", "")))
+        shape = rest.pop("shape", axes.shape[0])
+        device = rest.pop("device", axes.device[0])
+        fixed = {name: rest.pop(name, getattr(axes, name)[0]) for name in ("dtype", "memory_format", "execution")}
+        threads = rest.pop("threads", None)
+        chosen = entry.check_hparams(rest)
+        return Case(
+            entry.key,
+            entry.reference,
+            chosen,
+            parse_shape(shape),
+            **fixed,
+            device=auto_device if device == "auto" else str(device),
+            threads=threads,
+        )
+
+
+def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
+    """Whether a case has every value that an `exclude` rule names."""
+    batch, channels, height, width = case.shape
+    known = {"module": case.module, "batch": batch, "channels": channels, "height": height, "width": width}
+    known |= {name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads")}
+    known |= case.hparams
+    return all(known.get(name) == value for name, value in rule.items())
+
+
+def available() -> list[str]:
+    """The names of the suites that come with ctxbench."""
+    return sorted(item.name.removesuffix(".toml") for item in files("ctxbench.suites").iterdir() if item.name.endswith(".toml"))
+
+
+def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
+    """Read a suite by name, or by the path of a TOML file, and apply overrides. UsageError for anything malformed."""
+    path = _find(name_or_path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    suite = _validate(content, str(path))
+    if overrides is not None:
+        suite = _override(suite, overrides)
+    return Suite(path.stem, path, suite)
+
+
+def _find(name_or_path: str) -> Path:
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise UsageError(f"there is no suite file {path}")
+        return path
+    if name_or_path not in available():
+        raise unknown("suite", name_or_path, available())
+    return Path(str(files("ctxbench.suites") / f"{name_or_path}.toml"))
+
+
+def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
+    try:
+        return SuiteFile.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {_first_sentence(error)}") from None
+
+
+def _first_sentence(error: ValidationError) -> str:
+    """The first problem of a validation: key, what is wrong, value."""
+    problem = error.errors()[0]
+    names = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "list[", "tuple["))]
+    key = ".".join(names)
+    if problem["type"] == "extra_forbidden":
+        model = _model_at(names[:-1])
+        return str(unknown("key", names[-1], model.model_fields)) + (f" in [{'.'.join(names[:-1])}]" if names[:-1] else "")
+    if problem["type"] == "missing":
+        return f"the key {key!r} is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    return f"key {key!r} is {problem['input']!r}: {message}"
+
+
+def _model_at(names: list[str]) -> type[BaseModel]:
+    models: dict[str, type[BaseModel]] = {"axes": Axes, "measure": Measure, "published": Published, "footnotes": Footnote}
+    return next((models[name] for name in reversed(names) if name in models), SuiteFile)
+
+
+def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
+    content = suite.model_dump()
+    if overrides.modules is not None:
+        content["modules"] = overrides.modules
+    if overrides.metrics is not None:
+        content["metrics"] = overrides.metrics
+    for axis in ("shape", "dtype", "device", "memory_format", "execution", "threads"):
+        value = getattr(overrides, axis)
+        if value is not None:
+            content["axes"][axis] = value
+    if overrides.shape is not None:
+        content["axes"] |= {"batch": [], "channels": [], "size": []}
+    for module, hparams in overrides.hparams.items():
+        content["hparams"][module] = {**content["hparams"].get(module, {}), **hparams}
+    content["measure"] |= overrides.measure
+    if overrides.modules is not None:
+        content["cases"] = []
+    return _validate(content, "the command's options")
+
+
+def parse_shape(value: Any) -> Shape:
+    """A shape from `1,512,128,128`, a list or a tuple. UsageError unless it is four positive integers."""
+    parts = value.replace("x", ",").split(",") if isinstance(value, str) else list(value)
+    try:
+        numbers = [int(part) for part in parts]
+    except (TypeError, ValueError):
+        raise UsageError(f"shape {value!r} is not four integers B,C,H,W, such as 1,512,128,128") from None
+    if len(numbers) != 4:
+        raise UsageError(f"shape {value!r} has {len(numbers)} numbers; it takes four, B,C,H,W, such as 1,512,128,128")
+    if min(numbers) < 1:
+        raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
+    batch, channels, height, width = numbers
+    return batch, channels, height, width
+
+
+def parse_setting(text: str) -> tuple[str, str, Any]:
+    """`ham_nmf.steps=3` as module, hyper-parameter, value; the value is TOML, or a plain word."""
+    name, equals, value = text.partition("=")
+    module, dot, key = name.strip().rpartition(".")
+    if not (equals and dot and module and key):
+        raise UsageError(f"--set {text!r} is not module.hyperparameter=value, such as ham_nmf.steps=3")
+    try:
+        return module, key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return module, key, value.strip()

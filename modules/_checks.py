@@ -1,0 +1,18 @@
+"""The checks that context modules share: a positive width, an input of the right shape."""
+
+from torch import Tensor
+
+
+def check_positive(**sizes: int) -> None:
+    """Raise ValueError with a sentence for the first size below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
+
+
+def check_input(x: Tensor, channels: int, name: str) -> None:
+    """Raise ValueError with a sentence unless `x` is [B, channels, H, W]."""
+    if x.dim() != 4:
+        raise ValueError(f"{name} takes an input [B, C, H, W]; this one has {x.dim()} dimensions")
+    if x.size(1) != channels:
+        raise ValueError(f"{name} was built for {channels} channels; the input has {int(x.size(1))}")

@@ -1,0 +1,1 @@
+"""The suites that come with ctxbench, one TOML file each."""

@@ -1,0 +1,128 @@
+"""A seeded model of a noisy machine: timing samples of pairs of processes, without a clock.
+
+One block of samples is, in seconds,
+
+    work * exp(effect of this side + jitter of this process + drift at this time + burst) * sample noise
+
+- jitter: a process is faster or slower for its whole life (memory layout, core): one normal factor per
+  process and per row. Nothing of it is shared with the control workload, so the control cannot help.
+- drift: a random walk in the logarithm of time, one step a block, shared by both processes.
+- bursts: a neighbour takes the machine for a few blocks; shared by both processes.
+- spikes: single samples far slower than the rest, the excess drawn from a Pareto distribution.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctxbench.gate_rules import PairRatios, pair_log_ratio
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The parameters of a machine; relative sizes are standard deviations of a logarithm.
+
+    `jitter` per process and row, `sample` per sample, `drift` per block step. A burst starts at a block with
+    the probability `burst_rate`, lasts `burst_blocks` on average (geometric) and multiplies time by
+    `burst_factor`. A sample is a spike with the probability `spike_rate`; its excess is `spike_size` times
+    a Pareto variable of tail index 1.5, which has no variance.
+    """
+
+    jitter: float
+    sample: float
+    drift: float
+    burst_rate: float
+    burst_blocks: float
+    burst_factor: float
+    spike_rate: float
+    spike_size: float
+
+
+QUIET = Noise(0.005, 0.005, 0.0005, 0.0, 4.0, 1.0, 0.005, 0.1)
+LAPTOP = Noise(0.015, 0.02, 0.003, 0.01, 4.0, 1.2, 0.02, 0.2)
+SHARED_CI = Noise(0.03, 0.03, 0.005, 0.03, 4.0, 1.4, 0.05, 0.3)
+NOISE_LEVELS = {"quiet": QUIET, "laptop": LAPTOP, "shared CI": SHARED_CI}
+
+ABBA = np.array([0, 1, 1, 0])
+
+
+def block_samples(
+    random: np.random.Generator, noise: Noise, log_level: FloatArray, samples: int
+) -> FloatArray:
+    """Samples `[..., blocks, samples]` of blocks in time order whose own log time is `[..., blocks]`."""
+    shape = log_level.shape
+    drift = np.cumsum(random.normal(0.0, noise.drift, shape), axis=-1)
+    slow = _bursts(random, noise, shape)
+    level = np.exp(log_level + drift) * np.where(slow, noise.burst_factor, 1.0)
+    values = random.normal(0.0, noise.sample, (*shape, samples))
+    np.exp(values, out=values)
+    spikes = np.nonzero(random.random(values.shape) < noise.spike_rate)
+    values[spikes] *= 1 + noise.spike_size * random.pareto(1.5, spikes[0].size)
+    return np.asarray(level[..., None] * values)
+
+
+def _bursts(
+    random: np.random.Generator, noise: Noise, shape: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """Which blocks `[..., blocks]` lie in a burst."""
+    starts = random.random(shape) < noise.burst_rate
+    lengths = random.geometric(1 / noise.burst_blocks, shape)
+    blocks = np.arange(shape[-1])
+    ends = np.maximum.accumulate(np.where(starts, blocks + lengths, 0), axis=-1)
+    return np.asarray(blocks < ends)
+
+
+class SyntheticMachine:
+    """A source of pairs for `run_gate`: what one noisy machine would measure, row by row.
+
+    Each row is measured in `groups` times A B B A blocks of `samples` samples, with a block of the control
+    workload beside each. `changes` are the true relative changes. Pairs are drawn in batches.
+    """
+
+    BATCH = 8
+
+    def __init__(
+        self,
+        seed: int,
+        noise: Noise,
+        changes: Mapping[str, float],
+        groups: int = 3,
+        samples: int = 5,
+    ) -> None:
+        self.random = np.random.default_rng(seed)
+        self.noise = noise
+        self.rows = list(changes)
+        self.effects = np.log1p(np.array(list(changes.values())))
+        self.sides = np.tile(ABBA, groups)
+        self.samples = samples
+        self.pairs_measured = 0
+        self.batch: list[dict[str, PairRatios]] = []
+
+    def measure_pair(self, rows: Sequence[str]) -> dict[str, PairRatios]:
+        """The next pair's ratios of some rows."""
+        if not self.batch:
+            self.batch = self._draw()
+        self.pairs_measured += 1
+        pair = self.batch.pop()
+        return {row: pair[row] for row in rows}
+
+    def _draw(self) -> list[dict[str, PairRatios]]:
+        """A batch of pairs; time runs over pairs, rows, blocks, and the row's block before the control's."""
+        pairs, rows, blocks = self.BATCH, len(self.rows), self.sides.size
+        jitter = self.random.normal(0.0, self.noise.jitter, (pairs, rows, 2, 2))
+        jitter[:, :, 1, 0] += self.effects
+        level = jitter[:, :, self.sides]
+        times = block_samples(self.random, self.noise, level.reshape(-1), self.samples)
+        times = times.reshape(pairs, rows, blocks, 2, self.samples).swapaxes(2, 3)
+        ratios = pair_log_ratio(times[..., self.sides == 0, :], times[..., self.sides == 1, :])
+        return [
+            {
+                row: PairRatios(*map(float, ratios[pair, index]))
+                for index, row in enumerate(self.rows)
+            }
+            for pair in range(pairs)
+        ]
