@@ -1,18 +1,20 @@
 """`ctxbench.run`: a suite from Python, the same thing that the command does."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from ctxbench import progress, results
 from ctxbench.engine.client import Zygote
 from ctxbench.engine.scheduler import Executor, InProcess, Plan, execute
-from ctxbench.environment import command_line
+from ctxbench.environment import command_line, differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Overrides, Shape, Suite, load, parse_shape
+from ctxbench.suite import Case, Overrides, Shape, Suite, load, parse_shape, restore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,12 +23,19 @@ COUNTERS = ("ctxbench", "torchprofile")
 STATIC_METRICS = ("params", "macs", "memory")
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: `done` of `total` cases are in the folder `path`, which can be resumed."""
+
+    def __init__(self, path: Path, done: int, total: int) -> None:
+        super().__init__(f"{done} of {total} cases are in {path}")
+        self.path, self.done, self.total = path, done, total
+
+
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder and its content as data frames."""
+    """A run: its folder and its content as data frames."""
 
     folder: RunFolder
-    suite: Suite
 
     @property
     def path(self) -> Path:
@@ -42,14 +51,22 @@ class Run:
         """Every timed block in time order: case, mode, index, at_s, passes, ms."""
         return self.folder.samples()
 
+    @property
+    def failed(self) -> int:
+        """How many cases have another status than `ok`."""
+        return int((self.frame["status"] != "ok").sum())
+
 
 def run(
     suite: str = "table3",
     *,
     modules: Sequence[str] | None = None,
-    shape: Sequence[int] | str | None = None,
+    shape: Sequence[int] | Sequence[Sequence[int]] | str | None = None,
     dtype: Sequence[str] | str | None = None,
     device: Sequence[str] | str | None = None,
+    memory_format: Sequence[str] | str | None = None,
+    execution: Sequence[str] | str | None = None,
+    threads: Sequence[int] | int | None = None,
     metrics: Sequence[str] | None = None,
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     measure: Mapping[str, Any] | None = None,
@@ -57,63 +74,120 @@ def run(
     counter: str = "ctxbench",
     out: str | Path | None = None,
     in_process: bool = False,
+    force: bool = False,
     reporter: progress.Quiet | None = None,
 ) -> Run:
     """Measure a suite (a name, or the path of a TOML file) and return the run.
 
-    `modules`, `shape` (B, C, H, W), `dtype`, `device`, `metrics` and `measure` replace the suite's values;
-    `hparams={"ham_nmf": {"steps": 3}}` sets hyper-parameters. `static` measures params, MACs and predicted memory only:
-    no clock, no real tensor. `counter` is `ctxbench` or `torchprofile`. `out` is the run folder (default
-    `results/<suite>-<time>`). Raises UsageError for a wrong argument; what a case does is a row's status.
+    `modules`, `shape` (B, C, H, W, or several), `dtype`, `device`, `memory_format`, `execution`, `threads`, `metrics`
+    and `measure` replace the suite's values; `hparams={"ham_nmf": {"steps": 3}}` sets hyper-parameters. `static`
+    measures params, MACs and predicted memory only: no clock, no real tensor. `counter` is `ctxbench` or `torchprofile`.
+    `out` is the run folder (default `results/<suite>-<time>`). `force` measures cases that are predicted not to fit.
+    Raises UsageError for a wrong argument; what a case does is a row's status.
     """
-    if counter not in COUNTERS:
-        raise unknown("counter", counter, COUNTERS)
     overrides = Overrides(
         modules=list(modules) if modules is not None else None,
-        shape=[parse_shape(shape)] if shape is not None else None,
+        shape=_shapes(shape),
         dtype=_listed(dtype),
         device=_listed(device),
+        memory_format=_listed(memory_format),
+        execution=_listed(execution),
+        threads=[threads] if isinstance(threads, int) else list(threads) if threads is not None else None,
         metrics=list(metrics) if metrics is not None else None,
         hparams=hparams or {},
         measure=measure or {},
     )
-    loaded = load(suite, overrides)
-    wanted = [m for m in loaded.file.metrics if m in STATIC_METRICS] if static else list(loaded.file.metrics)
-    loaded.cases()  # wrong names end here, before a process is started
-    folder_path = Path(out) if out is not None else results.default_path(loaded.name)
+    return run_suite(
+        load(suite, overrides), static=static, counter=counter, out=out, in_process=in_process, force=force, reporter=reporter
+    )
+
+
+def run_suite(
+    suite: Suite,
+    *,
+    static: bool = False,
+    counter: str = "ctxbench",
+    out: str | Path | None = None,
+    in_process: bool = False,
+    force: bool = False,
+    reporter: progress.Quiet | None = None,
+) -> Run:
+    """Measure a suite that is already loaded; see `run`."""
+    if counter not in COUNTERS:
+        raise unknown("counter", counter, COUNTERS)
+    metrics = [m for m in suite.file.metrics if m in STATIC_METRICS] if static else list(suite.file.metrics)
+    suite.cases()  # wrong names end here, before a process is started
+    path = Path(out) if out is not None else results.default_path(suite.name)
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         executor: Executor = InProcess() if in_process else stack.enter_context(Zygote())
         environment = _environment(executor)
-        cases = loaded.cases("meta") if static else loaded.cases(_auto_device(environment))
-        if static:
-            cases = loaded_static(cases)
-        check_devices(cases, environment)
+        cases = _cases(suite, environment, static)
         meta = {
-            "suite": loaded.name,
+            "suite": suite.name,
             "state": "running",
             "command": command_line(),
+            "static": static,
             "counter": counter,
-            "metrics": wanted,
-            "definition": loaded.file.model_dump(mode="json"),
+            "metrics": metrics,
+            "force": force,
+            "definition": suite.file.model_dump(mode="json"),
             "environment": environment,
         }
-        folder = RunFolder.create(folder_path, meta)
-        plan = Plan(loaded.file.measure, wanted, counter)
+        folder = RunFolder.create(path, meta)
+        stack.enter_context(_locked(path))
+        _measure(cases, Plan(suite.file.measure, metrics, counter, force), executor, folder, shown)
+    return Run(folder)
+
+
+def resume(
+    path: str | Path, *, retry_failed: bool = False, in_process: bool = False, reporter: progress.Quiet | None = None
+) -> Run:
+    """Continue a run that was interrupted: measure the cases without a record, with `retry_failed` the failed ones too.
+
+    Raises UsageError if the folder holds no run, another process writes in it, or this machine or torch is another one.
+    """
+    folder = RunFolder.open(Path(path))
+    meta = folder.meta
+    suite = restore(meta["suite"], folder.path / "run.json", meta["definition"])
+    with ExitStack() as stack:
+        stack.enter_context(_locked(folder.path))
+        shown = stack.enter_context(reporter or progress.Quiet())
+        executor: Executor = InProcess() if in_process else stack.enter_context(Zygote())
+        environment = _environment(executor)
+        if changed := differences(meta["environment"], environment):
+            raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
+        cases = _cases(suite, environment, meta["static"])
+        folder.recover()
+        if retry_failed:
+            frame = folder.frame()
+            folder.drop(set(frame.loc[frame["status"] != "ok", "case"]))
+        done = folder.cases()
+        folder.save_meta(state="running")
+        plan = Plan(suite.file.measure, meta["metrics"], meta["counter"], meta["force"])
+        _measure([case for case in cases if case.id not in done], plan, executor, folder, shown)
+    return Run(folder)
+
+
+def _measure(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, shown: progress.Quiet) -> None:
+    before = folder.cases()
+    try:
         execute(cases, plan, executor, folder, shown)
-        folder.save_meta(state="finished")
-    return Run(folder, loaded)
+    except KeyboardInterrupt:
+        folder.save_meta(state="interrupted")
+        raise Interrupted(folder.path, len(folder.cases()), len(before) + len(cases)) from None
+    folder.save_meta(state="finished")
 
 
 def _listed(value: Sequence[str] | str | None) -> list[str] | None:
     return [value] if isinstance(value, str) else list(value) if value is not None else None
 
 
-def loaded_static(cases: Sequence[Case]) -> list[Case]:
-    """The cases with the device `meta`, each once."""
-    from dataclasses import replace
-
-    return list({case.id: case for case in (replace(c, device="meta") for c in cases)}.values())
+def _shapes(value: Any) -> list[Shape] | None:
+    if value is None:
+        return None
+    several = isinstance(value, Sequence) and not isinstance(value, str) and value and not isinstance(value[0], int)
+    return [parse_shape(item) for item in value] if several else [parse_shape(value)]
 
 
 def _environment(executor: Executor) -> dict[str, Any]:
@@ -123,21 +197,38 @@ def _environment(executor: Executor) -> dict[str, Any]:
     return found
 
 
-def _auto_device(environment: Mapping[str, Any]) -> str:
-    return "cuda" if environment["gpus"] else "cpu"
+def _cases(suite: Suite, environment: Mapping[str, Any], static: bool) -> list[Case]:
+    """The suite's cases for this machine; on the device `meta`, each once, when static."""
+    if static:
+        return list({case.id: case for case in (replace(c, device="meta") for c in suite.cases())}.values())
+    cases = suite.cases("cuda" if environment["gpus"] else "cpu")
+    _check_devices(cases, len(environment["gpus"]))
+    return cases
 
 
-def check_devices(cases: Sequence[Case], environment: Mapping[str, Any]) -> None:
-    """UsageError for a device that is unknown or not on this machine."""
-    count = len(environment["gpus"])
+def _check_devices(cases: Sequence[Case], gpus: int) -> None:
     for device in {case.device for case in cases}:
         kind, _, index = device.partition(":")
-        if kind not in ("cpu", "cuda", "meta") or (index and not index.isdigit()):
+        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
             raise unknown("device", device, ["auto", "cpu", "cuda"])
-        if kind == "cuda" and count == 0:
-            raise UsageError("the device 'cuda' was asked for, but torch sees no GPU here; use --device cpu or --static")
-        if kind == "cuda" and index and int(index) >= count:
-            raise UsageError(f"the device {device!r} was asked for, but torch sees {count} GPU(s)")
+        if kind == "cuda" and gpus == 0:
+            raise UsageError("device 'cuda' was asked for, but torch sees no GPU here; use --device cpu or --static")
+        if index and kind == "cuda" and int(index) >= gpus:
+            raise UsageError(f"device {device!r} was asked for, but torch sees {gpus} GPU(s)")
 
 
-__all__ = ["Run", "Shape", "run"]
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the folder for this process alone."""
+    lock = FileLock(path / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"another ctxbench is writing in {path}") from None
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+        (path / ".lock").unlink(missing_ok=True)

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -93,3 +94,21 @@ def _commit() -> str | None:
 def command_line() -> str:
     """The command that started this process."""
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What makes two environments' measurements incomparable, a phrase each; empty when they may share a table."""
+
+    def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+        gpus = ", ".join(gpu["name"] for gpu in environment["gpus"])
+        return {
+            "cpu": environment["cpu"],
+            "usable cores": environment["cpu_usable"],
+            "gpu": gpus or "none",
+            "driver": environment["driver"],
+            "torch": environment["packages"]["torch"],
+            "threads": environment["torch_threads"],
+        }
+
+    old, new = facts(before), facts(now)
+    return [f"{name}: {old[name]} then, {new[name]} now" for name in old if old[name] != new[name]]

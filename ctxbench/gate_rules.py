@@ -1,6 +1,7 @@
 """The gate's decision: log ratios of process pairs in, a verdict a row and an exit code out."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -83,12 +84,13 @@ class GateRule:
     """When a row is regressed, ok, or neither.
 
     `margin` is the relative change that matters, `margins` overrides it for single rows. `alpha` is the
-    two-sided error of a row's interval, split evenly over the `looks`, which are counts of pairs.
+    two-sided error of a row's interval over all `looks`, which are counts of pairs: each look spends in
+    proportion to its pairs, so that an early one ends only a clear case and costs the last little power.
     """
 
     margin: float = 0.05
     alpha: float = 0.05
-    looks: tuple[int, ...] = (8, 24)
+    looks: tuple[int, ...] = (4, 8, 24)
     margins: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -129,8 +131,7 @@ def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
     count = log_a.shape[-1]
     if log_a.shape != log_b.shape or count == 0 or count % 2:
         raise ValueError(
-            "A B B A needs the same even number of blocks on both sides, "
-            f"not {count} and {log_b.shape[-1]}."
+            f"A B B A needs the same even number of blocks on both sides, not {count} and {log_b.shape[-1]}."
         )
     return np.asarray(np.median(log_b - log_a, axis=-1))
 
@@ -154,9 +155,7 @@ def judge(reading: Reading, log_margin: float) -> Verdict:
     return "ok" if reading.high < log_margin else "inconclusive"
 
 
-def decide_gate(
-    rows: Iterable[RowVerdict], inconclusive_is: Literal["ok", "fail"] = "fail"
-) -> GateVerdict:
+def decide_gate(rows: Iterable[RowVerdict], inconclusive_is: Literal["ok", "fail"] = "fail") -> GateVerdict:
     """The exit code of all rows: broken before regressed before inconclusive before ok."""
     rows = tuple(rows)
     verdicts = {row.verdict for row in rows}
@@ -183,55 +182,50 @@ def run_gate(
     """Measure pairs until every row has a verdict or the time is up.
 
     `measure_pair` measures the rows it is given in one pair of fresh processes and returns a result for
-    each. A row leaves as soon as it is decided. First all rows are screened; those flagged as regressed
-    are then judged anew from new pairs, with Holm's correction over them. `has_time` is asked before
-    each pair.
+    each. A row leaves as soon as it is decided. Rows that a look flags as regressed are judged anew at
+    once, from new pairs alone and with Holm's correction over them; then the undecided rows go on.
+    `has_time` is asked before each pair; without time, what is undecided is inconclusive.
     """
     if len(set(rows)) != len(rows):
         raise ValueError("A gate was given the same row twice.")
     gate = _Gate(measure_pair, rule, has_time)
-    gate.confirm(gate.screen(list(rows)))
+    gate.screen(list(rows))
     return decide_gate((gate.settled[row] for row in rows), inconclusive_is)
 
 
 class _Gate:
     """The state of one gate: the pairs so far and the rows that are settled."""
 
-    def __init__(
-        self, measure_pair: MeasurePair, rule: GateRule, has_time: Callable[[], bool]
-    ) -> None:
+    def __init__(self, measure_pair: MeasurePair, rule: GateRule, has_time: Callable[[], bool]) -> None:
         self.measure_pair = measure_pair
         self.rule = rule
         self.has_time = has_time
         self.settled: dict[str, RowVerdict] = {}
-        self.pairs: dict[str, list[PairRatios]] = {}
-        self.earlier_pairs: dict[str, int] = {}
+        # The pairs that the next decision on a row rests on, and the count of those before its confirmation.
+        self.pairs: dict[str, list[PairRatios]] = defaultdict(list)
+        self.screening_pairs: dict[str, int] = defaultdict(int)
 
-    def screen(self, rows: list[str]) -> list[str]:
-        """Settle the rows that are not regressed; return those that seem to be."""
-        self._start(rows)
-        flagged: list[str] = []
+    def screen(self, rows: list[str]) -> None:
+        """Settle every row."""
         for look in self.rule.looks:
             rows = self._measure_until(look, rows)
             verdicts = {row: judge(self._read(row, look), self.rule.log_margin(row)) for row in rows}
-            flagged += [row for row in rows if verdicts[row] == "regressed"]
             for row in rows:
                 if verdicts[row] == "ok":
                     self._settle(row, "ok", "The whole interval lies below the margin.")
+            self.confirm([row for row in rows if verdicts[row] == "regressed"])
             rows = [row for row in rows if verdicts[row] == "inconclusive"]
         for row in rows:
             self._settle(row, "inconclusive", self._doubt(row))
-        return flagged
 
     def confirm(self, rows: list[str]) -> None:
         """Settle flagged rows from new pairs alone: regressed if Holm's test over them says so again."""
-        self._start(rows)
+        for row in rows:
+            self.screening_pairs[row] = len(self.pairs[row])
+            self.pairs[row] = []
         for look in self.rule.looks:
             rows = self._measure_until(look, rows)
-            tests = [
-                t_test_above([pair.row for pair in self.pairs[row]], self.rule.log_margin(row))
-                for row in rows
-            ]
+            tests = [t_test_above([pair.row for pair in self.pairs[row]], self.rule.log_margin(row)) for row in rows]
             waiting = []
             for row, p_value in zip(rows, holm(tests), strict=True):
                 verdict = judge(self._read(row, look), self.rule.log_margin(row))
@@ -244,10 +238,6 @@ class _Gate:
             rows = waiting
         for row in rows:
             self._settle(row, "inconclusive", f"Flagged once, not confirmed. {self._doubt(row)}")
-
-    def _start(self, rows: list[str]) -> None:
-        self.earlier_pairs = {row: len(self.pairs.get(row, ())) for row in rows}
-        self.pairs = {row: [] for row in rows}
 
     def _measure_until(self, look: int, rows: list[str]) -> list[str]:
         """Measure pairs until each row has `look` of them; settle those that fail or lack the time."""
@@ -276,7 +266,7 @@ class _Gate:
             self._settle(row, None, result.message, status="not compared")
 
     def _used(self, row: str) -> int:
-        return self.earlier_pairs[row] + len(self.pairs[row])
+        return self.screening_pairs[row] + len(self.pairs[row])
 
     def _read(self, row: str, look: int) -> Reading:
         return read_pairs(self.pairs[row], 1 - self.rule.look_alpha(look))
@@ -290,18 +280,22 @@ class _Gate:
             return "The control workload moved beyond the margin: this machine is unfit now."
         return "The interval holds the margin."
 
-    def _settle(
-        self, row: str, verdict: Verdict | None, reason: str, status: Status = "measured"
-    ) -> None:
+    def _settle(self, row: str, verdict: Verdict | None, reason: str, status: Status = "measured") -> None:
         reading = self._read(row, self._look(row))
         self.settled[row] = RowVerdict(
             row=row,
             status=status,
             verdict=verdict,
-            change=math.expm1(reading.change),
-            low=math.expm1(reading.low),
-            high=math.expm1(reading.high),
-            control=math.expm1(reading.control),
+            change=_relative(reading.change),
+            low=_relative(reading.low),
+            high=_relative(reading.high),
+            control=_relative(reading.control),
             pairs=self._used(row),
             reason=reason,
         )
+
+
+def _relative(log_ratio: float) -> float:
+    """A log ratio as a relative change; infinite where it is beyond all numbers."""
+    with np.errstate(over="ignore"):
+        return float(np.expm1(log_ratio))

@@ -144,7 +144,7 @@ def register(
         known = _registered.get(key) or _discovered().get(key)
         if known is not None and _origin(known) != _origin(entry):
             raise _clash(key, known, entry)
-        _registered[key] = entry
+        _registered[key] = known or entry
         return cls
 
     return decorate

@@ -132,7 +132,7 @@ class StoppingRule:
     """
 
     target: float = 0.02
-    min_samples: int = 20
+    min_samples: int = 30
     budget_s: float = 10.0
     growth: float = 1.5
     confidence: float = 0.95
@@ -149,10 +149,7 @@ class StoppingRule:
         """Call after each sample: "interval" (narrow enough), "budget" (time is up) or None (go on)."""
         if self.looks_at(len(samples)):
             summary = summarise(samples, self.confidence)
-            if (
-                summary.confidence >= self.confidence
-                and summary.relative_half_width <= self.target
-            ):
+            if summary.confidence >= self.confidence and summary.relative_half_width <= self.target:
                 return "interval"
         return "budget" if elapsed_s >= self.budget_s else None
 

@@ -253,6 +253,11 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     return Suite(path.stem, path, suite)
 
 
+def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
+    """The suite of a stored run, overrides included."""
+    return Suite(name, path, _validate(definition, str(path)))
+
+
 def _find(name_or_path: str) -> Path:
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         path = Path(name_or_path)

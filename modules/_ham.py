@@ -133,7 +133,7 @@ class Hamburger(nn.Module):
 
     @torch.no_grad()
     def _move_bases(self, final: Tensor) -> None:
-        mean = final.reshape(-1, *self.bases.shape).mean(0)
+        mean = final.reshape(-1, *self.bases.shape).mean(0, dtype=self.bases.dtype)
         self.bases.copy_(unit_columns(self.bases.lerp(mean, self.eta)))
 
 

@@ -1,5 +1,7 @@
 """The attention and pyramid modules once more, pixel by pixel from their equations, as a yardstick for the tests.
 
+Every function takes `p`, the module's parameters and buffers by name, the input [B, C, H, W] and whether batch
+normalisation uses the statistics of the batch.
 """
 
 import math

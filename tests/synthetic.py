@@ -50,9 +50,7 @@ NOISE_LEVELS = {"quiet": QUIET, "laptop": LAPTOP, "shared CI": SHARED_CI}
 ABBA = np.array([0, 1, 1, 0])
 
 
-def block_samples(
-    random: np.random.Generator, noise: Noise, log_level: FloatArray, samples: int
-) -> FloatArray:
+def block_samples(random: np.random.Generator, noise: Noise, log_level: FloatArray, samples: int) -> FloatArray:
     """Samples `[..., blocks, samples]` of blocks in time order whose own log time is `[..., blocks]`."""
     shape = log_level.shape
     drift = np.cumsum(random.normal(0.0, noise.drift, shape), axis=-1)
@@ -65,9 +63,7 @@ def block_samples(
     return np.asarray(level[..., None] * values)
 
 
-def _bursts(
-    random: np.random.Generator, noise: Noise, shape: tuple[int, ...]
-) -> NDArray[np.bool_]:
+def _bursts(random: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Which blocks `[..., blocks]` lie in a burst."""
     starts = random.random(shape) < noise.burst_rate
     lengths = random.geometric(1 / noise.burst_blocks, shape)
@@ -120,9 +116,6 @@ class SyntheticMachine:
         times = times.reshape(pairs, rows, blocks, 2, self.samples).swapaxes(2, 3)
         ratios = pair_log_ratio(times[..., self.sides == 0, :], times[..., self.sides == 1, :])
         return [
-            {
-                row: PairRatios(*map(float, ratios[pair, index]))
-                for index, row in enumerate(self.rows)
-            }
+            {row: PairRatios(*map(float, ratios[pair, index])) for index, row in enumerate(self.rows)}
             for pair in range(pairs)
         ]

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from reference_attention import REFERENCES
 from torch import Tensor, nn
 from torchprofile import profile_macs
 
 from ctxbench import registry
-from reference_attention import REFERENCES
 
 Shape = tuple[int, int, int, int]
 FULL: Shape = (1, 512, 128, 128)

@@ -88,9 +88,9 @@ def assert_agrees(ham: str, module: Hamburger) -> None:
     x, x_reference = make_input().requires_grad_(), make_input().requires_grad_()
     expected, weights, _ = run_reference(ham, module, x_reference)
     probe = torch.randn(SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    (expected * probe).sum().backward()
+    torch.autograd.backward((expected * probe).sum())
     output = run_seeded(module, x)
-    (output * probe).sum().backward()
+    torch.autograd.backward((output * probe).sum())
     torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(x.grad, x_reference.grad, rtol=1e-8, atol=1e-9)
     for name, parameter in module.named_parameters():
@@ -158,7 +158,7 @@ def decompose_with_gradient(ham: str, x: Tensor, start: Tensor, **hparams: Any) 
     """M Z^T for a batch of one, and the gradient at X of its sum weighted by `probe_like(x)`."""
     x = x.clone().requires_grad_()
     output, _ = build(ham, **hparams).decompose(x[None], start[None])
-    (output[0] * probe_like(x)).sum().backward()
+    torch.autograd.backward((output[0] * probe_like(x)).sum())
     assert x.grad is not None
     return output[0].detach(), x.grad
 
@@ -206,7 +206,7 @@ def test_gradient_modes_share_the_output_and_the_gradients_behind_the_ham(ham: s
     for gradient in ("one_step", "bptt"):
         module, x = build(ham, gradient=gradient), make_input().requires_grad_()
         outputs.append(run_seeded(module, x))
-        outputs[-1].square().sum().backward()
+        torch.autograd.backward(outputs[-1].square().sum())
         gradients.append({name: p.grad for name, p in module.named_parameters()} | {"x": x.grad})
     assert torch.equal(outputs[0], outputs[1])
     one_step, bptt = gradients
@@ -251,7 +251,7 @@ def test_zero_matrix_gives_zero_and_a_finite_gradient(ham: str) -> None:
     for dtype in (torch.float64, torch.float32, torch.float16):
         zero = torch.zeros(1, 5, 11, dtype=dtype, requires_grad=True)
         output, bases = build(ham).to(dtype).decompose(zero, start[None].to(dtype))
-        output.sum().backward()
+        torch.autograd.backward(output.sum())
         assert torch.equal(output, torch.zeros_like(output))
         assert bases.isfinite().all()
         assert zero.grad is not None
@@ -322,7 +322,7 @@ def test_training_moves_no_other_bases(ham: str, init: str) -> None:
 def test_half_precision_is_finite(ham: str, dtype: torch.dtype) -> None:
     module, x = HAMS[ham](32, rank=8).to(dtype), torch.randn(2, 32, 9, 6).to(dtype)
     output = run_seeded(module, x.requires_grad_())
-    output.sum().backward()
+    torch.autograd.backward(output.sum())
     assert output.dtype == dtype
     assert output.isfinite().all()
     assert x.grad is not None

@@ -53,6 +53,7 @@ class Plan:
     measure: Measure
     metrics: Sequence[str]
     counter: str = "ctxbench"
+    force: bool = False
 
 
 def execute(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter) -> list[Record]:
@@ -104,6 +105,7 @@ def measure_case(
         "measure": plan.measure.model_dump(),
         "metrics": list(plan.metrics),
         "counter": plan.counter,
+        "force": plan.force,
     }
     ended = executor.run(task, on_event, plan.measure.timeout_s)
     record.elapsed_s = round(time.monotonic() - start, 3)

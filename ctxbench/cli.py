@@ -1,0 +1,193 @@
+"""The command line: parse, call one function, print."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ctxbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ctxbench.progress import Quiet
+
+app = typer.Typer(
+    name="ctxbench",
+    help="Benchmark global-context modules: parameters, MACs, memory and latency of blocks that map [B, C, H, W] to [B, C', H, W].",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+EXIT_FAILED_CASES = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+Shape = Annotated[list[str] | None, typer.Option("--shape", metavar="B,C,H,W", help="Input shape; may be given several times.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="MODULE.NAME=VALUE", help="Set a hyper-parameter, such as ham_nmf.steps=3.")
+]
+
+
+def main() -> None:
+    """Entry point: a wrong input is one sentence on standard error and exit code 2."""
+    try:
+        app()
+    except UsageError as error:
+        print(f"ctxbench: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
+
+
+def complete_suite() -> list[str]:
+    from ctxbench import suite
+
+    return suite.available()
+
+
+def complete_module() -> list[str]:
+    from ctxbench import registry
+
+    return registry.names()
+
+
+@app.command()
+def run(
+    suite: Annotated[str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)] = "table3",
+    modules: Annotated[
+        str | None, typer.Option(help="Comma-separated: keys, path.py:Class or package.module:Class.")
+    ] = None,
+    shape: Shape = None,
+    dtype: Annotated[str | None, typer.Option(help="Comma-separated dtypes, such as float32,bfloat16.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    memory_format: Annotated[str | None, typer.Option(help="contiguous or channels_last, comma-separated.")] = None,
+    execution: Annotated[str | None, typer.Option(help="eager or compile, comma-separated.")] = None,
+    threads: Annotated[str | None, typer.Option(help="CPU threads, comma-separated.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Comma-separated: params, macs, memory, latency, energy.")] = None,
+    settings: Settings = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds of measuring for each case and mode.")] = None,
+    target: Annotated[float | None, typer.Option(help="Stop when the median is known to this share of itself.")] = None,
+    static: Annotated[bool, typer.Option("--static", help="Params, MACs and predicted memory only: no clock, no data.")] = False,
+    counter: Annotated[str, typer.Option(help="Who counts MACs: ctxbench or torchprofile.")] = "ctxbench",
+    out: Annotated[Path | None, typer.Option(help="The run folder; default results/<suite>-<time>.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue this interrupted run.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="With --resume: measure failed cases again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cases with estimated time and memory; measure nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure cases that are predicted not to fit into memory.")] = False,
+    in_process: Annotated[bool, typer.Option("--in-process", help="Measure in this process, for debugging.")] = False,
+) -> None:
+    """Measure a suite: params, MACs, memory and latency of each case; a run folder and a table come out."""
+    from ctxbench import api
+    from ctxbench.suite import Overrides, load, parse_shape
+
+    try:
+        if resume is not None:
+            finished = api.resume(resume, retry_failed=retry_failed, in_process=in_process, reporter=_reporter())
+        else:
+            overrides = Overrides(
+                modules=_split(modules),
+                shape=[parse_shape(text) for text in shape] if shape else None,
+                dtype=_split(dtype),
+                device=_split(device),
+                memory_format=_split(memory_format),
+                execution=_split(execution),
+                threads=_numbers(threads),
+                metrics=_split(metrics),
+                hparams=_settings(settings),
+                measure={k: v for k, v in {"budget_s": budget, "target": target}.items() if v is not None},
+            )
+            loaded = load(suite, overrides)
+            if dry_run:
+                _print(api.plan(loaded, static=static))
+                return
+            finished = api.run_suite(
+                loaded, static=static, counter=counter, out=out, force=force, in_process=in_process, reporter=_reporter()
+            )
+    except api.Interrupted as stop:
+        print(f"interrupted; {stop.done} of {stop.total} cases are in {stop.path}", file=sys.stderr)
+        print(f"continue with: ctxbench run --resume {stop.path}", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    _print_table(finished.path)
+    if finished.failed:
+        raise typer.Exit(EXIT_FAILED_CASES)
+
+
+@app.command("list")
+def list_modules() -> None:
+    """List the registered modules."""
+    from rich.table import Table
+
+    from ctxbench import registry
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("key", "title", "family", "year"):
+        table.add_column(column, style="bold" if column == "key" else None)
+    for entry in registry.entries():
+        title = f"[red]broken[/]: {entry.broken}" if entry.broken else entry.title
+        table.add_row(entry.key, title, entry.family, str(entry.year or ""))
+    _print(table)
+
+
+@app.command()
+def show(
+    module: Annotated[str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)],
+    shape: Shape = None,
+    settings: Settings = None,
+) -> None:
+    """Describe a module: source, hyper-parameters, closed forms; with --shape its params and MACs."""
+    from ctxbench import describe, registry
+    from ctxbench.suite import parse_shape
+
+    entry = registry.get(module)
+    hparams = _settings(settings).get(module, {})
+    for text in describe.module(entry):
+        _print(text)
+    for each in shape or []:
+        _print(describe.costs(entry, parse_shape(each), entry.check_hparams(hparams)))
+
+
+@app.command()
+def env() -> None:
+    """Print the environment that a run would record."""
+    from ctxbench import environment
+
+    print(json.dumps(environment.describe(), indent=2))
+
+
+def _split(text: str | None) -> list[str] | None:
+    return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    try:
+        return [int(part) for part in _split(text) or []] or None
+    except ValueError:
+        raise UsageError(f"--threads {text!r} is not a comma-separated list of integers") from None
+
+
+def _settings(texts: list[str] | None) -> dict[str, dict[str, Any]]:
+    from ctxbench.suite import parse_setting
+
+    chosen: dict[str, dict[str, Any]] = {}
+    for text in texts or []:
+        module, name, value = parse_setting(text)
+        chosen.setdefault(module, {})[name] = value
+    return chosen
+
+
+def _reporter() -> "Quiet":
+    from ctxbench.progress import Live, Plain
+
+    return Live() if sys.stderr.isatty() else Plain()
+
+
+def _print(renderable: Any) -> None:
+    from rich.console import Console
+
+    Console(soft_wrap=isinstance(renderable, str)).print(renderable)
+
+
+def _print_table(path: Path) -> None:
+    from ctxbench.report import tables
+    from ctxbench.results import RunFolder
+
+    _print(tables.render_terminal(tables.comparison_table([RunFolder.open(path)])))
+    print(f"run folder: {path}")
