@@ -1,11 +1,26 @@
 """The error that a user can act on, and the sentence that suggests the nearest valid name."""
 
 import difflib
+import traceback
 from collections.abc import Iterable
+
+
+# More choices than this are not listed in an error.
+LISTED = 30
 
 
 class UsageError(ValueError):
     """A wrong input. Its text is one clear sentence; the command line prints it and exits with 2."""
+
+
+class ModuleCodeError(UsageError):
+    """An exception from a user's own module file, told with that file's part of the traceback."""
+
+    def __init__(self, source: str, error: BaseException) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = next((i for i, frame in enumerate(frames) if frame.filename == source), 0)
+        lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
+        super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}")
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
@@ -13,4 +28,5 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     choices = sorted(allowed)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return UsageError(f"unknown {kind} {name!r}{hint} (known: {', '.join(choices)})")
+    known = f" (known: {', '.join(choices)})" if len(choices) <= LISTED else ""
+    return UsageError(f"unknown {kind} {name!r}{hint}{known}")

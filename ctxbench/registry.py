@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.errors import UsageError, unknown
+from ctxbench.errors import ModuleCodeError, UsageError, unknown
 from ctxbench.formula import evaluate
 
 if TYPE_CHECKING:
@@ -325,7 +325,11 @@ def _import_dotted(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise UsageError(f"there is no module {name!r} to import") from None
+        raise ModuleCodeError(name, error) from error
+    except UsageError:
         raise
+    except Exception as error:
+        raise ModuleCodeError(name, error) from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -343,9 +347,12 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except UsageError:
         del sys.modules[name]
         raise
+    except Exception as error:
+        del sys.modules[name]
+        raise ModuleCodeError(str(path), error) from error
     return module
 
 

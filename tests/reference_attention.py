@@ -88,8 +88,8 @@ def dual_attention(p: Named, x: Tensor, training: bool) -> Tensor:
         convolved = []
         for image in x.flatten(2):
             if branch == "position":
-                names = ("position.query", "position.key", "position.value")
-                context = attend(*(project(p, name, image) for name in names))
+                queries, keys = project(p, "position.query", image), project(p, "position.key", image)
+                context = attend(queries, keys, project(p, "position.value", image))
             else:
                 # softmax(max - similarity) = softmax(-similarity)
                 weights = [soft(-torch.stack([row @ other for other in image])) for row in image]
@@ -123,7 +123,7 @@ def bottleneck(p: Named, concatenated: Tensor, training: bool) -> Tensor:
         return concatenated
     images = [project(p, "bottleneck.0", image) for image in concatenated.flatten(2)]
     normalised = torch.stack(normalise(p, "bottleneck.1", images, training)).clamp(min=0)
-    return normalised.unflatten(2, concatenated.shape[2:])  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return torch.unflatten(normalised, 2, concatenated.shape[2:])
 
 
 def adaptive_context(p: Named, x: Tensor, training: bool) -> Tensor:

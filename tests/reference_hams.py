@@ -83,7 +83,8 @@ def _last_codes(x: Tensor, dictionary: Tensor, codes: Tensor, options: Options) 
         return codes * (dictionary.T @ x) / (dictionary.T @ dictionary @ codes + 1e-6)
     if options.ham == "cd":
         ridge = dictionary.T @ dictionary + options.beta * torch.eye(dictionary.shape[1], dtype=x.dtype)
-        return torch.linalg.inv(ridge) @ dictionary.T @ x
+        solution: Tensor = torch.linalg.solve(ridge, dictionary.T @ x)
+        return solution
     length = _length(x).detach() if options.one_step else _length(x)
     directions = dictionary / _length(dictionary).clamp(min=1e-6)
     return _softmax(directions.T @ (x / (length + 1e-6)) / options.temperature)

@@ -135,6 +135,15 @@ def test_published_defaults_in_float32_equal_the_reference(ham: str) -> None:
 
 
 @every_ham
+def test_inputs_below_the_epsilons_equal_the_reference(ham: str) -> None:
+    x, start = matrix_and_start(ham)
+    x = 1e-7 * x
+    output, _ = build(ham).decompose(x[None], start[None])
+    dictionary, codes, _ = reference.solve(x, start, reference.Options(ham, STEPS, temperature=0.5))
+    torch.testing.assert_close(output[0], dictionary @ codes, rtol=1e-9, atol=0)
+
+
+@every_ham
 def test_wrong_steps_or_temperature_is_caught(ham: str) -> None:
     module, x = build(ham), make_input()
     output = run_seeded(module, x)

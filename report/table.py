@@ -1,0 +1,94 @@
+"""What a table is: columns, rows of cells, caption, numbered footnotes; every format is rendered from this."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pandas as pd
+
+# How a number was obtained. `label` is text that names a row, `ratio` is here over published (or run over run).
+Origin = Literal["label", "published", "counted", "predicted", "measured", "ratio", "status"]
+NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry. `value` sorts it, `notes` are footnote numbers, `detail` says more than fits, `short` serves narrow places."""
+
+    text: str = ""
+    value: float | None = None
+    best: bool = False
+    notes: tuple[int, ...] = ()
+    detail: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `group` spans neighbours that share it; `part` tells which columns stay together where width is short."""
+
+    key: str
+    group: str
+    header: str
+    origin: Origin
+    part: str = ""
+    short: str = ""
+
+    @property
+    def numeric(self) -> bool:
+        return self.origin in NUMERIC_ORIGINS
+
+    @property
+    def name(self) -> str:
+        """Group and header as one phrase, unique in a table."""
+        return f"{self.group}: {self.header}" if self.group else self.header
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: its cells in the order of the columns, and what a page filters by."""
+
+    cells: tuple[Cell, ...]
+    module: str
+    family: str
+    status: str = "ok"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. `data` holds every row as plain numbers; `rows` may stop earlier, and then `caption` says so."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: tuple[str, ...]
+    notes: tuple[str, ...]
+    data: pd.DataFrame = field(repr=False, compare=False)
+
+    def labels(self) -> list[int]:
+        """The positions of the columns that name a row."""
+        return [i for i, column in enumerate(self.columns) if column.origin == "label"]
+
+    def groups(self) -> list[tuple[str, list[int]]]:
+        """Neighbouring columns under one heading: (heading, positions); an empty heading stands alone."""
+        found: list[tuple[str, list[int]]] = []
+        for index, column in enumerate(self.columns):
+            if found and column.group and found[-1][0] == column.group:
+                found[-1][1].append(index)
+            else:
+                found.append((column.group, [index]))
+        return found
+
+
+class Footnotes:
+    """Numbers notes in the order in which they are first used; the same sentence has one number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers) + 1)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._numbers)

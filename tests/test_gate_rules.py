@@ -1,0 +1,336 @@
+"""The gate's rules on scripted pairs, and its error rates on a synthetic noisy machine."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pytest
+from synthetic import LAPTOP, NOISE_LEVELS, SHARED_CI, Noise, SyntheticMachine, block_samples
+
+from ctxbench.gate_rules import (
+    ExitCode,
+    GateRule,
+    GateVerdict,
+    PairFailure,
+    PairRatios,
+    PairResult,
+    RowVerdict,
+    decide_gate,
+    pair_log_ratio,
+    read_pairs,
+    run_gate,
+)
+
+RULE = GateRule(looks=(4, 8))
+
+
+def always() -> bool:
+    return True
+
+
+def pairs_left(count: int) -> Callable[[], bool]:
+    """A budget of so many pairs."""
+    left = iter(range(count))
+    return lambda: next(left, None) is not None
+
+
+def around(change: float, control: float = 0.0) -> Iterator[PairResult]:
+    """Pairs whose log ratios lie closely around a true change."""
+    wobbles = itertools.cycle([-0.001, 0.001])
+    return (PairRatios(math.log1p(change) + wobble, math.log1p(control)) for wobble in wobbles)
+
+
+class Script:
+    """A pair source that plays a list of results for each row and notes which rows it was asked for."""
+
+    def __init__(self, results: Mapping[str, Iterable[PairResult]]) -> None:
+        self.results = {row: iter(series) for row, series in results.items()}
+        self.asked: list[list[str]] = []
+
+    def measure_pair(self, rows: Sequence[str]) -> dict[str, PairResult]:
+        self.asked.append(list(rows))
+        return {row: next(self.results[row]) for row in rows}
+
+
+def gate(script: Script, has_time: Callable[[], bool] = always, rule: GateRule = RULE) -> GateVerdict:
+    return run_gate(list(script.results), script.measure_pair, rule, has_time)
+
+
+def test_pair_log_ratio_of_blocks_worked_by_hand() -> None:
+    # Block medians 1, 2 | 1, 8 against 2, 2 | 2, 2: differences log 2, 0, log 2, -log 4.
+    blocks_a = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0], [8.0, 8.0, 0.1]]
+    blocks_b = [[2.0, 2.0, 2.0]] * 4
+    assert pair_log_ratio(blocks_a, blocks_b) == pytest.approx(math.log(2) / 2)
+
+
+def test_pair_log_ratio_is_blind_to_steady_drift_and_to_one_burst() -> None:
+    drift = np.exp(0.02 * np.arange(12))
+    drift[4:6] *= 3
+    sides = np.tile([0, 1, 1, 0], 3)
+    blocks = (drift * np.where(sides, 1.1, 1.0))[:, None] * np.ones(5)
+    assert pair_log_ratio(blocks[sides == 0], blocks[sides == 1]) == pytest.approx(math.log(1.1), abs=1e-12)
+
+
+def test_pair_log_ratio_works_over_leading_axes() -> None:
+    blocks = np.random.default_rng(0).lognormal(size=(3, 2, 4, 5))
+    ratios = pair_log_ratio(blocks, 2 * blocks)
+    assert ratios.shape == (3, 2)
+    assert ratios == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize(("count_a", "count_b"), [(4, 2), (3, 3), (0, 0)])
+def test_pair_log_ratio_needs_whole_groups(count_a: int, count_b: int) -> None:
+    with pytest.raises(ValueError, match="same even number of blocks"):
+        pair_log_ratio(np.ones((count_a, 5)), np.ones((count_b, 5)))
+
+
+def test_read_pairs_is_the_t_interval() -> None:
+    reading = read_pairs([PairRatios(0.1, 0.01), PairRatios(0.2, 0.03)], 0.5)
+    # t(1) at 0.75 is 1, the standard error 0.05.
+    assert (reading.change, reading.low, reading.high) == pytest.approx((0.15, 0.1, 0.2))
+    assert reading.control == pytest.approx(0.02)
+
+
+def test_an_unchanged_row_is_ok_at_the_first_look() -> None:
+    verdict = gate(Script({"a": around(0.0)}))
+    (row,) = verdict.rows
+    assert (row.verdict, row.status, row.pairs, verdict.exit_code) == ("ok", "measured", 4, ExitCode.OK)
+    assert row.low < row.change < row.high < 0.05
+
+
+def test_a_faster_row_is_ok() -> None:
+    verdict = gate(Script({"a": around(-0.3)}))
+    assert verdict.rows[0].change == pytest.approx(-0.3, abs=0.002)
+    assert verdict.exit_code == ExitCode.OK
+
+
+def test_a_slower_row_is_regressed_after_new_pairs_that_measure_it_alone() -> None:
+    script = Script({"a": around(0.0), "b": around(0.2)})
+    verdict = gate(script)
+    assert [row.verdict for row in verdict.rows] == ["ok", "regressed"]
+    assert script.asked == [["a", "b"]] * 4 + [["b"]] * 4
+    assert verdict.rows[1].pairs == 8
+    assert verdict.exit_code == ExitCode.REGRESSED
+
+
+def test_the_confirmation_s_change_is_that_of_its_own_pairs() -> None:
+    script = Script({"a": itertools.chain(itertools.islice(around(0.4), 4), around(0.2))})
+    assert gate(script).rows[0].change == pytest.approx(0.2, abs=0.002)
+
+
+def test_a_flag_that_new_pairs_deny_is_inconclusive() -> None:
+    script = Script({"a": itertools.chain(itertools.islice(around(0.4), 4), around(0.0))})
+    (row,) = gate(script).rows
+    assert (row.verdict, row.pairs, row.reason) == ("inconclusive", 8, "Flagged once, but new pairs denied it.")
+
+
+def test_a_flag_that_new_pairs_leave_open_is_inconclusive() -> None:
+    script = Script({"a": itertools.chain(itertools.islice(around(0.4), 4), around(0.05))})
+    (row,) = gate(script).rows
+    assert (row.verdict, row.pairs) == ("inconclusive", 12)
+    assert row.reason.startswith("Flagged once, not confirmed.")
+
+
+def test_a_change_at_the_margin_is_inconclusive_after_all_looks() -> None:
+    verdict = gate(Script({"a": around(0.05)}))
+    assert (verdict.rows[0].verdict, verdict.rows[0].pairs) == ("inconclusive", 8)
+    assert verdict.rows[0].low < 0.05 < verdict.rows[0].high
+    assert verdict.exit_code == ExitCode.INCONCLUSIVE
+
+
+def test_the_margin_can_be_the_row_s_own() -> None:
+    rule = GateRule(looks=(4, 8), margins={"b": 0.3})
+    verdict = gate(Script({"a": around(0.2), "b": around(0.2)}), rule=rule)
+    assert [row.verdict for row in verdict.rows] == ["regressed", "ok"]
+
+
+def test_holm_asks_more_of_a_row_when_more_are_flagged() -> None:
+    # Alone, the confirming pairs of "a" pass at the first look (p = 0.0081 of the 0.0083 allowed); among three they fail.
+    weak = [PairRatios(math.log1p(0.05) + x, 0.0) for x in (0.01, 0.02, 0.03, 0.02)]
+    noisy = [PairRatios(math.log1p(0.05) + x, 0.0) for x in (-0.2, 0.2) * 4]
+
+    def flagged_then(pairs: Iterable[PairResult]) -> Iterable[PairResult]:
+        return itertools.chain(itertools.islice(around(0.4), 4), pairs)
+
+    alone = gate(Script({"a": flagged_then(weak)}))
+    assert (alone.rows[0].verdict, alone.rows[0].pairs) == ("regressed", 8)
+    others = {row: flagged_then(noisy) for row in ("b", "c")}
+    among = gate(Script({"a": flagged_then([*weak, *noisy[:4]]), **others}))
+    assert [row.verdict for row in among.rows] == ["inconclusive"] * 3
+
+
+def test_a_control_that_moves_makes_every_verdict_inconclusive() -> None:
+    script = Script({"a": around(0.0, control=0.08), "b": around(0.3, control=-0.08)})
+    verdict = gate(script)
+    assert [row.verdict for row in verdict.rows] == ["inconclusive"] * 2
+    assert all("unfit" in row.reason for row in verdict.rows)
+    assert [row.control for row in verdict.rows] == pytest.approx([0.08, -0.08])
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 3])
+def test_a_budget_that_ends_before_the_first_look_is_never_ok(pairs: int) -> None:
+    verdict = gate(Script({"a": around(0.0)}), has_time=pairs_left(pairs))
+    (row,) = verdict.rows
+    assert (row.verdict, row.pairs) == ("inconclusive", pairs)
+    assert verdict.exit_code == (ExitCode.INCONCLUSIVE if pairs else ExitCode.NOTHING_COMPARED)
+
+
+def test_a_budget_that_ends_during_the_confirmation_is_inconclusive() -> None:
+    verdict = gate(Script({"a": around(0.0), "b": around(0.4)}), has_time=pairs_left(6))
+    assert [(row.verdict, row.pairs) for row in verdict.rows] == [("ok", 4), ("inconclusive", 6)]
+
+
+def test_a_clear_regression_is_confirmed_before_undecided_rows_go_on() -> None:
+    script = Script({"a": around(0.05), "b": around(0.4)})
+    verdict = gate(script, has_time=pairs_left(8))
+    assert [(row.verdict, row.pairs) for row in verdict.rows] == [("inconclusive", 4), ("regressed", 8)]
+    assert verdict.exit_code == ExitCode.REGRESSED
+
+
+def test_a_row_that_newly_fails_is_broken_and_leaves() -> None:
+    script = Script({"a": around(0.0), "b": [PairFailure("candidate", "out of memory")]})
+    verdict = gate(script)
+    row = verdict.rows[1]
+    assert (row.status, row.verdict, row.reason) == ("broken", None, "out of memory")
+    assert script.asked == [["a", "b"], ["a"], ["a"], ["a"]]
+    assert verdict.exit_code == ExitCode.BROKEN
+
+
+def test_a_row_that_fails_while_it_is_confirmed_is_broken() -> None:
+    crash = [PairFailure("candidate", "crashed")]
+    verdict = gate(Script({"a": itertools.chain(itertools.islice(around(0.4), 4), crash)}))
+    assert (verdict.rows[0].status, verdict.rows[0].pairs) == ("broken", 4)
+
+
+def test_a_row_without_a_baseline_is_not_compared() -> None:
+    verdict = gate(Script({"a": [PairFailure("baseline", "not in the baseline")]}))
+    assert (verdict.rows[0].status, verdict.exit_code) == ("not compared", ExitCode.NOTHING_COMPARED)
+    verdict = gate(Script({"a": [PairFailure("both", "out of memory on both sides")], "b": around(0.0)}))
+    assert ([row.status for row in verdict.rows], verdict.exit_code) == (["not compared", "measured"], ExitCode.OK)
+
+
+def test_a_baseline_that_fails_after_it_was_measured_is_inconclusive() -> None:
+    script = Script({"a": [*itertools.islice(around(0.0), 2), PairFailure("baseline", "crashed")]})
+    verdict = gate(script)
+    assert (verdict.rows[0].verdict, verdict.exit_code) == ("inconclusive", ExitCode.INCONCLUSIVE)
+
+
+def row_verdict(status: str, verdict: str | None, pairs: int = 8) -> RowVerdict:
+    return RowVerdict("a", status, verdict, 0.0, -0.1, 0.1, 0.0, pairs, "")  # type: ignore[arg-type]  # any strings
+
+
+OK, SLOW, OPEN = (row_verdict("measured", verdict) for verdict in ("ok", "regressed", "inconclusive"))
+BROKEN, APART = row_verdict("broken", None, 0), row_verdict("not compared", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "lenient"),
+    [
+        ([], 5, 5),
+        ([APART], 5, 5),
+        ([row_verdict("measured", "inconclusive", 0)], 5, 5),
+        ([OK, APART], 0, 0),
+        ([OK, OPEN], 3, 0),
+        ([OK, OPEN, SLOW], 1, 1),
+        ([OK, OPEN, SLOW, BROKEN], 4, 4),
+        ([BROKEN], 4, 4),
+    ],
+)
+def test_exit_codes(rows: list[RowVerdict], code: int, lenient: int) -> None:
+    assert decide_gate(rows).exit_code == code
+    assert decide_gate(rows, inconclusive_is="ok").exit_code == lenient
+
+
+def test_no_rows_is_nothing_compared() -> None:
+    assert gate(Script({})).exit_code == ExitCode.NOTHING_COMPARED
+
+
+def test_a_pair_source_must_answer_for_every_row() -> None:
+    with pytest.raises(ValueError, match="returned nothing for the row 'a'"):
+        run_gate(["a"], lambda rows: {}, RULE, always)
+    with pytest.raises(ValueError, match="same row twice"):
+        run_gate(["a", "a"], lambda rows: {}, RULE, always)
+    with pytest.raises(ValueError, match="finite"):
+        PairRatios(math.nan, 0.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"margin": 0.0}, {"margins": {"a": -0.1}}, {"alpha": 1.0}, {"looks": ()}, {"looks": (1, 8)}, {"looks": (8, 8)}],
+)
+def test_rule_refuses_bad_values(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="gate"):
+        GateRule(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_looks_share_the_error() -> None:
+    rule = GateRule()
+    assert sum(map(rule.look_alpha, rule.looks)) == pytest.approx(rule.alpha)
+
+
+def test_generator_has_the_noise_it_states() -> None:
+    random = np.random.default_rng(0)
+    still = Noise(0.0, 0.02, 0.0, 0.0, 4.0, 1.0, 0.0, 0.0)
+    samples = block_samples(random, still, np.zeros((100, 20)), 50)
+    assert np.std(np.log(samples)) == pytest.approx(0.02, rel=0.02)
+    bursts = Noise(0.0, 0.0, 0.0, 0.02, 5.0, 1.5, 0.0, 0.0)
+    samples = block_samples(random, bursts, np.zeros(100_000), 1)
+    # A block lies in a burst unless none began k blocks earlier that lasts longer: 1 - prod(1 - 0.02 * 0.8^k).
+    assert np.mean(samples > 1.4) == pytest.approx(1 - math.prod(1 - 0.02 * 0.8**k for k in range(60)), abs=0.005)
+    spikes = Noise(0.0, 0.0, 0.0, 0.0, 4.0, 1.0, 0.1, 0.3)
+    assert np.mean(block_samples(random, spikes, np.zeros(1000), 50) > 1) == pytest.approx(0.1, abs=0.005)
+
+
+def tally(noise: Noise, change: float, gates: int, rows: int = 4) -> tuple[Counter[str], Counter[str]]:
+    """The verdicts of the one changed row and of the identical rows, over many gates of a noisy machine."""
+    changed: Counter[str] = Counter()
+    identical: Counter[str] = Counter()
+    for seed in range(gates):
+        changes = {"changed": change} | {f"row {index}": 0.0 for index in range(1, rows)}
+        machine = SyntheticMachine(seed, noise, changes)
+        first, *rest = run_gate(machine.rows, machine.measure_pair, GateRule(), always).rows
+        changed[str(first.verdict)] += 1
+        identical.update(str(row.verdict) for row in rest)
+    return changed, identical
+
+
+def test_error_rates_on_a_shared_machine() -> None:
+    """3 % process jitter, drift, bursts and spikes: 2,000 gates of three identical rows and one at +10 %."""
+    gates = 2000
+    slower, identical = tally(SHARED_CI, 0.10, gates)
+    assert slower["regressed"] / gates > 0.95
+    assert slower["ok"] == 0
+    assert identical["regressed"] / (3 * gates) < 0.005
+    assert identical["ok"] / (3 * gates) > 0.97
+
+
+@pytest.mark.parametrize("level", ["quiet", "laptop"])
+def test_error_rates_on_calmer_machines(level: str) -> None:
+    slower, identical = tally(NOISE_LEVELS[level], 0.10, 500)
+    assert slower["regressed"] > 0.99 * 500
+    assert identical["ok"] > 0.999 * 1500
+
+
+def test_a_change_at_the_margin_is_called_as_rarely_as_alpha_says() -> None:
+    at_margin, _ = tally(LAPTOP, 0.05, 1000, rows=1)
+    assert at_margin["ok"] / 1000 < 0.025 + 0.01
+    assert at_margin["regressed"] / 1000 < 0.005
+
+
+def test_a_machine_too_noisy_to_judge_is_inconclusive_rather_than_wrong() -> None:
+    wild = Noise(0.15, 0.1, 0.02, 0.05, 4.0, 2.0, 0.1, 1.0)
+    changed, identical = tally(wild, 0.10, 200)
+    assert identical["regressed"] / 600 < 0.005
+    assert changed["ok"] / 200 < 0.05
+    assert identical["inconclusive"] / 600 > 0.5
+
+
+def test_many_rows_at_the_margin_rarely_fail_the_gate() -> None:
+    """Holm and the confirmation hold the error of a whole gate of 28 rows, each as slow as is just allowed."""
+    failed = 0
+    for seed in range(60):
+        machine = SyntheticMachine(seed, SHARED_CI, {str(row): 0.05 for row in range(28)})
+        failed += run_gate(machine.rows, machine.measure_pair, GateRule(), always).exit_code == ExitCode.REGRESSED
+    assert failed / 60 <= 0.05 + 0.03
