@@ -77,10 +77,14 @@ def summarise(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Sum
 def median_interval(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Interval:
     """The interval of the median between two order statistics, widened for autocorrelation.
 
-    For n independent samples the ranks are the sign test's, n/2 -+ z sqrt(n)/2 (Conover, Practical
-    Nonparametric Statistics, section 3.2); a correlation time of t samples leaves n/t independent ones, so
-    the ranks lie sqrt(t) times as far apart. Where that passes the ends of the sample, the interval is
-    [smallest, largest], which covers 1 - 2^(1 - n/t).
+    For n independent samples the ranks are the sign test's, n/2 -+ z sqrt(n)/2 (Conover, Practical Nonparametric
+    Statistics, section 3.2). A correlation time of t samples leaves n/t independent ones, so the ranks lie sqrt(t)
+    times as far apart. Where that passes the ends of the sample, the interval is [smallest, largest], which covers
+    1 - 2^(1 - n/t).
+
+    The tests hold the real coverage of a 95 % interval: 94.5 to 99 % for independent samples and for AR(1) noise up to
+    phi = 0.6; at phi = 0.9, 87 % with 30 samples and 95 % with 100; under slow waves of which a sample shows the
+    lesser part, 86 % with 30, 89 % with 100, 95 % with 300.
     """
     ordered = np.sort(np.asarray(samples_in_time_order, dtype=np.float64))
     count = ordered.size
@@ -126,9 +130,8 @@ def correlation_time(samples_in_time_order: ArrayLike) -> float:
 class StoppingRule:
     """Ends a measurement once the median's interval is narrow enough, or the budget is spent.
 
-    The interval is looked at only when the count of samples reaches `min_samples` and then each time it has grown by
-    `growth`: a rule that looks after every sample stops on lucky streaks, and its interval
-    then covers less than it says.
+    The interval is looked at only at `min_samples` and whenever their count has since grown by `growth`: a rule that
+    looks after every sample stops on lucky stretches, and its interval then covers less than it says.
     """
 
     target: float = 0.02

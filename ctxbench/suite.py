@@ -171,6 +171,9 @@ class Suite:
         `auto_device` stands in for the device `auto`. Raises UsageError for unknown modules and hyper-parameters.
         """
         found: list[Case] = []
+        for name in self.file.hparams:
+            if name not in self.file.modules:
+                registry.get(name)
         for name in self.file.modules:
             for entry in registry.entries() if name == "*" else [registry.get(name)]:
                 if not entry.broken or name != "*":
@@ -309,7 +312,8 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     if overrides.shape is not None:
         content["axes"] |= {"batch": [], "channels": [], "size": []}
     for module, hparams in overrides.hparams.items():
-        content["hparams"][module] = {**content["hparams"].get(module, {}), **hparams}
+        key = registry.get(module).key
+        content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
     if overrides.modules is not None:
         content["cases"] = []

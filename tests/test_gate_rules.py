@@ -147,7 +147,7 @@ def test_the_margin_can_be_the_row_s_own() -> None:
 
 
 def test_holm_asks_more_of_a_row_when_more_are_flagged() -> None:
-    # Alone, the confirming pairs of "a" pass at the first look (p = 0.0081 of the 0.0083 allowed); among three they fail.
+    # Alone, the confirming pairs of "a" pass at the first look: p is 0.0081, 0.0083 is allowed. Among three they fail.
     weak = [PairRatios(math.log1p(0.05) + x, 0.0) for x in (0.01, 0.02, 0.03, 0.02)]
     noisy = [PairRatios(math.log1p(0.05) + x, 0.0) for x in (-0.2, 0.2) * 4]
 

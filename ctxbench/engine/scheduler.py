@@ -59,9 +59,15 @@ class Plan:
 def execute(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter) -> list[Record]:
     """Measure the cases in order; each record is on disk before the next case begins."""
     records = []
+    peaks: dict[tuple[str, str, int | None], float | None] = {}
     for index, case in enumerate(cases):
         reporter.case(index, len(cases), case)
         record, samples = measure_case(case, plan, executor, folder, reporter)
+        if record.latency_infer_ms is not None:
+            yardstick = (case.device, case.dtype, case.threads)
+            if yardstick not in peaks:
+                peaks[yardstick] = measure_peak_rate(case, plan, executor)
+            record.matmul_peak_macs_per_s = peaks[yardstick]
         folder.append(record, samples)
         reporter.done(record)
         records.append(record)
@@ -99,15 +105,7 @@ def measure_case(
 
     start = time.monotonic()
     kills = _kernel_kills()
-    task = {
-        "task": "case",
-        "case": asdict(case),
-        "measure": plan.measure.model_dump(),
-        "metrics": list(plan.metrics),
-        "counter": plan.counter,
-        "force": plan.force,
-    }
-    ended = executor.run(task, on_event, plan.measure.timeout_s)
+    ended = executor.run(_task("case", case, plan), on_event, plan.measure.timeout_s)
     record.elapsed_s = round(time.monotonic() - start, 3)
     record.warnings = "; ".join(dict.fromkeys(notes))
     if not failed:
@@ -115,6 +113,24 @@ def measure_case(
     if ended.output.strip():
         folder.log(case.id, ended.output)
     return record, samples
+
+
+def measure_peak_rate(case: Case, plan: Plan, executor: Executor) -> float | None:
+    """MAC/s of a large matrix product under a case's device, dtype and threads, in a process of its own."""
+    found: dict[str, float] = {}
+    executor.run(_task("peak", case, plan), lambda event: found.update(event.get("values", {})), plan.measure.timeout_s)
+    return found.get("matmul_peak_macs_per_s")
+
+
+def _task(kind: str, case: Case, plan: Plan) -> dict[str, Any]:
+    return {
+        "task": kind,
+        "case": asdict(case),
+        "measure": plan.measure.model_dump(),
+        "metrics": list(plan.metrics),
+        "counter": plan.counter,
+        "force": plan.force,
+    }
 
 
 def blank_record(case: Case) -> Record:

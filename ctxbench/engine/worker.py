@@ -1,6 +1,7 @@
 """What a fresh child does: build one case, measure its metrics, report each value as it is known."""
 
 import json
+import os
 import sys
 import traceback
 import warnings
@@ -8,6 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ctxbench.engine import conditions
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +30,7 @@ def preload() -> None:
     import torch
     import torch.utils.flop_counter
 
+    import ctxbench.memory.predict
     import ctxbench.metrics.latency
     import ctxbench.metrics.macs
     import ctxbench.registry
@@ -35,11 +39,16 @@ def preload() -> None:
     layer = torch.nn.Conv2d(4, 4, 1, device="meta")
     image = torch.empty(1, 4, 2, 2, device="meta")
     ctxbench.metrics.macs.count_macs(layer, image)
+    for mode in ("infer", "train"):
+        ctxbench.memory.predict.predict_peak(layer, image, mode=mode)
     ctxbench.registry.names()
 
 
 def perform(task: Mapping[str, Any], emit: Emit) -> None:
-    """Run one task: `environment`, or `case` (measure it). Failures of a case are reported, not raised."""
+    """Run one task: `environment`, `peak` (the matmul rate for a case's device, dtype and threads) or `case` (measure it).
+
+    Failures of a case are reported, not raised.
+    """
     if task["task"] == "environment":
         from ctxbench import environment
 
@@ -50,10 +59,14 @@ def perform(task: Mapping[str, Any], emit: Emit) -> None:
     case = Case(**{**task["case"], "shape": tuple(task["case"]["shape"])})
     settings = Measure(**task["measure"])
     _limit_memory(settings.memory_limit_gib)
+    measurement = Measurement(case, settings, task["metrics"], task["counter"], task["force"], emit)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            Measurement(case, settings, task["metrics"], task["counter"], emit).run()
+            if task["task"] == "peak":
+                measurement.matmul_peak()
+            else:
+                measurement.run()
     except Exception as error:  # whatever a module raises is a result
         emit({"event": "failed", **describe_failure(error)})
 
@@ -66,15 +79,24 @@ class Unsupported(Exception):
     """The case asks for what the device or this torch does not offer."""
 
 
+class DoesNotFit(MemoryError):
+    """The predicted peak exceeds the memory that the device has free."""
+
+
 class Measurement:
     """The metrics of one case, in an order that keeps them apart: static ones, memory, then latency."""
 
-    def __init__(self, case: "Case", settings: "Measure", metrics: list[str], counter: str, emit: Emit) -> None:
+    def __init__(
+        self, case: "Case", settings: "Measure", metrics: list[str], counter: str, force: bool, emit: Emit
+    ) -> None:
         import torch
 
         from ctxbench import registry
 
         self.case, self.settings, self.metrics, self.counter, self.emit = case, settings, metrics, counter, emit
+        self.force = force
+        self.predicted: int | None = None  # bytes, the larger of both modes
+        self.device = torch.device(case.device)
         self.torch = torch
         self.entry = registry.get(case.module if case.module in registry.names() else case.reference)
 
@@ -84,8 +106,8 @@ class Measurement:
         if not {"memory", "latency", "energy"} & set(self.metrics) or case.device == "meta":
             return
         self._set_flags()
+        self._check_fit()
         self.torch.manual_seed(self.settings.seed)
-        self.device = self.torch.device(case.device)
         model = self._build().to(self.device, self._parameter_dtype())
         x = self.torch.randn(case.shape, device=self.device, dtype=self._parameter_dtype())
         if case.memory_format == "channels_last":
@@ -96,6 +118,8 @@ class Measurement:
                 self._memory(model, x, mode)
         if case.execution == "compile":
             model = self.torch.compile(model)
+        before = conditions.snapshot(case.device)
+        self._note(*conditions.warnings(before, os.cpu_count() or 1))
         for mode in ("infer", "train"):
             step = self._step(model, x, mode)
             self._check_finite(model, step, mode)
@@ -103,6 +127,35 @@ class Measurement:
                 self._latency(step, mode)
             if "energy" in self.metrics:
                 self._energy(step, mode)
+        around = {"before": before, "after": conditions.snapshot(case.device)}
+        self.emit({"event": "values", "values": {"conditions": json.dumps(around)}})
+
+    def matmul_peak(self) -> None:
+        """Report the rate of a large matrix product on the case's device, dtype and threads."""
+        from ctxbench.metrics.peak import matmul_peak
+
+        self._set_flags()
+        with self._autocast():
+            rate = matmul_peak(self._clock(), self.device, self._compute_dtype())
+        self.emit({"event": "values", "values": {"matmul_peak_macs_per_s": rate}})
+
+    def _note(self, *sentences: str) -> None:
+        if sentences:
+            self.emit({"event": "values", "values": {}, "warnings": list(sentences)})
+
+    def _check_fit(self) -> None:
+        """Refuse a case whose predicted peak exceeds the memory free on its device."""
+        if self.predicted is None or self.force:
+            return
+        if self.device.type == "cuda":
+            free = self.torch.cuda.mem_get_info(self.device)[0]
+        else:
+            free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") + _reclaimable()
+        if self.predicted > free:
+            raise DoesNotFit(
+                f"predicted peak {self.predicted / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free on {self.case.device}; "
+                "measure it all the same with --force"
+            )
 
     def _build(self, device: str | None = None) -> "nn.Module":
         with self.torch.device(device) if device else nullcontext():
@@ -139,29 +192,29 @@ class Measurement:
             self._predict_memory(meta, x)
 
     def _predict_memory(self, meta: "nn.Module", x: "Tensor") -> None:
-        from ctxbench.memory import UnpredictableError, predict_peak
+        from ctxbench.memory.convention import UnpredictableError
+        from ctxbench.memory.predict import predict_peak
 
         marks: dict[str, None] = {}
         if self.case.execution == "compile":
-            self.emit({"event": "values", "values": {}, "warnings": ["no memory prediction: the compiler chooses the kernels"]})
-            return
-        dtype = self._parameter_dtype()
+            return self._note("no memory prediction: the compiler chooses the kernels")
         if self.case.dtype.startswith("autocast"):
-            self.emit({"event": "values", "values": {}, "warnings": ["no memory prediction under autocast"]})
-            return
+            return self._note("no memory prediction under autocast")
+        dtype = self._parameter_dtype()
         meta, x = meta.to(dtype), x.to(dtype)
         for mode in ("infer", "train"):
             try:
                 profile = predict_peak(meta, x, mode=mode)
             except UnpredictableError as error:
-                self.emit({"event": "values", "values": {}, "warnings": [f"no memory prediction ({mode}): {error}"]})
+                self._note(f"no memory prediction ({mode}): {error}")
                 continue
+            self.predicted = max(self.predicted or 0, profile.peak_bytes)
             marks |= dict.fromkeys(profile.marks)
             values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
             self.emit({"event": "values", "values": values})
 
     def _memory(self, model: "nn.Module", x: "Tensor", mode: str) -> None:
-        from ctxbench.memory import measure_peak
+        from ctxbench.memory.measure import measure_peak
 
         if self.case.execution == "compile" or self.case.dtype.startswith("autocast"):
             return
@@ -227,14 +280,23 @@ class Measurement:
         self.emit({"event": "values", "values": _latency_values(latency, mode, self.case.execution)})
 
     def _energy(self, step: "Step", mode: str) -> None:
-        from ctxbench.metrics.energy import measure_energy
+        from ctxbench.metrics.energy import NoEnergyCounter, measure_energy
 
         self.emit({"event": "metric", "metric": f"energy_{mode}"})
-        self.emit({"event": "values", "values": {f"energy_{mode}_j": measure_energy(step, self.device)}})
+        try:
+            joules = measure_energy(step, self._clock(), self.device)
+        except NoEnergyCounter as error:
+            return self._note(str(error))
+        self.emit({"event": "values", "values": {f"energy_{mode}_j": joules}})
 
     def _parameter_dtype(self) -> "torch.dtype":
         name = self.case.dtype
         dtype: torch.dtype = getattr(self.torch, "float32" if name == "tf32" or name.startswith("autocast") else name)
+        return dtype
+
+    def _compute_dtype(self) -> "torch.dtype":
+        """The dtype of the matrix products: autocast's where that is on."""
+        dtype: torch.dtype = getattr(self.torch, self.case.dtype.removeprefix("autocast-").replace("tf32", "float32"))
         return dtype
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -253,6 +315,16 @@ class Measurement:
         torch.backends.cuda.matmul.allow_tf32 = case.dtype == "tf32"
         torch.backends.cudnn.allow_tf32 = case.dtype == "tf32"
         torch.backends.cudnn.benchmark = self.settings.cudnn_benchmark
+
+
+def _reclaimable() -> int:
+    """Bytes of page cache that Linux would give up; 0 elsewhere."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if len(line.split()) > 1}
+    return max(0, sizes.get("MemAvailable", 0) - sizes.get("MemFree", 0))
 
 
 def _macs_warnings(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[str]:
@@ -292,7 +364,9 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
     frame = _user_frame(error)
     where = f" ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name})" if frame else ""
     kind = type(error).__name__
-    if kind == "OutOfMemoryError" or isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY):
+    if isinstance(error, DoesNotFit):
+        status, message = "oom", f"out of memory (predicted): {text}"
+    elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY):
         status, message = "oom", f"out of memory: {text}{where}"
     elif isinstance(error, NotFinite):
         status, message = "nan", text

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ctxbench.memory.convention import UnpredictableError
-from ctxbench.memory.kernels import Call, Table
+from ctxbench.memory.held import Call
+from ctxbench.memory.kernels import Table
 from ctxbench.memory.profile import Allocation, Category, Phase, Step
 
 _OWN = str(Path(__file__).parent)
@@ -74,7 +75,7 @@ class Tracker(TorchDispatchMode):
     ) -> Any:
         self._settle_accumulation()
         kwargs = kwargs or {}
-        call = Call(func, args, kwargs, tuple(self._tensors((args, kwargs))))
+        call = Call(func, args, kwargs, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
         where = self._where()
         self.timeline.append(Step(call.name, self.phase, 0, where=where))
@@ -86,7 +87,7 @@ class Tracker(TorchDispatchMode):
         step = self.timeline[-1]
         step.inner = self._inner(call)
         step.live_bytes = self.live_bytes + sum(step.inner)
-        if self.phase == "backward" and call.packet == "aten.add" and len(new) == 1:
+        if self.table.sums_in_place and call.in_backward and call.packet == "aten.add" and len(new) == 1:
             self._note_accumulation(call, new[0])
         return out
 

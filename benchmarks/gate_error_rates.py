@@ -1,0 +1,193 @@
+"""Computes the gate's error rates beside those of the rules in use, on the synthetic machines of the tests.
+
+From the repository's root, a minute and a half on one core:
+
+    PYTHONPATH=tests python benchmarks/gate_error_rates.py --write
+
+rewrites the part of docs/gate-error-rates.md between the two markers; without `--write` it prints that part.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from synthetic import ABBA, NOISE_LEVELS, FloatArray, Noise, SyntheticMachine, block_samples
+
+from ctxbench.gate_rules import GateRule, pair_log_ratio, run_gate
+
+PAGE = Path(__file__).parents[1] / "docs" / "gate-error-rates.md"
+BEGIN, END = "<!-- simulated: begin -->", "<!-- simulated: end -->"
+
+CHANGES = (0.0, 0.02, 0.05, 0.10, 0.20)
+ROWS = 4
+# The other rules' one process a side, run one after the other: 20 blocks of 5 samples each.
+BLOCKS, SAMPLES = 20, 5
+
+# Samples of baseline and candidate, each [trials, samples], to "called a regression", [trials].
+Rule = Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
+
+
+def mean_above(baseline: FloatArray, candidate: FloatArray) -> NDArray[np.bool_]:
+    return np.asarray(candidate.mean(axis=1) > 1.05 * baseline.mean(axis=1))
+
+
+def minimum_above(baseline: FloatArray, candidate: FloatArray) -> NDArray[np.bool_]:
+    return np.asarray(candidate.min(axis=1) > 1.05 * baseline.min(axis=1))
+
+
+def mann_whitney(baseline: FloatArray, candidate: FloatArray) -> NDArray[np.bool_]:
+    p_values = stats.mannwhitneyu(candidate, baseline, axis=1, method="asymptotic").pvalue
+    return np.asarray((p_values < 0.05) & (np.median(candidate, axis=1) > np.median(baseline, axis=1)))
+
+
+def welch(baseline: FloatArray, candidate: FloatArray) -> NDArray[np.bool_]:
+    p_values = stats.ttest_ind(candidate, baseline, axis=1, equal_var=False).pvalue
+    return np.asarray((p_values < 0.05) & (candidate.mean(axis=1) > baseline.mean(axis=1)))
+
+
+OTHER_RULES: dict[str, Rule] = {
+    "mean > 5 %": mean_above,
+    "min > 5 %": minimum_above,
+    "Mann-Whitney": mann_whitney,
+    "Welch": welch,
+}
+
+
+def other_rates(noise: Noise, change: float, trials: int) -> list[float]:
+    """How often each other rule calls a regression."""
+    random = np.random.default_rng(0)
+    level = random.normal(0.0, noise.jitter, (trials, 2))
+    level[:, 1] += np.log1p(change)
+    samples = block_samples(random, noise, np.repeat(level, BLOCKS, axis=1), SAMPLES).reshape(trials, 2, -1)
+    return [float(rule(samples[:, 0], samples[:, 1]).mean()) for rule in OTHER_RULES.values()]
+
+
+@dataclass(frozen=True)
+class GateRates:
+    """Shares of a row's verdicts, and the mean count of pairs that the row took."""
+
+    regressed: float
+    ok: float
+    inconclusive: float
+    pairs: float
+
+
+def gate_rates(noise: Noise, change: float, gates: int, rule: GateRule) -> GateRates:
+    """Our rates, over gates of one changed row and three identical ones; all four count without a change."""
+    verdicts: Counter[str | None] = Counter()
+    pairs = 0
+    for seed in range(gates):
+        machine = SyntheticMachine(seed, noise, {"changed": change} | {str(row): 0.0 for row in range(1, ROWS)})
+        rows = run_gate(machine.rows, machine.measure_pair, rule, lambda: True).rows
+        counted = rows[: 1 if change else ROWS]
+        verdicts.update(row.verdict for row in counted)
+        pairs += sum(row.pairs for row in counted)
+    total = verdicts.total()
+    return GateRates(
+        verdicts["regressed"] / total, verdicts["ok"] / total, verdicts["inconclusive"] / total, pairs / total
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A Markdown table with its first column to the left."""
+    yield "| " + " | ".join(header) + " |"
+    yield "|---|" + "--:|" * (len(header) - 1)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def noise_section() -> Iterator[str]:
+    yield "### The machines\n"
+    header = ["machine", *(name.replace("_", " ") for name in asdict(NOISE_LEVELS["quiet"]))]
+    yield from table(
+        header, [[name, *(f"{value:g}" for value in asdict(noise).values())] for name, noise in NOISE_LEVELS.items()]
+    )
+
+
+def rates_section(gates: int) -> Iterator[str]:
+    rule = GateRule()
+    yield f"### Error rates, {gates:,} gates and {gates:,} trials of each other rule\n"
+    header = ["true change", "regressed", "ok", "inconclusive", "pairs", *OTHER_RULES]
+    for name, noise in NOISE_LEVELS.items():
+        rows = []
+        for change in CHANGES:
+            ours = gate_rates(noise, change, gates, rule)
+            shares = map(percent, other_rates(noise, change, gates))
+            regressed = percent(ours.regressed, 2)
+            rows.append(
+                [
+                    f"{change:+.0%}",
+                    regressed,
+                    percent(ours.ok),
+                    percent(ours.inconclusive),
+                    f"{ours.pairs:.1f}",
+                    *shares,
+                ]
+            )
+        yield f"**{name}**\n"
+        yield from table(header, rows)
+
+
+def looks_section(gates: int) -> Iterator[str]:
+    yield f"### Looks at 8 and 24 pairs, or at 4, 8 and 24 ({gates:,} gates)\n"
+    rows = []
+    for name, noise in NOISE_LEVELS.items():
+        for looks in ((8, 24), (4, 8, 24)):
+            same, slower = (gate_rates(noise, change, gates, GateRule(looks=looks)) for change in (0.0, 0.10))
+            label = ", ".join(map(str, looks))
+            rows.append(
+                [name, label, percent(same.ok), f"{same.pairs:.1f}", percent(slower.regressed), f"{slower.pairs:.1f}"]
+            )
+    yield from table(["machine", "looks", "unchanged: ok", "pairs", "+10 %: regressed", "pairs"], rows)
+
+
+def pair_value_section(trials: int) -> Iterator[str]:
+    yield f"### Spread of a pair's log ratio, {trials:,} pairs of 12 blocks\n"
+    sides = np.tile(ABBA, 3)
+    rows = []
+    for name, noise in NOISE_LEVELS.items():
+        random = np.random.default_rng(1)
+        level = random.normal(0.0, noise.jitter, (trials, 2))[:, sides]
+        blocks = block_samples(random, noise, level, SAMPLES)
+        blocks_a, blocks_b = blocks[:, sides == 0], blocks[:, sides == 1]
+        mean = np.mean(np.log(np.median(blocks_b, axis=2)) - np.log(np.median(blocks_a, axis=2)), axis=1)
+        spreads = (noise.jitter * 2**0.5, np.std(mean), np.std(pair_log_ratio(blocks_a, blocks_b)))
+        rows.append([name, *(percent(float(spread), 2) for spread in spreads)])
+    yield from table(["machine", "jitter alone", "mean of differences", "median of differences (ours)"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gates", type=int, default=2000, help="gates for each machine and change")
+    parser.add_argument("--write", action="store_true", help=f"rewrite the part between the markers of {PAGE.name}")
+    arguments = parser.parse_args()
+    sections = (
+        noise_section(),
+        rates_section(arguments.gates),
+        looks_section(arguments.gates),
+        pair_value_section(10 * arguments.gates),
+    )
+    text = "\n".join(line for section in sections for line in section)
+    if not arguments.write:
+        print(text)
+        return
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, found, after = rest.partition(END)
+    if not found:
+        parser.error(f"{PAGE} lacks the markers {BEGIN} and {END}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

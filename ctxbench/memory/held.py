@@ -1,0 +1,195 @@
+"""The byte rules behind the table in `kernels.py`: from one operator call to the blocks its kernel holds inside itself."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Sizes = Sequence[int]
+
+
+@dataclass
+class Call:
+    """One operator call: its arguments, the tensors among them and, after it ran, its outputs."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    tensors: tuple[torch.Tensor, ...]
+    in_backward: bool = False
+    out: tuple[torch.Tensor, ...] = ()
+    name: str = field(init=False)  # aten.add.Tensor
+    packet: str = field(init=False)  # aten.add
+
+    def __post_init__(self) -> None:
+        self.name = str(self.func)
+        self.packet = str(self.func.overloadpacket)
+
+    @property
+    def operator(self) -> str:
+        """The name without namespace and without the underscore of an in-place operator."""
+        return self.packet.rpartition(".")[2].removesuffix("_")
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    """Bytes of a dense copy."""
+    return tensor.numel() * tensor.element_size()
+
+
+def copies(*positions: int) -> Callable[[Call], Sizes]:
+    """A dense copy of each argument, by position, that is not contiguous."""
+    return lambda call: [size_of(call.args[i]) for i in positions if not call.args[i].is_contiguous()]
+
+
+def copies_unless_expanded(*positions: int) -> Callable[[Call], Sizes]:
+    """As `copies`, but an expanded scalar, such as the gradient of a sum, is read as it lies."""
+
+    def held(call: Call) -> Sizes:
+        dense = [call.args[i] for i in positions if any(call.args[i].stride())]
+        return [size_of(tensor) for tensor in dense if not tensor.is_contiguous()]
+
+    return held
+
+
+def softmax_backward_cuda(call: Call) -> Sizes:
+    """grad * output, and contiguous copies of it and of the output where they are not."""
+    product, output = call.args[0] * call.args[1], call.args[1]  # on meta; its strides are what counts
+    return [size_of(product), *(size_of(tensor) for tensor in (product, output) if not tensor.is_contiguous())]
+
+
+def _is_blas_ready(matrix: torch.Tensor) -> bool:
+    """Whether BLAS reads the last two dimensions as they lie: one stride 1, the other at least a row's length."""
+    rows, columns = matrix.shape[-2:]
+    down, across = matrix.stride()[-2:]
+    return bool((across == 1 and down >= max(1, columns)) or (down == 1 and across >= max(1, rows)))
+
+
+def product(call: Call) -> Sizes:
+    """A copy of each matrix that BLAS cannot read as it lies; a summand stands before the two."""
+    return [size_of(matrix) for matrix in call.args[:3][-2:] if not _is_blas_ready(matrix)]
+
+
+def batched_product_cpu(call: Call) -> Sizes:
+    """MKL takes the batch whole, or the matrices go one after the other, each copied if need be."""
+    left, right = call.args[:3][-2:]
+    if left.shape[1] * left.shape[2] * right.shape[2] < 400:  # aten/src/ATen/native/LinearAlgebra.cpp: plain loops
+        return []
+    return [size_of(matrix[0]) for matrix in (left, right) if not _is_blas_ready(matrix)]
+
+
+def convolution_cpu(call: Call) -> Sizes | str:
+    """The unfolded input of one group; with groups, their outputs until they are joined."""
+    data, weight, bias, *rest = call.args
+    backend = _convolution_backend(data, weight, bias, rest)
+    if backend != "Slow2d":
+        return f"the {backend} convolution keeps its blocks in formats that depend on the processor"
+    columns = _columns(data, weight, call.out[0], rest)
+    copied = [size_of(tensor) for tensor in (data, weight) if not tensor.is_contiguous()]
+    return [*copied, _per_group([data], columns, call.out, rest[5])]
+
+
+def convolution_backward_cpu(call: Call) -> Sizes | str:
+    """As the forward pass, and a dense gradient."""
+    grad, data, weight, bias_sizes, *rest, _mask = call.args
+    bias = grad.new_empty(bias_sizes) if bias_sizes and any(bias_sizes) else None
+    backend = _convolution_backend(data, weight, bias, rest)
+    if backend != "Slow2d":
+        return f"the backward pass of the {backend} convolution keeps formats that depend on the processor"
+    columns = _columns(data, weight, grad, rest)
+    copied = [size_of(tensor) for tensor in (data, weight) if not tensor.is_contiguous()]
+    return [*copied, _per_group([grad, data], columns, call.out, rest[5])]
+
+
+def _per_group(slices: Sequence[torch.Tensor], columns: int, out: Sequence[torch.Tensor], groups: int) -> int:
+    if groups == 1:
+        return columns + sum(size_of(tensor) for tensor in slices[:-1] if not tensor.is_contiguous())
+    narrow = [tensor.narrow(1, 0, tensor.shape[1] // groups) for tensor in slices]
+    one_group = columns + sum(size_of(tensor) for tensor in narrow if not tensor.is_contiguous())
+    return max(one_group, sum(size_of(tensor) for tensor in out))
+
+
+def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> str:
+    """What PyTorch would choose on the CPU for these shapes, asked with stand-ins that hold one number each."""
+    stand_ins = [
+        None if tensor is None else torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
+        for tensor in (data, weight, bias)
+    ]
+    return str(torch._C._select_conv_backend(*stand_ins, *rest)).rpartition(".")[2]
+
+
+def _columns(data: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, rest: Sequence[Any]) -> int:
+    """Bytes of one group's unfolded input, whole batch; none for a 1x1 kernel without stride and padding."""
+    stride, padding = rest[:2]
+    if all(k == 1 for k in weight.shape[2:]) and all(s == 1 for s in stride) and not any(padding):
+        return 0
+    return int(data.shape[0] * math.prod(weight.shape[1:]) * math.prod(out.shape[2:]) * data.element_size())
+
+
+def batch_norm_cpu(call: Call) -> Sizes | str:
+    """Two vectors of per-channel scale and shift."""
+    data = call.args[0]
+    if not data.is_contiguous():
+        return "for a strided input the kernel's own statistics are not in the table"
+    return [2 * data.shape[1] * data.element_size()]
+
+
+def batch_norm_backward_cpu(call: Call) -> Sizes:
+    """A map for x - mean if all is contiguous, else the per-channel sums."""
+    grad, data = call.args[:2]
+    if grad.is_contiguous() and data.is_contiguous():
+        return [size_of(data)]
+    return [data.shape[1] * data.element_size()]
+
+
+def layer_norm_backward_cpu(call: Call) -> Sizes:
+    """Copies, and one row of each parameter's gradient a thread."""
+    return [*copies(0, 1)(call), 2 * math.prod(call.args[2]) * call.args[1].element_size()]
+
+
+def group_norm_backward_cpu(call: Call) -> Sizes:
+    """Two sums for each image and channel."""
+    batch, channels = call.args[5:7]
+    return [2 * batch * channels * call.args[1].element_size()]
+
+
+def inverse(call: Call) -> Sizes:
+    """The LU factors and the pivots."""
+    matrix = call.args[0]
+    return [size_of(matrix), 4 * matrix.numel() // matrix.shape[-1]]
+
+
+def inverse_cpu(call: Call) -> Sizes:
+    """As `inverse`, and the check of the pivots: a number, its cast, one truth value a pivot."""
+    matrix = call.args[0]
+    return [*inverse(call), 12 + matrix.numel() // matrix.shape[-1]]
+
+
+def mean_cpu(call: Call) -> Sizes:
+    """The sum is divided by the count: a number and its cast."""
+    return [8, call.out[0].element_size()]
+
+
+def binary_cpu(call: Call) -> Sizes:
+    """Python numbers become host tensors, and operands of another dtype are cast before the kernel runs."""
+    operands = [value for value in call.args[:2] if isinstance(value, torch.Tensor) or _number(value)]
+    common = torch.result_type(*operands) if len(operands) == 2 else operands[0].dtype
+    if call.operator == "div" and not (common.is_floating_point or common.is_complex):
+        common = torch.get_default_dtype()
+    held = []
+    for value, argument in zip(call.args[:2], call.func._schema.arguments, strict=False):
+        if isinstance(value, torch.Tensor):
+            held.append(0 if value.dtype == common else value.numel() * common.itemsize)
+        elif _number(value):
+            # in the backward pass a number in a tensor's place is a saved tensor, which the tracker counts
+            held.append(0 if call.in_backward and str(argument.type) == "Tensor" else _number(value))
+            held.append(0 if isinstance(value, float) and common == torch.float64 else common.itemsize)
+    return held
+
+
+def _number(value: Any) -> int:
+    """Bytes of the 0-dimensional tensor that a Python number becomes; 0 for anything else."""
+    if isinstance(value, bool):
+        return 1
+    return 16 if isinstance(value, complex) else 8 if isinstance(value, int | float) else 0

@@ -1,0 +1,25 @@
+"""The rate of a large matrix product on the device at hand, the yardstick for a module's MAC/s."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from ctxbench.engine.clock import Clock
+
+SIZE = {"cpu": 1024, "cuda": 8192}
+BLOCKS = 5
+
+
+def matmul_peak(clock: "Clock", device: torch.device, dtype: torch.dtype) -> float:
+    """MAC/s of a square matrix product in `dtype`: the best of five blocks, after one to warm up."""
+    size = SIZE[device.type]
+    a = torch.randn(size, size, device=device).to(dtype)
+    b = torch.randn(size, size, device=device).to(dtype)
+    out = torch.empty_like(a)
+
+    def step() -> object:
+        return torch.mm(a, b, out=out)
+
+    clock.time_block(step, 1)
+    return max(size**3 / clock.time_block(step, 1) for _ in range(BLOCKS))

@@ -1,0 +1,75 @@
+"""The lines under a table: whose numbers, on what, under which conventions."""
+
+from collections.abc import Sequence
+
+from .conventions import LATENCY, MACS, MEMORY, PARAMS
+from .numbers import parse_unit
+from .runs import CONDITIONS, RunData
+from .table import Column
+
+
+def caption_lines(run: RunData, columns: Sequence[Column], hidden: int = 0) -> tuple[str, ...]:
+    """What a reader must know to use the numbers; `hidden` rows are in the CSV only."""
+    keys = {column.key for column in columns}
+    lines = []
+    if any(column.origin == "published" for column in columns):
+        device = run.published.get("device")
+        lines.append(
+            f"paper: {run.definition.get('source', 'published numbers')}"
+            + (f", on {device}; times on different devices are not compared." if device else ".")
+        )
+    elif run.published.get("rows"):
+        lines.append("No published number is shown: none belongs to these inputs, dtypes and hyper-parameters.")
+    lines.append(f"here: {conditions(run)}.")
+    lines += _conventions(run, keys)
+    if run.meta.get("state") not in (None, "finished"):
+        lines.append(f"The run is not finished (state: {run.meta['state']}); rows are missing.")
+    failed = int((run.frame["status"] != "ok").sum())
+    if failed:
+        lines.append(f"{failed} of {len(run.frame)} rows failed; their status and message are shown.")
+    if hidden:
+        lines.append(f"{hidden} more rows are in the CSV table.")
+    return tuple(lines)
+
+
+def conditions(run: RunData) -> str:
+    """Device, software, input, date and commit in one phrase; what differs between rows stands in the rows."""
+    differing = run.differing()
+    environment = run.environment
+    packages = environment.get("packages") or {}
+    parts = [", ".join(run.device_name(device) for device in run.devices())]
+    parts.append(f"torch {packages.get('torch') or 'unknown'}")
+    if environment.get("torch_threads") and "cpu" in run.devices() and "threads" not in differing:
+        threads = run.frame["threads"].dropna()
+        parts.append(f"{threads.iloc[0] if len(threads) else environment['torch_threads']} threads")
+    for name in CONDITIONS:
+        if name in differing or run.frame.empty or name in ("device", "threads"):
+            continue
+        value = str(run.frame[name].iloc[0])
+        if name == "shape":
+            parts.append(f"input [{value.replace('×', ', ')}]")
+        elif value not in ("contiguous", "eager"):
+            parts.append(value)
+    if environment.get("time"):
+        parts.append(str(environment["time"])[:10])
+    if environment.get("commit"):
+        commit, plus, changes = str(environment["commit"]).partition("+")
+        parts.append(f"commit {commit[:10]}{plus}{changes}")
+    return ", ".join(parts)
+
+
+def _conventions(run: RunData, keys: set[str]) -> list[str]:
+    lines = []
+    for key, sentence in (("params", PARAMS), ("macs", MACS.get(str(run.meta.get("counter")), MACS["ctxbench"]))):
+        if key in keys:
+            unit = run.published.get(f"{key}_unit") if f"{key}_published" in keys else None
+            lines.append(f"{sentence}{f' ({parse_unit(unit, key)})' if unit else ''}.")
+    if keys & {"memory_train", "memory_infer"}:
+        lines.append(f"Memory: peak, MiB = 2^20 bytes; predicted: for CUDA, without a device; {MEMORY}.")
+    elif keys & {"memory_train_measured", "memory_infer_measured"}:
+        lines.append(f"Memory: measured peak, MiB = 2^20 bytes; {MEMORY}.")
+    if keys & {"latency_train", "latency_infer"}:
+        lines.append(f"{LATENCY}.")
+    if keys & {"params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"}:
+        lines.append("Bold: the smallest under the same conditions, and what cannot be told apart from it.")
+    return lines

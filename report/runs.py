@@ -1,0 +1,135 @@
+"""A run folder as a report reads it: typed records, checked cells, and the facts of the machine that made it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ctxbench.errors import UsageError, unknown
+from ctxbench.results import STATUSES, RunFolder
+
+MODES = ("train", "infer")
+# What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
+CONDITIONS = {
+    "shape": "Input",
+    "dtype": "Dtype",
+    "memory_format": "Layout",
+    "execution": "Execution",
+    "threads": "Threads",
+    "device": "Device",
+}
+_AT_LEAST = {"batch": 1, "channels": 1, "height": 1, "width": 1, "params": 0, "macs": 0}
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings` as text."""
+
+    folder: RunFolder
+    frame: pd.DataFrame
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> "RunData":
+        """UsageError names the file and the line of the first cell that cannot be."""
+        frame = folder.frame()
+        check_records(frame, folder.path / "records.csv")
+        sizes = [frame[name].astype(str) for name in ("batch", "channels", "height", "width")]
+        frame["shape"] = sizes[0].str.cat(sizes[1:], sep="×")
+        shown = {text: _settings(text) for text in frame["hparams"].unique()}
+        frame["settings"] = frame["hparams"].map(shown).astype("string")
+        return cls(folder, frame)
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.resolve().name
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self.folder.meta
+
+    @property
+    def suite(self) -> str:
+        return str(self.meta.get("suite", self.name))
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.meta.get("definition") or {}
+        return found
+
+    @property
+    def published(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.definition.get("published") or {}
+        return found
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.meta.get("environment") or {}
+        return found
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """`samples.csv`, in time order within a case and mode."""
+        frame = self.folder.samples()
+        path = self.folder.path / "samples.csv"
+        _refuse(~frame["mode"].isin(MODES), frame["mode"], path, "must be train or infer")
+        _refuse(~(np.isfinite(frame["ms"]) & (frame["ms"] > 0)), frame["ms"], path, "must be a positive number")
+        return frame
+
+    def device_name(self, device: str) -> str:
+        """The product behind `cpu`, `cuda` or `cuda:N`; the text itself where the environment does not tell."""
+        if device == "meta":
+            return "no device (static)"
+        kind, _, index = device.partition(":")
+        gpus = self.environment.get("gpus") or []
+        if kind == "cuda" and int(index or 0) < len(gpus):
+            return str(gpus[int(index or 0)]["name"])
+        if kind == "cpu" and self.environment.get("cpu"):
+            return f"{self.environment['cpu']} ({self.environment.get('cpu_usable', '?')} cores)"
+        return device
+
+    def devices(self) -> list[str]:
+        return list(dict.fromkeys(self.frame["device"]))
+
+    def differing(self) -> list[str]:
+        """The conditions of which this run has more than one, `settings` (hyper-parameters) first."""
+        return [name for name in ("settings", *CONDITIONS) if self.frame[name].nunique(dropna=False) > 1]
+
+
+def open_run(path: Path) -> RunData:
+    """Read a run folder. UsageError if it is none, of an unknown schema, or damaged."""
+    return RunData.read(RunFolder.open(path))
+
+
+def check_records(frame: pd.DataFrame, path: Path) -> None:
+    """UsageError with file, line and value for a record that no run can have written."""
+    wrong_status = ~frame["status"].isin(STATUSES)
+    if wrong_status.any():
+        index = int(wrong_status.to_numpy().argmax())
+        raise UsageError(f"{path}, line {index + 2}: {unknown('status', frame['status'].iloc[index], STATUSES)}")
+    _refuse(frame["case"].duplicated(), frame["case"], path, "has a line already")
+    for name, least in _AT_LEAST.items():
+        _refuse((frame[name] < least).fillna(False), frame[name], path, f"must be at least {least}")
+    for mode in ("infer", "train"):
+        median, low, high = (frame[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms"))
+        _refuse(median.notna() & ~((median > 0) & np.isfinite(median)), median, path, "must be a positive number")
+        _refuse((low > median) | (low <= 0), low, path, f"must be positive and at most the median, {median.name}")
+        _refuse((high < median) | np.isinf(high), high, path, f"must be at least the median, {median.name}")
+
+
+def _refuse(wrong: "pd.Series[bool]", column: "pd.Series[Any]", path: Path, sentence: str) -> None:
+    if wrong.any():
+        index = int(wrong.to_numpy().argmax())
+        raise UsageError(f"{path}, line {index + 2}: {column.name} is {str(column.iloc[index])!r}; it {sentence}")
+
+
+def _settings(text: str) -> str:
+    """Hyper-parameters for a reader: `{"steps": 3}` as `steps=3`."""
+    try:
+        return ", ".join(f"{name}={value}" for name, value in json.loads(text).items())
+    except (json.JSONDecodeError, AttributeError):
+        return text

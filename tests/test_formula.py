@@ -1,0 +1,39 @@
+"""Closed forms: integer arithmetic on names and nothing else."""
+
+import pytest
+
+from ctxbench.formula import FormulaError, evaluate
+
+
+@pytest.mark.parametrize(
+    ("formula", "value"),
+    [
+        ("4*N*C*d + 2*B*n**2*d", 4 * 12 * 3 * 5 + 2 * 2 * 36 * 5),
+        ("(C + 1)//2 - -1", 3),
+        ("C if mode == 'x' else 4*C", 3),
+        ("ceil(n) + min(B, C) + max(B, C)", 6 + 2 + 3),
+        ("N*(C > 2) + (B < 1 or not flag)", 13),
+        ("2**62 + 1", 2**62 + 1),
+    ],
+)
+def test_evaluates(formula: str, value: int) -> None:
+    names = {"N": 12, "C": 3, "d": 5, "B": 2, "n": 6, "mode": "x", "flag": False}
+    assert evaluate(formula, names) == value
+
+
+@pytest.mark.parametrize(
+    ("formula", "sentence"),
+    [
+        ("C*", "is not an expression"),
+        ("C*q", "uses 'q'; known names are C"),
+        ("__import__('os').getcwd()", "is not integer arithmetic"),
+        ("C/2", "is not integer arithmetic"),
+        ("C.bit_length()", "is not integer arithmetic"),
+        ("C == 3", "not an integer"),
+        ("'text'", "not an integer"),
+    ],
+)
+def test_refuses(formula: str, sentence: str) -> None:
+    with pytest.raises(FormulaError, match="closed form") as caught:
+        evaluate(formula, {"C": 3})
+    assert sentence in str(caught.value)

@@ -1,0 +1,145 @@
+"""The run folder: what is written comes back, with the right types, whatever interrupted the writer."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ctxbench import results
+from ctxbench.errors import UsageError
+from ctxbench.results import Record, RunFolder, Sample
+
+
+def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
+    facts: dict[str, Any] = {
+        "module": "sa", "title": "SA, \"quoted\"", "family": "attention", "reference": "m:C", "hparams": '{"d": 4}',
+        "batch": 1, "channels": 8, "height": 4, "width": 4, "dtype": "float32", "memory_format": "contiguous",
+        "execution": "eager", "threads": None, "device": "cpu",
+    }  # fmt: skip
+    return Record(case=case, **{**facts, **values})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", {"suite": "tiny"})
+
+
+def test_a_record_comes_back_with_its_types(folder: RunFolder) -> None:
+    folder.append(record(params=2**60 + 1, latency_infer_ms=0.1 + 0.2, message="two\nlines"), {})
+    folder.append(record("other"), {})
+    frame = folder.frame()
+    assert frame["params"].dtype == "Int64"
+    assert frame["params"].tolist()[0] == 2**60 + 1
+    assert frame["params"].isna().tolist() == [False, True]
+    assert frame["threads"].isna().all()
+    assert frame["latency_infer_ms"].dtype == "float64"
+    assert frame["latency_infer_ms"][0] == 0.1 + 0.2
+    assert frame["message"].tolist() == ["two lines", ""]
+    assert frame["title"][0] == 'SA, "quoted"'
+    assert json.loads(frame["hparams"][0]) == {"d": 4}
+
+
+def test_plain_pandas_reads_the_columns_that_the_issue_names(folder: RunFolder) -> None:
+    folder.append(record(params=7), {})
+    frame = pd.read_csv(folder.path / "records.csv")
+    wanted = (
+        "module,family,hparams,batch,channels,height,width,dtype,device,status,message,params,macs,macs_matmul,"
+        "macs_formula,latency_infer_ms,latency_infer_low_ms,latency_infer_high_ms,latency_infer_samples,latency_train_ms"
+    )
+    assert set(wanted.split(",")) <= set(frame.columns)
+    assert frame["params"].tolist() == [7]
+
+
+def test_samples_keep_their_order_and_digits(folder: RunFolder) -> None:
+    stream = [Sample(0.1 * i, 3, 1 / (i + 1)) for i in range(5)]
+    folder.append(record(), {"infer": stream, "train": stream[:2]})
+    frame = folder.samples()
+    assert frame["mode"].tolist() == ["infer"] * 5 + ["train"] * 2
+    assert frame["ms"].tolist()[:5] == [1 / (i + 1) for i in range(5)]
+
+
+def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
+    folder.append(record("first"), {"infer": [Sample(0.1, 1, 1.0)]})
+    whole = {name: (folder.path / name).read_bytes() for name in ("records.csv", "samples.csv")}
+    with (folder.path / "samples.csv").open("a") as file:
+        file.write("second,infer,0,0.1,1,2.0\nsecond,infer,1,0.")
+    with (folder.path / "records.csv").open("a") as file:
+        file.write("second,sa,SA")
+    folder.recover()
+    assert {name: (folder.path / name).read_bytes() for name in whole} == whole
+
+
+def test_drop_removes_a_case_from_both_tables(folder: RunFolder) -> None:
+    for case in ("first", "second"):
+        folder.append(record(case), {"infer": [Sample(0.1, 1, 1.0)]})
+    folder.drop({"first"})
+    assert folder.cases() == {"second"}
+    assert folder.samples()["case"].tolist() == ["second"]
+
+
+def test_a_full_disk_is_a_sentence_and_no_half_row(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.append(record("first"), {})
+    before = (folder.path / "records.csv").read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(results.os, "fsync", full)
+    with pytest.raises(UsageError, match=r"cannot write to .*: No space left on device"):
+        folder.append(record("second"), {})
+    assert (folder.path / "records.csv").read_bytes() == before
+
+
+def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="already holds a run"):
+        RunFolder.create(folder.path, {})
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is a file; --out takes a folder"):
+        RunFolder.create(tmp_path / "file", {})
+    with pytest.raises(UsageError, match="cannot write to"):
+        RunFolder.create(tmp_path / "file" / "below", {})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [("{", "is damaged"), ('{"schema": 99}', "has schema 99; this ctxbench reads schema 1"), ("[]", "has schema None")],
+)
+def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(UsageError) as caught:
+        RunFolder.open(tmp_path)
+    assert sentence in str(caught.value)
+
+
+def test_open_refuses_a_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no run folder: it has no run\.json"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_hand_edited_cell_is_named_with_its_line(folder: RunFolder) -> None:
+    folder.append(record("first", params=1), {})
+    folder.append(record("second", params=777), {})
+    path = folder.path / "records.csv"
+    path.write_text(path.read_text().replace("777", "many"))
+    with pytest.raises(UsageError, match=r"records\.csv, line 3: params is 'many', not an integer"):
+        folder.frame()
+
+
+def test_a_missing_column_is_named(folder: RunFolder) -> None:
+    path = folder.path / "records.csv"
+    path.write_text(path.read_text().replace("macs_matmul,", "", 1))
+    with pytest.raises(UsageError, match="lacks the column 'macs_matmul'"):
+        folder.frame()
+
+
+def test_the_default_folder_is_new_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = results.default_path("tiny")
+    first.mkdir(parents=True)
+    second = results.default_path("tiny")
+    assert first.parent == Path("results")
+    assert first != second

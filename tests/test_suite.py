@@ -1,0 +1,145 @@
+"""Suites: the grid they stand for, and one sentence for whatever is wrong in a file."""
+
+from pathlib import Path
+
+import pytest
+
+from ctxbench import suite
+from ctxbench.errors import UsageError
+from ctxbench.suite import Overrides, parse_setting, parse_shape
+
+HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'
+
+
+def load(folder: Path, text: str, overrides: Overrides | None = None) -> suite.Suite:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return suite.load(str(path), overrides)
+
+
+def test_table3_is_the_papers() -> None:
+    loaded = suite.load("table3")
+    assert loaded.file.axes.shape == [(1, 512, 128, 128)]
+    assert list(loaded.file.published.rows) == ["sa", "da", "a2", "apc", "dm", "acf", "ham_cd", "ham_nmf"]
+    assert loaded.file.published.rows["sa"]["memory_train"] == "5253"
+    assert [case.module for case in loaded.cases()][8:] == ["linear", "focused_linear", "ham_vq"]
+
+
+def test_the_grid_is_the_product_of_the_lists(tmp_path: Path) -> None:
+    text = HEAD + (
+        "[axes]\nshape = [[1, 8, 4, 4], [2, 8, 4, 6]]\ndtype = ['float32', 'bfloat16']\nthreads = [1, 2]\n"
+        "[hparams.ham_nmf]\nsteps = [1, 2, 3]\nrank = 4\n"
+    )
+    cases = load(tmp_path, text).cases()
+    assert len(cases) == (3 + 1) * 2 * 2 * 2
+    assert len({case.id for case in cases}) == len(cases)
+    assert cases[0].id == "ham_nmf(rank=4,steps=1) 1x8x4x4 float32 cpu 1threads"
+
+
+def test_batch_channels_and_size_are_axes(tmp_path: Path) -> None:
+    cases = load(tmp_path, HEAD + "[axes]\nshape = [1, 8, 4, 6]\nbatch = [1, 2]\nsize = [4, 8]\n").cases()
+    assert [case.shape for case in cases[:4]] == [(1, 8, 4, 4), (1, 8, 8, 8), (2, 8, 4, 4), (2, 8, 8, 8)]
+
+
+def test_exclude_and_extra_cases(tmp_path: Path) -> None:
+    text = HEAD + (
+        "[axes]\nshape = [1, 8, 4, 4]\ndtype = ['float32', 'bfloat16']\n"
+        "[[exclude]]\nmodule = 'sa'\ndtype = 'bfloat16'\n"
+        "[[cases]]\nmodule = 'sa'\nshape = [1, 16, 4, 4]\nd = 4\n"
+    )
+    cases = load(tmp_path, text).cases()
+    assert [(c.module, c.dtype, c.shape[1]) for c in cases] == [
+        ("ham_nmf", "float32", 8),
+        ("ham_nmf", "bfloat16", 8),
+        ("sa", "float32", 8),
+        ("sa", "float32", 16),
+    ]
+    assert cases[-1].hparams == {"d": 4}
+
+
+def test_a_star_stands_for_the_registry(tmp_path: Path) -> None:
+    cases = load(tmp_path, 'title = "t"\nmodules = ["*"]\n[axes]\nshape = [1, 8, 4, 4]\n').cases()
+    assert {"sa", "ham_vq"} <= {case.module for case in cases}
+
+
+def test_overrides_replace_the_suites_values() -> None:
+    overrides = Overrides(
+        modules=["sa"], shape=[(2, 16, 4, 4)], dtype=["bfloat16"], hparams={"sa": {"d": 8}}, measure={"budget_s": 1}
+    )
+    loaded = suite.load("table3", overrides)
+    (case,) = loaded.cases()
+    assert case.id == "sa(d=8) 2x16x4x4 bfloat16 cpu"
+    assert loaded.file.measure.budget_s == 1
+    assert loaded.file.measure.target == 0.02
+
+
+def test_a_stored_definition_gives_the_same_cases() -> None:
+    loaded = suite.load("table3", Overrides(hparams={"ham_nmf": {"steps": [3, 6]}}))
+    again = suite.restore("table3", Path("run.json"), loaded.file.model_dump(mode="json"))
+    assert again.cases() == loaded.cases()
+
+
+AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("title = ", "is not TOML"),
+        ('modules = ["sa"]\n' + AXES, "the key 'title' is missing"),
+        (HEAD + "[axes]\nshape = [1, 2, 3]\n", "has 3 numbers; it takes four"),
+        (HEAD + "[axes]\nshape = [1, 2, 3, 0]\n", "each of B,C,H,W is at least 1"),
+        (HEAD + "[axes]\nshape = 'big'\n", "is not four integers"),
+        (HEAD + AXES + "shap = 3\n", "unknown key 'shap'; did you mean 'shape'?"),
+        (HEAD + AXES + "dtype = 'fp32'\n", "'axes.dtype.0' is 'fp32': input should be 'float32'"),
+        (HEAD + 'metrics = ["latenc"]\n' + AXES, "'metrics.0' is 'latenc': input should be 'params'"),
+        (HEAD.replace('"t"', "3") + AXES, "'title' is 3: input should be a valid string"),
+        (HEAD + AXES + "[measure]\nbudget_s = 'long'\n", "'measure.budget_s' is 'long'"),
+        (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
+        ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
+        (HEAD + AXES + "[published.rows]\nsa = { parms = '1' }\n", "published.rows.sa"),
+    ],
+)
+def test_a_malformed_suite_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, text).cases()
+    assert "mine.toml" in str(caught.value)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (HEAD.replace("sa", "saa") + AXES, "unknown module 'saa'; did you mean 'sa'?"),
+        (HEAD + AXES + "[hparams.sa]\nwidth = 3\n", "unknown hyper-parameter of 'sa' 'width'"),
+        (HEAD + AXES + "[[exclude]]\ndtype = 'float32'\n", "has no case left"),
+    ],
+)
+def test_a_suite_that_names_what_is_not_there(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, text).cases()
+    assert sentence in str(caught.value)
+
+
+def test_an_unknown_suite_suggests_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'table3'"):
+        suite.load("tabel3")
+    with pytest.raises(UsageError, match=r"there is no suite file .*none\.toml"):
+        suite.load("none.toml")
+
+
+@pytest.mark.parametrize("text", ["1,512,128", "1,512,128,0", "-1,2,3,4", "a,b,c,d", "", "1,2,3,4,5", "1.5,2,3,4"])
+def test_a_wrong_shape_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="shape"):
+        parse_shape(text)
+
+
+def test_settings_are_toml_values_or_words() -> None:
+    assert parse_setting("ham_nmf.steps=3") == ("ham_nmf", "steps", 3)
+    assert parse_setting("ham_cd.init=fixed") == ("ham_cd", "init", "fixed")
+    assert parse_setting("ham_cd.beta=[0.1, 0.2]") == ("ham_cd", "beta", [0.1, 0.2])
+    assert parse_setting("my.py:Mine.k=1") == ("my.py:Mine", "k", 1)
+    for wrong in ("steps=3", "ham_nmf.steps", "=3", "ham_nmf.=3"):
+        with pytest.raises(UsageError, match=r"module\.hyperparameter=value"):
+            parse_setting(wrong)
