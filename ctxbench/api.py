@@ -10,11 +10,11 @@ from filelock import FileLock, Timeout
 
 from ctxbench import progress, results
 from ctxbench.engine.client import Zygote
-from ctxbench.engine.scheduler import Executor, InProcess, Plan, execute
+from ctxbench.engine.scheduler import Executor, InProcess, Plan, execute, measure_peak_rate, static_record
 from ctxbench.environment import command_line, differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Overrides, Shape, Suite, load, parse_shape, restore
+from ctxbench.suite import Case, Measure, Overrides, Shape, Suite, load, parse_shape, restore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,9 +81,9 @@ def run(
 
     `modules`, `shape` (B, C, H, W, or several), `dtype`, `device`, `memory_format`, `execution`, `threads`, `metrics`
     and `measure` replace the suite's values; `hparams={"ham_nmf": {"steps": 3}}` sets hyper-parameters. `static`
-    measures params, MACs and predicted memory only: no clock, no real tensor. `counter` is `ctxbench` or `torchprofile`.
-    `out` is the run folder (default `results/<suite>-<time>`). `force` measures cases that are predicted not to fit.
-    Raises UsageError for a wrong argument; what a case does is a row's status.
+    measures params, MACs and predicted memory only: no clock, no real tensor. `counter` is `ctxbench` or
+    `torchprofile`. `out` is the run folder (default `results/<suite>-<time>`). `force` measures cases that are
+    predicted not to fit. Raises UsageError for a wrong argument; what a case does is a row's status.
     """
     overrides = Overrides(
         modules=list(modules) if modules is not None else None,
@@ -98,7 +98,13 @@ def run(
         measure=measure or {},
     )
     return run_suite(
-        load(suite, overrides), static=static, counter=counter, out=out, in_process=in_process, force=force, reporter=reporter
+        load(suite, overrides),
+        static=static,
+        counter=counter,
+        out=out,
+        in_process=in_process,
+        force=force,
+        reporter=reporter,
     )
 
 
@@ -177,6 +183,62 @@ def _measure(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunF
         folder.save_meta(state="interrupted")
         raise Interrupted(folder.path, len(folder.cases()), len(before) + len(cases)) from None
     folder.save_meta(state="finished")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One case of a dry run: the larger predicted peak on CUDA (bytes), and about how many seconds it will take."""
+
+    case: Case
+    memory_bytes: int | None
+    seconds: float | None
+    note: str
+
+
+# Share of the device's matmul rate that a context module is taken to reach in an estimate.
+ASSUMED_EFFICIENCY = 0.3
+# A backward pass does twice the forward's products.
+TRAIN_PASSES = 3
+
+
+def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
+    """What `run_suite` would measure, without measuring it: static metrics and one matrix product a device.
+
+    The seconds are warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs
+    and the device's matmul rate suggest: an order of magnitude.
+    """
+    metrics = ["params", "macs", "memory"]
+    measure = suite.file.measure
+    settings = Plan(measure, metrics, "ctxbench")
+    planned = []
+    rates: dict[tuple[str, str, int | None], float | None] = {}
+    with Zygote() as zygote:
+        for case in _cases(suite, _environment(zygote), static):
+            record = static_record(case, settings, zygote)
+            seconds = None
+            if record.macs is not None and not static and "latency" in suite.file.metrics:
+                yardstick = (case.device, case.dtype, case.threads)
+                if yardstick not in rates:
+                    rates[yardstick] = measure_peak_rate(case, settings, zygote)
+                rate = rates[yardstick]
+                seconds = None if rate is None else _estimate(measure, record.macs / (rate * ASSUMED_EFFICIENCY))
+            peaks = [
+                b for b in (record.memory_infer_predicted_bytes, record.memory_train_predicted_bytes) if b is not None
+            ]
+            note = record.message or record.warnings
+            planned.append(Planned(case, max(peaks, default=None), seconds, note))
+    return planned
+
+
+def _estimate(measure: Measure, pass_s: float) -> float:
+    def mode(seconds: float) -> float:
+        if measure.protocol == "paper":
+            blocks = measure.repeats * measure.passes * seconds
+        else:
+            blocks = max(measure.budget_s, measure.min_samples * seconds)
+        return 2 * seconds + max(measure.warmup_s, seconds) + blocks
+
+    return mode(pass_s) + mode(TRAIN_PASSES * pass_s)
 
 
 def _listed(value: Sequence[str] | str | None) -> list[str] | None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="ctxbench",
-    help="Benchmark global-context modules: parameters, MACs, memory and latency of blocks that map [B, C, H, W] to [B, C', H, W].",
+    help="Benchmark global-context modules: parameters, MACs, memory and latency of blocks that map [B, C, H, W] to "
+    "[B, C', H, W].",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -22,9 +23,17 @@ EXIT_FAILED_CASES = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-Shape = Annotated[list[str] | None, typer.Option("--shape", metavar="B,C,H,W", help="Input shape; may be given several times.")]
+Shape = Annotated[
+    list[str] | None, typer.Option("--shape", metavar="B,C,H,W", help="Input shape; may be given several times.")
+]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="MODULE.NAME=VALUE", help="Set a hyper-parameter, such as ham_nmf.steps=3.")
+    list[str] | None,
+    typer.Option("--set", metavar="MODULE.NAME=VALUE", help="Set a hyper-parameter, such as ham_nmf.steps=3."),
+]
+
+OwnSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a hyper-parameter of the module, such as rank=16."),
 ]
 
 
@@ -51,7 +60,9 @@ def complete_module() -> list[str]:
 
 @app.command()
 def run(
-    suite: Annotated[str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)] = "table3",
+    suite: Annotated[
+        str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
+    ] = "table3",
     modules: Annotated[
         str | None, typer.Option(help="Comma-separated: keys, path.py:Class or package.module:Class.")
     ] = None,
@@ -65,17 +76,25 @@ def run(
     settings: Settings = None,
     budget: Annotated[float | None, typer.Option(help="Seconds of measuring for each case and mode.")] = None,
     target: Annotated[float | None, typer.Option(help="Stop when the median is known to this share of itself.")] = None,
-    static: Annotated[bool, typer.Option("--static", help="Params, MACs and predicted memory only: no clock, no data.")] = False,
+    static: Annotated[
+        bool, typer.Option("--static", help="Params, MACs and predicted memory only: no clock, no data.")
+    ] = False,
     counter: Annotated[str, typer.Option(help="Who counts MACs: ctxbench or torchprofile.")] = "ctxbench",
     out: Annotated[Path | None, typer.Option(help="The run folder; default results/<suite>-<time>.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this interrupted run.")] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="With --resume: measure failed cases again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cases with estimated time and memory; measure nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Measure cases that are predicted not to fit into memory.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="With --resume: measure failed cases again.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cases with estimated time and memory; measure nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure cases that are predicted not to fit into memory.")
+    ] = False,
     in_process: Annotated[bool, typer.Option("--in-process", help="Measure in this process, for debugging.")] = False,
 ) -> None:
     """Measure a suite: params, MACs, memory and latency of each case; a run folder and a table come out."""
-    from ctxbench import api
+    from ctxbench import api, describe
     from ctxbench.suite import Overrides, load, parse_shape
 
     try:
@@ -96,10 +115,16 @@ def run(
             )
             loaded = load(suite, overrides)
             if dry_run:
-                _print(api.plan(loaded, static=static))
+                _print(describe.plan(api.plan(loaded, static=static)))
                 return
             finished = api.run_suite(
-                loaded, static=static, counter=counter, out=out, force=force, in_process=in_process, reporter=_reporter()
+                loaded,
+                static=static,
+                counter=counter,
+                out=out,
+                force=force,
+                in_process=in_process,
+                reporter=_reporter(),
             )
     except api.Interrupted as stop:
         print(f"interrupted; {stop.done} of {stop.total} cases are in {stop.path}", file=sys.stderr)
@@ -128,7 +153,9 @@ def list_modules() -> None:
 
 @app.command()
 def show(
-    module: Annotated[str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)],
+    module: Annotated[
+        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
+    ],
     shape: Shape = None,
     settings: Settings = None,
 ) -> None:
@@ -142,6 +169,42 @@ def show(
         _print(text)
     for each in shape or []:
         _print(describe.costs(entry, parse_shape(each), entry.check_hparams(hparams)))
+
+
+@app.command()
+def verify(
+    module: Annotated[
+        str,
+        typer.Argument(
+            help="path.py:Class, package.module:Class or a key. Its code is run.", autocompletion=complete_module
+        ),
+    ],
+    settings: OwnSettings = None,
+    channels: Annotated[int, typer.Option(min=1, help="Channels of the inputs.")] = 64,
+    size: Annotated[tuple[int, int], typer.Option(metavar="H W", help="Height and width of the usual input.")] = (
+        11,
+        9,
+    ),
+    timeout: Annotated[float, typer.Option(help="Seconds after which a hanging module is ended.")] = 180.0,
+) -> None:
+    """Check that a module honours the contract of context modules; a line a check, with a hint where one fails."""
+    from ctxbench import contract
+    from ctxbench.contract import lines
+    from ctxbench.engine.client import Zygote
+
+    with Zygote() as zygote:
+        results = contract.verify(
+            module,
+            zygote,
+            channels=channels,
+            hparams=_own_settings(settings),
+            size=size,
+            timeout_s=timeout,
+            on_result=lambda result: _print(lines.line(result)),
+        )
+    _print(lines.summary(module, results))
+    if any(result.broken for result in results):
+        raise typer.Exit(EXIT_FAILED_CASES)
 
 
 @app.command()
@@ -173,6 +236,16 @@ def _settings(texts: list[str] | None) -> dict[str, dict[str, Any]]:
     return chosen
 
 
+def _own_settings(texts: list[str] | None) -> dict[str, Any]:
+    """`NAME=VALUE` settings of the one module that a command is about."""
+    from ctxbench.suite import parse_setting
+
+    for text in texts or []:
+        if "=" not in text:
+            raise UsageError(f"--set {text!r} is not name=value, such as rank=16")
+    return {name: value for _, name, value in (parse_setting(f"module.{text}") for text in texts or [])}
+
+
 def _reporter() -> "Quiet":
     from ctxbench.progress import Live, Plain
 
@@ -181,13 +254,14 @@ def _reporter() -> "Quiet":
 
 def _print(renderable: Any) -> None:
     from rich.console import Console
+    from rich.text import Text
 
-    Console(soft_wrap=isinstance(renderable, str)).print(renderable)
+    Console(soft_wrap=isinstance(renderable, str | Text)).print(renderable)
 
 
 def _print_table(path: Path) -> None:
-    from ctxbench.report import tables
+    from ctxbench.report import tables, terminal
     from ctxbench.results import RunFolder
 
-    _print(tables.render_terminal(tables.comparison_table([RunFolder.open(path)])))
+    _print(terminal.render_terminal(tables.comparison_table([RunFolder.open(path)])))
     print(f"run folder: {path}")

@@ -1,6 +1,6 @@
-"""What `ctxbench show` prints of one module."""
+"""What `ctxbench show` prints of a module, and `ctxbench run --dry-run` of the cases ahead."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.registry import Entry
@@ -8,6 +8,8 @@ from ctxbench.suite import Shape
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from ctxbench.api import Planned
 
 
 def module(entry: Entry) -> Iterator["Table"]:
@@ -53,6 +55,17 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any]) -> "Table":
     )
     for name, counted, formula in rows:
         table.add_row(name, f"{counted:,}", "" if formula is None else f"{formula:,}")
+    return table
+
+
+def plan(planned: "Sequence[Planned]") -> "Table":
+    """The cases of a dry run with their predicted memory and estimated time."""
+    table = _table("case", "predicted CUDA peak", "about", "note")
+    for item in planned:
+        memory = "" if item.memory_bytes is None else f"{item.memory_bytes / 2**20:,.0f} MiB"
+        table.add_row(item.case.id, memory, "" if item.seconds is None else f"{item.seconds:.0f} s", item.note)
+    total = sum(item.seconds or 0 for item in planned)
+    table.add_row(f"{len(planned)} cases", "", f"{total:.0f} s" if total else "", "")
     return table
 
 

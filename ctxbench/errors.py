@@ -4,7 +4,6 @@ import difflib
 import traceback
 from collections.abc import Iterable
 
-
 # More choices than this are not listed in an error.
 LISTED = 30
 

@@ -15,7 +15,9 @@ class Quiet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         pass
 
     def case(self, index: int, total: int, case: Case) -> None:
@@ -72,7 +74,9 @@ class Live(Quiet):
         self._progress.refresh()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._progress.stop()
 
     def case(self, index: int, total: int, case: Case) -> None:
@@ -88,7 +92,9 @@ class Live(Quiet):
         from rich.markup import escape
 
         style = "green" if record.status == "ok" else "bold red"
-        self._progress.console.print(f"[{style}]{record.status:>7}[/] {escape(record.case)}  {escape(_outcome(record))}")
+        self._progress.console.print(
+            f"[{style}]{record.status:>7}[/] {escape(record.case)}  {escape(_outcome(record))}"
+        )
 
     def _update(self, **changes: object) -> None:
         self._progress.update(self._task, **changes)  # type: ignore[arg-type]  # fields are passed through

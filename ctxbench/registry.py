@@ -47,18 +47,16 @@ class Hyperparameter:
         try:
             return TypeAdapter(declared).validate_python(value, strict=not isinstance(value, int))
         except ValidationError:
-            raise UsageError(
-                f"hyper-parameter {self.name!r} is {value!r}; it must be {self.annotation}"
-            ) from None
+            raise UsageError(f"hyper-parameter {self.name!r} is {value!r}; it must be {self.annotation}") from None
 
 
 @dataclass(frozen=True)
 class Entry:
     """What is known of one context module without importing it.
 
-    `params`, `macs` and `out_channels` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`, `N = B*n`
-    and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's convention.
-    `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
+    `params`, `macs` and `out_channels` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`,
+    `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
+    convention. `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
     """
 
     key: str
@@ -173,21 +171,31 @@ def get(name: str) -> Entry:
     return known[name]
 
 
+def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:
+    """The entry of a class that is at hand: as it was registered, else described by its constructor."""
+    reference = reference or f"{inspect.getfile(cls)}:{cls.__qualname__}"
+    for entry in _registered.values():
+        if _origin(entry) == _origin_of(inspect.getfile(cls), cls.__qualname__):
+            return replace(entry, reference=reference)
+    return replace(_describe_class(cls, reference), key=cls.__name__, title=cls.__name__)
+
+
 @cache
 def _discovered() -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for entry in _scan_built_in():
-        _add(found, entry)
+        known = found.get(entry.key)
+        if known is not None:
+            raise _clash(entry.key, known, entry)
+        found[entry.key] = entry
     for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        _add(found, _from_entry_point(point))
+        entry = _from_entry_point(point)
+        known = found.get(entry.key)
+        if known is not None and _origin(known) != _origin(entry):
+            reason = f"its key {entry.key!r} is taken by {known.reference}; rename its entry point"
+            entry = replace(entry, key=f"{entry.key} ({entry.reference})", broken=reason)
+        found[entry.key] = entry
     return found
-
-
-def _add(found: dict[str, Entry], entry: Entry) -> None:
-    known = found.get(entry.key)
-    if known is not None and _origin(known) != _origin(entry):
-        raise _clash(entry.key, known, entry)
-    found[entry.key] = entry
 
 
 def _scan_built_in() -> Iterator[Entry]:
@@ -208,9 +216,12 @@ def _from_entry_point(point: importlib.metadata.EntryPoint) -> Entry:
         entry = next((e for e in _scan_source(path, module_name) if e.reference == reference), None)
         if entry is None and class_name not in _class_names(path):
             return Entry(point.name, reference, str(path), broken=f"{path} defines no class {class_name!r}")
-        return replace(entry or Entry(point.name, reference, str(path), class_name), key=point.name)
-    except (UsageError, OSError, SyntaxError, ValueError) as error:
-        return Entry(point.name, reference, "", title=reference, broken=str(error))
+    except Exception as error:  # a plug-in's fault, whatever it is, stays its own
+        return Entry(point.name, reference, "", title=reference, broken=f"{type(error).__name__}: {error}")
+    if entry is not None and entry.key != point.name:
+        reason = f"its entry point is named {point.name!r} and its class registers {entry.key!r}; use one name"
+        return replace(entry, key=point.name, broken=reason)
+    return entry or Entry(point.name, reference, str(path), class_name)
 
 
 def _find_source(dotted: str) -> Path:
@@ -269,9 +280,7 @@ def _source_hyperparameters(node: ast.ClassDef) -> Iterator[Hyperparameter]:
             defaults = defaults[len(defaults) - len(arguments) :] if arguments else []
             for argument, default in zip(arguments, defaults, strict=True):
                 annotation = ast.unparse(argument.annotation) if argument.annotation else "typing.Any"
-                yield Hyperparameter(
-                    argument.arg, annotation, ast.literal_eval(default) if default else None
-                )
+                yield Hyperparameter(argument.arg, annotation, ast.literal_eval(default) if default else None)
 
 
 def _from_reference(reference: str) -> Entry:
@@ -279,11 +288,7 @@ def _from_reference(reference: str) -> Entry:
     source, _, class_name = reference.rpartition(":")
     if not source or not class_name:
         raise UsageError(f"{reference!r} names no class; write {reference.rstrip(':')}:ClassName")
-    cls = _import_class(reference)
-    for entry in _registered.values():
-        if _origin(entry) == _origin_of(inspect.getfile(cls), cls.__qualname__):
-            return replace(entry, reference=_absolute(reference))
-    return replace(_describe_class(cls, _absolute(reference)), key=class_name, title=class_name)
+    return of_class(_import_class(reference), _absolute(reference))
 
 
 def _absolute(reference: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from ctxbench.errors import UsageError
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
-MODES = ("infer", "train")
+MODES: tuple[Literal["infer"], Literal["train"]] = ("infer", "train")
 
 
 @dataclass
 class Record:
     """What came out for one case. None: not measured, or not known.
 
-    Units are in the names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. `params` and the
-    `macs` columns are exact integers. `latency_*_low_ms` and `latency_*_high_ms` bound the median with the probability
-    `latency_*_confidence`; `drift` is the second half's median over the first half's, less one.
+    Units are in the names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. `params` and
+    the `macs` columns are exact integers. `latency_*_low_ms` and `latency_*_high_ms` bound the median with the
+    probability `latency_*_confidence`; `drift` is the second half's median over the first half's, less one.
     """
 
     case: str
@@ -183,9 +183,9 @@ class RunFolder:
         """Remove what a killed writer left half done: a torn last line, samples of a case without a record."""
         with self._written():
             for name in ("records.csv", "samples.csv"):
-                content = (self.path / name).read_bytes()
-                whole = content[: content.rfind(b"\n") + 1]
-                if whole != content:
+                written = (self.path / name).read_bytes()
+                whole = written[: written.rfind(b"\n") + 1]
+                if whole != written:
                     _replace(self.path / name, whole)
             kept = self.cases()
             content = (self.path / "samples.csv").read_text(encoding="utf-8")

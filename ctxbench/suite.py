@@ -60,7 +60,8 @@ class Axes(_Strict):
 class Measure(_Strict):
     """How long to measure a case's latency, per mode (infer, train).
 
-    `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `budget_s` is spent.
+    `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `budget_s` is
+    spent.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
     """
 
@@ -92,7 +93,9 @@ class Published(_Strict):
     device: str = ""
     params_unit: str = "M = 2^20"
     macs_unit: str = "G = 10^9"
-    rows: dict[str, dict[Literal["params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"], str]] = {}
+    rows: dict[
+        str, dict[Literal["params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"], str]
+    ] = {}
     footnotes: list[Footnote] = []
 
 
@@ -201,9 +204,7 @@ class Suite:
         ):
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=True)))
             device = auto_device if device == "auto" else device
-            case = Case(
-                entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count
-            )
+            case = Case(entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count)
             if not any(_matches(case, rule) for rule in self.file.exclude):
                 yield case
 
@@ -238,7 +239,9 @@ def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
 
 def available() -> list[str]:
     """The names of the suites that come with ctxbench."""
-    return sorted(item.name.removesuffix(".toml") for item in files("ctxbench.suites").iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name.removesuffix(".toml") for item in files("ctxbench.suites").iterdir() if item.name.endswith(".toml")
+    )
 
 
 def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
@@ -286,7 +289,9 @@ def _first_sentence(error: ValidationError) -> str:
     key = ".".join(names)
     if problem["type"] == "extra_forbidden":
         model = _model_at(names[:-1])
-        return str(unknown("key", names[-1], model.model_fields)) + (f" in [{'.'.join(names[:-1])}]" if names[:-1] else "")
+        return str(unknown("key", names[-1], model.model_fields)) + (
+            f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
+        )
     if problem["type"] == "missing":
         return f"the key {key!r} is missing"
     message = problem["msg"].removeprefix("Value error, ")
@@ -295,7 +300,12 @@ def _first_sentence(error: ValidationError) -> str:
 
 
 def _model_at(names: list[str]) -> type[BaseModel]:
-    models: dict[str, type[BaseModel]] = {"axes": Axes, "measure": Measure, "published": Published, "footnotes": Footnote}
+    models: dict[str, type[BaseModel]] = {
+        "axes": Axes,
+        "measure": Measure,
+        "published": Published,
+        "footnotes": Footnote,
+    }
     return next((models[name] for name in reversed(names) if name in models), SuiteFile)
 
 

@@ -1,14 +1,16 @@
 """The lines under a table: whose numbers, on what, under which conventions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .conventions import LATENCY, MACS, MEMORY, PARAMS
-from .numbers import parse_unit
+from .numbers import Unit
 from .runs import CONDITIONS, RunData
 from .table import Column
 
 
-def caption_lines(run: RunData, columns: Sequence[Column], hidden: int = 0) -> tuple[str, ...]:
+def caption_lines(
+    run: RunData, columns: Sequence[Column], units: Mapping[str, Unit], hidden: int = 0
+) -> tuple[str, ...]:
     """What a reader must know to use the numbers; `hidden` rows are in the CSV only."""
     keys = {column.key for column in columns}
     lines = []
@@ -21,7 +23,7 @@ def caption_lines(run: RunData, columns: Sequence[Column], hidden: int = 0) -> t
     elif run.published.get("rows"):
         lines.append("No published number is shown: none belongs to these inputs, dtypes and hyper-parameters.")
     lines.append(f"here: {conditions(run)}.")
-    lines += _conventions(run, keys)
+    lines += _conventions(run, keys, units)
     if run.meta.get("state") not in (None, "finished"):
         lines.append(f"The run is not finished (state: {run.meta['state']}); rows are missing.")
     failed = int((run.frame["status"] != "ok").sum())
@@ -40,14 +42,15 @@ def conditions(run: RunData) -> str:
     parts = [", ".join(run.device_name(device) for device in run.devices())]
     parts.append(f"torch {packages.get('torch') or 'unknown'}")
     if environment.get("torch_threads") and "cpu" in run.devices() and "threads" not in differing:
-        threads = run.frame["threads"].dropna()
-        parts.append(f"{threads.iloc[0] if len(threads) else environment['torch_threads']} threads")
+        chosen = run.frame["threads"].dropna()
+        count = int(chosen.iloc[0] if len(chosen) else environment["torch_threads"])
+        parts.append(f"{count} thread{'s' * (count != 1)}")
     for name in CONDITIONS:
         if name in differing or run.frame.empty or name in ("device", "threads"):
             continue
         value = str(run.frame[name].iloc[0])
         if name == "shape":
-            parts.append(f"input [{value.replace('×', ', ')}]")
+            parts.append(f"input [{value.replace('x', ', ')}]")
         elif value not in ("contiguous", "eager"):
             parts.append(value)
     if environment.get("time"):
@@ -58,12 +61,11 @@ def conditions(run: RunData) -> str:
     return ", ".join(parts)
 
 
-def _conventions(run: RunData, keys: set[str]) -> list[str]:
+def _conventions(run: RunData, keys: set[str], units: Mapping[str, Unit]) -> list[str]:
     lines = []
     for key, sentence in (("params", PARAMS), ("macs", MACS.get(str(run.meta.get("counter")), MACS["ctxbench"]))):
         if key in keys:
-            unit = run.published.get(f"{key}_unit") if f"{key}_published" in keys else None
-            lines.append(f"{sentence}{f' ({parse_unit(unit, key)})' if unit else ''}.")
+            lines.append(f"{sentence}{f'; {units[key]}' if units[key].symbol else ''}.")
     if keys & {"memory_train", "memory_infer"}:
         lines.append(f"Memory: peak, MiB = 2^20 bytes; predicted: for CUDA, without a device; {MEMORY}.")
     elif keys & {"memory_train_measured", "memory_infer_measured"}:

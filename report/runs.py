@@ -23,6 +23,9 @@ CONDITIONS = {
     "threads": "Threads",
     "device": "Device",
 }
+# Above this difference between the medians of the two halves of a measurement, a reader is warned.
+DRIFT_WARNING = 0.05
+SIZES = ("batch", "channels", "height", "width")
 _AT_LEAST = {"batch": 1, "channels": 1, "height": 1, "width": 1, "params": 0, "macs": 0}
 
 
@@ -38,8 +41,8 @@ class RunData:
         """UsageError names the file and the line of the first cell that cannot be."""
         frame = folder.frame()
         check_records(frame, folder.path / "records.csv")
-        sizes = [frame[name].astype(str) for name in ("batch", "channels", "height", "width")]
-        frame["shape"] = sizes[0].str.cat(sizes[1:], sep="×")
+        batch, channels, height, width = (frame[name].astype("string") for name in SIZES)
+        frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
         shown = {text: _settings(text) for text in frame["hparams"].unique()}
         frame["settings"] = frame["hparams"].map(shown).astype("string")
         return cls(folder, frame)
@@ -83,7 +86,7 @@ class RunData:
     def device_name(self, device: str) -> str:
         """The product behind `cpu`, `cuda` or `cuda:N`; the text itself where the environment does not tell."""
         if device == "meta":
-            return "no device (static)"
+            return "no device (static figures)"
         kind, _, index = device.partition(":")
         gpus = self.environment.get("gpus") or []
         if kind == "cuda" and int(index or 0) < len(gpus):
@@ -119,6 +122,14 @@ def check_records(frame: pd.DataFrame, path: Path) -> None:
         _refuse(median.notna() & ~((median > 0) & np.isfinite(median)), median, path, "must be a positive number")
         _refuse((low > median) | (low <= 0), low, path, f"must be positive and at most the median, {median.name}")
         _refuse((high < median) | np.isinf(high), high, path, f"must be at least the median, {median.name}")
+
+
+def drifts(row: Mapping[Any, Any], mode: str) -> bool:
+    """Whether the halves of a measurement differ by more than DRIFT_WARNING, and by more than its interval explains."""
+    median, low, high, drift = (row[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms", "drift"))
+    if pd.isna(drift) or abs(drift) <= DRIFT_WARNING:
+        return False
+    return bool(pd.isna(low) or pd.isna(high) or abs(drift) > (high - low) / (2 * median))
 
 
 def _refuse(wrong: "pd.Series[bool]", column: "pd.Series[Any]", path: Path, sentence: str) -> None:

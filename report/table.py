@@ -12,7 +12,10 @@ NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry. `value` sorts it, `notes` are footnote numbers, `detail` says more than fits, `short` serves narrow places."""
+    """One entry. `value` sorts it, `notes` are footnote numbers, `detail` says more than fits.
+
+    `short` serves narrow places. `failed`: the text is the status of a row that has no number here.
+    """
 
     text: str = ""
     value: float | None = None
@@ -20,11 +23,12 @@ class Cell:
     notes: tuple[int, ...] = ()
     detail: str = ""
     short: str = ""
+    failed: bool = False
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `group` spans neighbours that share it; `part` tells which columns stay together where width is short."""
+    """A column: `group` spans neighbours that share it; columns of one `part` stay together where width is short."""
 
     key: str
     group: str
@@ -68,6 +72,14 @@ class Table:
     def labels(self) -> list[int]:
         """The positions of the columns that name a row."""
         return [i for i, column in enumerate(self.columns) if column.origin == "label"]
+
+    def blocks(self) -> list[list[int]]:
+        """Positions of the columns of each part with the labels before them; the status stands in the first."""
+        status = [i for i, column in enumerate(self.columns) if column.origin == "status"]
+        parts = dict.fromkeys(column.part for column in self.columns if column.part)
+        blocks = [[i for i, column in enumerate(self.columns) if column.part == part] for part in parts] or [[]]
+        blocks[0] += status
+        return [self.labels() + block for block in blocks]
 
     def groups(self) -> list[tuple[str, list[int]]]:
         """Neighbouring columns under one heading: (heading, positions); an empty heading stands alone."""

@@ -1,5 +1,7 @@
 """A table for the terminal: as many parts side by side as the width allows, the others below."""
 
+from collections.abc import Iterator
+
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -33,17 +35,28 @@ class TerminalTable:
             yield Text(f"{str(number).translate(SUPERSCRIPTS)} {text}")
 
     def _blocks(self, width: int) -> list[list[int]]:
-        """Positions of each block's columns: labels and status in every block, the parts packed in their order."""
-        columns = self.table.columns
-        fixed = [i for i, column in enumerate(columns) if column.origin in ("label", "status")]
-        blocks: list[list[int]] = []
-        for part in dict.fromkeys(columns[i].part for i in range(len(columns)) if i not in fixed):
-            members = [i for i, column in enumerate(columns) if column.part == part and i not in fixed]
-            if blocks and self._width([*fixed, *blocks[-1], *members]) <= width:
+        """Positions of each block's columns: the labels in every block, the status in the first, parts packed in order.
+
+        A part that is too wide by itself is broken up into its groups.
+        """
+        labels = self.table.labels()
+        blocks = [[i for i, column in enumerate(self.table.columns) if column.origin == "status"]]
+        for members in self._packs(labels, width):
+            if not any(blocks) or self._width([*labels, *blocks[-1], *members]) <= width:
                 blocks[-1] += members
             else:
                 blocks.append(members)
-        return [sorted([*fixed, *block]) for block in blocks or [[]]]
+        return [sorted([*labels, *block]) for block in blocks]
+
+    def _packs(self, labels: list[int], width: int) -> Iterator[list[int]]:
+        """Columns that stay side by side: a part or, where it is too wide, a group."""
+        columns = self.table.columns
+        for part in dict.fromkeys(column.part for column in columns if column.part):
+            members = [i for i, column in enumerate(columns) if column.part == part]
+            if self._width([*labels, *members]) <= width:
+                yield members
+            else:
+                yield from (group for _, group in self._groups(members))
 
     def _width(self, block: list[int]) -> int:
         return sum(self._group_width(members) + len(GAP) for _, members in self._groups(sorted(block))) - len(GAP)
@@ -91,8 +104,8 @@ class TerminalTable:
         return column.short or column.header
 
     def _style(self, row: Row, column: Column, cell: Cell) -> str:
-        if column.origin == "status":
-            return "green" if cell.text == "ok" else "bold red"
+        if cell.failed:
+            return "bold red"
         style = "red" if row.status != "ok" and column.origin == "label" else STYLES.get(column.origin, "")
         return f"bold {style}".strip() if cell.best else style
 

@@ -61,7 +61,9 @@ def test_source_and_class_agree_on_every_built_in_module() -> None:
     for key in KEYS:
         entry = registry.get(key)
         live = registry._describe_class(entry.load(), entry.reference)
-        assert [(p.name, p.default) for p in live.hyperparameters] == [(p.name, p.default) for p in entry.hyperparameters]
+        assert [(p.name, p.default) for p in live.hyperparameters] == [
+            (p.name, p.default) for p in entry.hyperparameters
+        ]
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:

@@ -88,7 +88,7 @@ def test_a_full_disk_is_a_sentence_and_no_half_row(folder: RunFolder, monkeypatc
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(results.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match=r"cannot write to .*: No space left on device"):
         folder.append(record("second"), {})
     assert (folder.path / "records.csv").read_bytes() == before

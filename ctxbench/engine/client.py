@@ -20,7 +20,7 @@ _OUTPUT_TAIL = 2000
 
 @dataclass(frozen=True)
 class Exit:
-    """How a child ended: its exit code or the signal that killed it, whether it ran out of time, and what it printed last."""
+    """How a child ended: exit code, signal that killed it (0: none), whether it ran out of time, last output."""
 
     code: int
     signal: int
@@ -68,7 +68,9 @@ class Zygote:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def run(

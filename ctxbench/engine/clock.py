@@ -67,7 +67,7 @@ class CudaClock:
                     step()
                 end.record()
         self._cuda.synchronize(self._device)
-        return sum(start.elapsed_time(end) for start, end in pairs) * 1e-3
+        return float(sum(start.elapsed_time(end) for start, end in pairs)) * 1e-3
 
     def now(self) -> float:
         return time.monotonic()

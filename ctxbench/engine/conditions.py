@@ -29,7 +29,7 @@ def _physical(index: int) -> int:
 
 
 def snapshot(device: str) -> dict[str, Any]:
-    """The machine now: load average; on CUDA also SM and memory clock (MHz), temperature (C), power (W), other processes."""
+    """The machine now: load average; on CUDA also clocks (MHz), temperature (C), power (W) and other processes."""
     state: dict[str, Any] = {"load_average": os.getloadavg()[0]}
     kind, _, index = device.partition(":")
     if kind != "cuda":

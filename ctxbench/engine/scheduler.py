@@ -4,7 +4,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ class Reporter(Protocol):
 
 
 class InProcess:
-    """Performs tasks in this very process, for debugging: a crash ends the run and one case's state reaches the next."""
+    """Performs tasks in this very process, for debugging: a crash ends the run, one case's state reaches the next."""
 
     def run(
         self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
@@ -56,7 +56,9 @@ class Plan:
     force: bool = False
 
 
-def execute(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter) -> list[Record]:
+def execute(
+    cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter
+) -> list[Record]:
     """Measure the cases in order; each record is on disk before the next case begins."""
     records = []
     peaks: dict[tuple[str, str, int | None], float | None] = {}
@@ -78,41 +80,58 @@ def measure_case(
     case: Case, plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter
 ) -> tuple[Record, dict[str, list[Sample]]]:
     """One case through the executor. Whatever happens to the child becomes the record's status and message."""
-    record = blank_record(case)
-    samples: dict[str, list[Sample]] = {}
-    notes: list[str] = []
-    failed = False
-    doing = "start"
+    listener = _Listener(blank_record(case), reporter)
+    start = time.monotonic()
+    kills = _kernel_kills()
+    ended = executor.run(_task("case", case, plan), listener, plan.measure.timeout_s)
+    record = listener.record
+    record.elapsed_s = round(time.monotonic() - start, 3)
+    record.warnings = "; ".join(dict.fromkeys(listener.notes))
+    if listener.traceback is None:
+        record.status, record.message = _verdict(ended, plan.measure.timeout_s, listener.doing, _kernel_kills() > kills)
+    for text in (listener.traceback, ended.output):
+        if text and text.strip():
+            folder.log(case.id, text)
+    return record, listener.samples
 
-    def on_event(event: dict[str, Any]) -> None:
-        nonlocal failed, doing
+
+def static_record(case: Case, plan: Plan, executor: Executor) -> Record:
+    """What the static metrics of `plan` say of a case, measured on the meta device; nothing is written."""
+    listener = _Listener(blank_record(case), None)
+    executor.run(_task("case", replace(case, device="meta"), plan), listener, plan.measure.timeout_s)
+    listener.record.warnings = "; ".join(dict.fromkeys(listener.notes))
+    return listener.record
+
+
+class _Listener:
+    """Takes a child's messages down into a record."""
+
+    def __init__(self, record: Record, reporter: Reporter | None) -> None:
+        self.record = record
+        self.reporter = reporter
+        self.samples: dict[str, list[Sample]] = {}
+        self.notes: list[str] = []
+        self.traceback: str | None = None
+        self.doing = "start"
+
+    def __call__(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "values":
                 for name, value in event["values"].items():
-                    setattr(record, name, value)
-                notes.extend(event.get("warnings", ()))
+                    setattr(self.record, name, value)
+                self.notes.extend(event.get("warnings", ()))
             case "metric":
-                doing = event["metric"]
-                reporter.metric(doing)
+                self.doing = event["metric"]
+                if self.reporter:
+                    self.reporter.metric(self.doing)
             case "sample":
-                reporter.sample(event["metric"], event["count"], event["ms"])
+                if self.reporter:
+                    self.reporter.sample(event["metric"], event["count"], event["ms"])
             case "samples":
-                samples[event["mode"]] = [Sample(**sample) for sample in event["samples"]]
+                self.samples[event["mode"]] = [Sample(**sample) for sample in event["samples"]]
             case "failed":
-                failed = True
-                record.status, record.message = event["status"], event["message"]
-                folder.log(case.id, event["traceback"])
-
-    start = time.monotonic()
-    kills = _kernel_kills()
-    ended = executor.run(_task("case", case, plan), on_event, plan.measure.timeout_s)
-    record.elapsed_s = round(time.monotonic() - start, 3)
-    record.warnings = "; ".join(dict.fromkeys(notes))
-    if not failed:
-        record.status, record.message = _verdict(ended, plan.measure.timeout_s, doing, _kernel_kills() > kills)
-    if ended.output.strip():
-        folder.log(case.id, ended.output)
-    return record, samples
+                self.record.status, self.record.message = event["status"], event["message"]
+                self.traceback = event["traceback"]
 
 
 def measure_peak_rate(case: Case, plan: Plan, executor: Executor) -> float | None:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.engine import conditions
+from ctxbench.results import MODES
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
     from ctxbench.engine.clock import Clock, Step
+    from ctxbench.memory.convention import Mode
     from ctxbench.metrics.latency import Latency
     from ctxbench.suite import Case, Measure
 
@@ -45,14 +47,22 @@ def preload() -> None:
 
 
 def perform(task: Mapping[str, Any], emit: Emit) -> None:
-    """Run one task: `environment`, `peak` (the matmul rate for a case's device, dtype and threads) or `case` (measure it).
+    """Run one task.
 
+    `environment`; `contract` (check a module); `peak` (the matmul rate for a case's device, dtype and threads); `case`
+    (measure it).
     Failures of a case are reported, not raised.
     """
     if task["task"] == "environment":
         from ctxbench import environment
 
         emit({"event": "environment", "environment": environment.describe()})
+        return
+    if task["task"] == "contract":
+        from ctxbench import contract
+
+        _limit_memory(task["memory_limit_gib"])
+        contract.perform(task, emit)
         return
     from ctxbench.suite import Case, Measure
 
@@ -111,16 +121,16 @@ class Measurement:
         model = self._build().to(self.device, self._parameter_dtype())
         x = self.torch.randn(case.shape, device=self.device, dtype=self._parameter_dtype())
         if case.memory_format == "channels_last":
-            model = model.to(memory_format=self.torch.channels_last)
+            self.torch.nn.utils.convert_conv2d_weight_memory_format(model, self.torch.channels_last)
             x = x.to(memory_format=self.torch.channels_last)
         if "memory" in self.metrics:
-            for mode in ("infer", "train"):
+            for mode in MODES:
                 self._memory(model, x, mode)
         if case.execution == "compile":
-            model = self.torch.compile(model)
+            model.compile()
         before = conditions.snapshot(case.device)
         self._note(*conditions.warnings(before, os.cpu_count() or 1))
-        for mode in ("infer", "train"):
+        for mode in MODES:
             step = self._step(model, x, mode)
             self._check_finite(model, step, mode)
             if "latency" in self.metrics:
@@ -197,12 +207,14 @@ class Measurement:
 
         marks: dict[str, None] = {}
         if self.case.execution == "compile":
-            return self._note("no memory prediction: the compiler chooses the kernels")
+            self._note("no memory prediction: the compiler chooses the kernels")
+            return
         if self.case.dtype.startswith("autocast"):
-            return self._note("no memory prediction under autocast")
+            self._note("no memory prediction under autocast")
+            return
         dtype = self._parameter_dtype()
         meta, x = meta.to(dtype), x.to(dtype)
-        for mode in ("infer", "train"):
+        for mode in MODES:
             try:
                 profile = predict_peak(meta, x, mode=mode)
             except UnpredictableError as error:
@@ -213,7 +225,7 @@ class Measurement:
             values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
             self.emit({"event": "values", "values": values})
 
-    def _memory(self, model: "nn.Module", x: "Tensor", mode: str) -> None:
+    def _memory(self, model: "nn.Module", x: "Tensor", mode: "Mode") -> None:
         from ctxbench.memory.measure import measure_peak
 
         if self.case.execution == "compile" or self.case.dtype.startswith("autocast"):
@@ -222,7 +234,7 @@ class Measurement:
         peak = measure_peak(model, x, mode=mode)
         self.emit({"event": "values", "values": {f"memory_{mode}_bytes": peak}})
 
-    def _step(self, model: "nn.Module", x: "Tensor", mode: str) -> "Step":
+    def _step(self, model: "nn.Module", x: "Tensor", mode: "Mode") -> "Step":
         """One pass: a forward in inference mode, or forward, `y.sum().backward()` with gradients None before."""
         torch = self.torch
         parameters = list(model.parameters())
@@ -236,13 +248,13 @@ class Measurement:
                 parameter.grad = None
             with self._autocast():
                 y: Tensor = model(x)
-            y.sum().backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+            y.sum().backward()
             return y
 
         model.train(mode == "train")
         return train if mode == "train" else infer
 
-    def _check_finite(self, model: "nn.Module", step: "Step", mode: str) -> None:
+    def _check_finite(self, model: "nn.Module", step: "Step", mode: "Mode") -> None:
         self.emit({"event": "metric", "metric": f"check_{mode}"})
         y = step()
         if not isinstance(y, self.torch.Tensor):
@@ -263,7 +275,7 @@ class Measurement:
 
         return CudaClock(self.device, self.settings.flush_l2) if self.device.type == "cuda" else CpuClock()
 
-    def _latency(self, step: "Step", mode: str) -> None:
+    def _latency(self, step: "Step", mode: "Mode") -> None:
         from ctxbench.metrics.latency import measure_latency
 
         clock = self._clock()
@@ -279,14 +291,15 @@ class Measurement:
         self.emit({"event": "samples", "mode": mode, "samples": [vars(sample) for sample in latency.samples]})
         self.emit({"event": "values", "values": _latency_values(latency, mode, self.case.execution)})
 
-    def _energy(self, step: "Step", mode: str) -> None:
+    def _energy(self, step: "Step", mode: "Mode") -> None:
         from ctxbench.metrics.energy import NoEnergyCounter, measure_energy
 
         self.emit({"event": "metric", "metric": f"energy_{mode}"})
         try:
             joules = measure_energy(step, self._clock(), self.device)
         except NoEnergyCounter as error:
-            return self._note(str(error))
+            self._note(str(error))
+            return
         self.emit({"event": "values", "values": {f"energy_{mode}_j": joules}})
 
     def _parameter_dtype(self) -> "torch.dtype":
@@ -335,7 +348,7 @@ def _macs_warnings(macs: int, formula: int | None, uncounted: Mapping[str, int])
     return [f"MAC counters disagree: counted {macs}, closed form {formula}{missing}"]
 
 
-def _latency_values(latency: "Latency", mode: str, execution: str) -> dict[str, Any]:
+def _latency_values(latency: "Latency", mode: "Mode", execution: str) -> dict[str, Any]:
     summary = latency.summary
     prefix = f"latency_{mode}_"
     values: dict[str, Any] = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 Sizes = Sequence[int]
 
@@ -83,40 +84,51 @@ def convolution_cpu(call: Call) -> Sizes | str:
     """The unfolded input of one group; with groups, their outputs until they are joined."""
     data, weight, bias, *rest = call.args
     backend = _convolution_backend(data, weight, bias, rest)
-    if backend != "Slow2d":
-        return f"the {backend} convolution keeps its blocks in formats that depend on the processor"
+    if backend != torch._C._ConvBackend.Slow2d:
+        return f"the {backend.name} convolution keeps its blocks in formats that depend on the processor"
+    layout = _convolution_layout(data, weight)
     columns = _columns(data, weight, call.out[0], rest)
-    copied = [size_of(tensor) for tensor in (data, weight) if not tensor.is_contiguous()]
-    return [*copied, _per_group([data], columns, call.out, rest[5])]
+    return [*_copies_in(layout, data, weight), _per_group([data.contiguous()], columns, call.out, rest[5])]
 
 
 def convolution_backward_cpu(call: Call) -> Sizes | str:
-    """As the forward pass, and a dense gradient."""
+    """As the forward pass, and the gradient in the input's layout."""
     grad, data, weight, bias_sizes, *rest, _mask = call.args
     bias = grad.new_empty(bias_sizes) if bias_sizes and any(bias_sizes) else None
     backend = _convolution_backend(data, weight, bias, rest)
-    if backend != "Slow2d":
-        return f"the backward pass of the {backend} convolution keeps formats that depend on the processor"
+    if backend != torch._C._ConvBackend.Slow2d:
+        return f"the backward pass of the {backend.name} convolution keeps formats that depend on the processor"
+    layout = _convolution_layout(data, weight)
     columns = _columns(data, weight, grad, rest)
-    copied = [size_of(tensor) for tensor in (data, weight) if not tensor.is_contiguous()]
-    return [*copied, _per_group([grad, data], columns, call.out, rest[5])]
+    if rest[5] == 1:
+        return [*_copies_in(layout, grad, data, weight), columns]
+    return [*_copies_in(layout, data, weight), _per_group([grad, data.contiguous()], columns, call.out, rest[5])]
+
+
+def _copies_in(layout: torch.memory_format, *tensors: torch.Tensor) -> Sizes:
+    return [size_of(tensor) for tensor in tensors if not tensor.is_contiguous(memory_format=layout)]
 
 
 def _per_group(slices: Sequence[torch.Tensor], columns: int, out: Sequence[torch.Tensor], groups: int) -> int:
     if groups == 1:
-        return columns + sum(size_of(tensor) for tensor in slices[:-1] if not tensor.is_contiguous())
+        return columns
     narrow = [tensor.narrow(1, 0, tensor.shape[1] // groups) for tensor in slices]
-    one_group = columns + sum(size_of(tensor) for tensor in narrow if not tensor.is_contiguous())
-    return max(one_group, sum(size_of(tensor) for tensor in out))
+    return max(columns + sum(_copies_in(torch.contiguous_format, *narrow)), sum(size_of(tensor) for tensor in out))
 
 
-def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> str:
+def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> Any:
     """What PyTorch would choose on the CPU for these shapes, asked with stand-ins that hold one number each."""
     stand_ins = [
         None if tensor is None else torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
         for tensor in (data, weight, bias)
     ]
-    return str(torch._C._select_conv_backend(*stand_ins, *rest)).rpartition(".")[2]
+    return torch._C._select_conv_backend(*stand_ins, *rest)
+
+
+def _convolution_layout(data: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """Channels last if either argument lies so (aten/src/ATen/native/ConvUtils.h, thnn_conv_use_channels_last)."""
+    formats = {suggest_memory_format(data), suggest_memory_format(weight)}
+    return torch.channels_last if torch.channels_last in formats else torch.contiguous_format
 
 
 def _columns(data: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, rest: Sequence[Any]) -> int:
@@ -127,20 +139,31 @@ def _columns(data: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, rest: 
     return int(data.shape[0] * math.prod(weight.shape[1:]) * math.prod(out.shape[2:]) * data.element_size())
 
 
-def batch_norm_cpu(call: Call) -> Sizes | str:
-    """Two vectors of per-channel scale and shift."""
-    data = call.args[0]
-    if not data.is_contiguous():
-        return "for a strided input the kernel's own statistics are not in the table"
-    return [2 * data.shape[1] * data.element_size()]
+def batch_norm_cpu(call: Call) -> Sizes:
+    """Vectors of one number a channel; how many depends on the layout."""
+    data, training = call.args[0], call.args[5]
+    vector = data.shape[1] * data.element_size()
+    dense = data.is_contiguous() or data.is_contiguous(memory_format=_channels_last(data))
+    if training:
+        vectors = 2 if data.is_contiguous() else 3 if dense else 0
+    else:  # meta puts two vectors among the outputs that the kernel returns empty
+        vectors = 0 if dense else 1
+    return [vectors * vector]
 
 
 def batch_norm_backward_cpu(call: Call) -> Sizes:
-    """A map for x - mean if all is contiguous, else the per-channel sums."""
-    grad, data = call.args[:2]
-    if grad.is_contiguous() and data.is_contiguous():
-        return [size_of(data)]
+    """A map for x - mean where gradient and input share a dense layout, else the per-channel sums."""
+    grad, data, mask = call.args[0], call.args[1], call.args[9]
+    layouts = (torch.contiguous_format, _channels_last(data))
+    if any(grad.is_contiguous(memory_format=f) and data.is_contiguous(memory_format=f) for f in layouts):
+        # on meta the gradient of the input is allocated even where nothing asks for it
+        return [size_of(data) if mask[0] else -size_of(data)]
     return [data.shape[1] * data.element_size()]
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
+    by_rank = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return by_rank.get(tensor.dim(), torch.contiguous_format)
 
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:

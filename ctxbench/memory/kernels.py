@@ -61,6 +61,9 @@ KERNELS = (
     Kernel("_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward", _EVERY, held.copies(0), "reads a contiguous gradient", "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
     Kernel("linalg_inv_ex", _CUDA, held.inverse, "LU factors and pivots; the solver's workspace is apart", "BatchLinearAlgebra.cpp linalg_inv_ex_out"),
     Kernel("linalg_inv_ex", ("cpu",), held.inverse_cpu, "LU factors, pivots and their check", _PROFILER),
+    Kernel("_linalg_check_errors", ("cpu",), lambda call: (1, call.args[0].numel()), "one truth value a matrix, and their union", _PROFILER),
+    Kernel("repeat", ("cpu",), lambda call: (32 * len(call.args[1]),), "index vectors, 32 bytes a dimension", _PROFILER),
+    Kernel("repeat", _CUDA, lambda _: (), "none that grows with the input", "TensorShape.cpp repeat"),
     Kernel("mean", ("cpu",), held.mean_cpu, "divides the sum by a number", _PROFILER),
     Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod", ("cpu",), held.binary_cpu, "numbers become tensors, other dtypes are cast", "TensorIterator.cpp compute_types; " + _PROFILER),
 )  # fmt: skip
@@ -70,13 +73,22 @@ KERNELS = (
 FREE = frozenset(
     """
     sum mean amax amin max min argmax argmin linalg_vector_norm norm var std var_mean any all prod
-    cat stack clone copy _to_copy _unsafe_view constant_pad_nd slice_backward select_backward tril triu flip pixel_shuffle
+    cat stack clone copy _to_copy _unsafe_view constant_pad_nd slice_backward select_backward tril triu flip roll pixel_shuffle
     pixel_unshuffle empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like
     new_ones full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh rand rand_like randn randn_like
-    uniform normal bernoulli masked_fill resize set unsqueeze squeeze transpose t as_strided dot mv addmv
-    hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward mish_backward glu
+    _linalg_check_errors uniform normal bernoulli masked_fill resize set unsqueeze squeeze transpose t as_strided dot mv addmv
+    hardswish hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward mish_backward glu
     """.split()
 )
+
+
+# What CUDA's libraries hold beside the peak: operators, name, size and when.
+WORKSPACES = (
+    ("mm addmm bmm baddbmm linear", "cuBLAS", "8,519,680 bytes by default, 32 MiB on compute capability 9.0; from the first product on"),
+    ("convolution convolution_backward", "cuDNN convolution", "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
+    ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm", "a workspace a call and a reserve kept for the backward pass, small beside a map"),
+    ("linalg_inv_ex", "cuSOLVER", "a workspace of about one batch of matrices; freed after each call"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,12 @@ class Table:
     def round(self, size: int) -> int:
         """The block that a request takes: CUDA's caching allocator gives multiples of 512 bytes."""
         return size if self.device == "cpu" else -(-size // 512) * 512
+
+    def workspaces(self, operators: set[str]) -> dict[str, str]:
+        """The libraries that these operators call, and what they hold beside the predicted peak."""
+        if self.device == "cpu":
+            return {}
+        return {name: size for names, name, size in WORKSPACES if operators & set(names.split())}
 
     def inner(self, call: Call) -> tuple[Sizes, str]:
         """The bytes of the blocks inside the kernel, and the reason if they are not known."""

@@ -1,43 +1,173 @@
-"""Peak-memory prediction on the meta device: any module, any size, no data and no GPU."""
+"""Peak memory predicted on the meta device: any module, any size, in milliseconds, without data and without a GPU."""
 
 import copy
 import gc
-from typing import Any, Literal
+import importlib
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 
-from ctxbench.memory.convention import Mode, UnpredictableError, backward, check_mode, forward, prepared, weight_tensors
-from ctxbench.memory.kernels import Table
+from ctxbench.memory.convention import (
+    Mode,
+    UnpredictableError,
+    backward,
+    check_mode,
+    forward,
+    prepared,
+    weight_tensors,
+)
+from ctxbench.memory.kernels import Device, Table
 from ctxbench.memory.profile import MemoryProfile
 from ctxbench.memory.tracker import Tracker
+from ctxbench.memory.watch import CallWatch
 
 
-def on_meta(module, inputs):
+def predict_peak(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> MemoryProfile:
+    """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is touched nor copied.
+
+    Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
+    prediction is for (`ctxbench.memory.kernels`). What the table does not know stands in the profile's `marks`. Raises
+    UnpredictableError, with the reason, where a prediction would be a guess.
+    """
+    check_mode(mode)
+    table = Table(device)
+    name = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule) or name == "OptimizedModule":
+        raise UnpredictableError(f"{name} is compiled, and a compiler allocates as it likes; predict the plain module")
+    importlib.import_module("torch._dynamo")  # PyTorch would import it during the pass, and the import keeps its frames
+    twin, stand_ins = _on_meta(module, inputs)
+    tracker = Tracker(table)
+    for weight, tensor in weight_tensors(twin):
+        tracker.add_weight(weight, tensor)
+    weights = tracker.live_bytes
+    for tensor in _tensors(stand_ins):
+        tracker.ignore(tensor)
+    with prepared(twin, mode), _no_collection(), _explained(name):
+        _run(tracker, twin, stand_ins, mode)
+    if not tracker.timeline:
+        raise UnpredictableError(f"{name} calls no operator, so there is nothing to predict")
+    if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):
+        tracker.marks["channels_last"] = "kernels for this memory format copy and allocate differently"
+    return MemoryProfile(
+        module=name,
+        mode=mode,
+        device=device,
+        peak_bytes=max(step.live_bytes for step in tracker.timeline),
+        weights_bytes=weights,
+        timeline=tracker.timeline,
+        allocations=tracker.allocations,
+        marks=tracker.marks,
+        workspaces=table.workspaces({step.op.split(".")[1] for step in tracker.timeline}),
+    )
+
+
+def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> None:
+    with CallWatch(tracker, mode), tracker:
+        output = forward(twin, inputs, mode)
+    tracker.mark_category(output, "output")
+    if mode == "train":
+        _mark_saved(tracker, output)
+        tracker.phase = "backward"
+        with tracker:
+            backward(output)
+        for parameter in twin.parameters():
+            if parameter.grad is not None:
+                tracker.mark_category(parameter.grad, "weight gradient")
+    tracker.finish()
+
+
+def _mark_saved(tracker: Tracker, output: torch.Tensor) -> None:
+    """Walk the autograd graph: tell the tracker what each node keeps, and mark nodes that Python code defines."""
+    pending, seen = [output.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending.extend(following for following, _ in node.next_functions)
+        if isinstance(node, BackwardCFunction):
+            tracker.marks[node.name()] = "a custom autograd.Function: only the PyTorch operators it calls are counted"
+        for attribute in dir(node):
+            if attribute.startswith("_raw_saved"):
+                saved = getattr(node, attribute)
+                for one in saved if isinstance(saved, tuple | list) else (saved,):
+                    if isinstance(one.data, torch.Tensor):  # anything else is what a saved-tensor hook made of it
+                        tracker.mark_saved(one.data, node.name())
+
+
+def _on_meta(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, tuple[Any, ...]]:
+    """A copy of the module whose parameters and buffers are on meta, made without copying their data."""
     memo: dict[int, Any] = {}
-    for _, t in module.named_parameters():
-        memo[id(t)] = nn.Parameter(torch.empty_like(t, device="meta"), requires_grad=t.requires_grad)
-    for _, t in module.named_buffers():
-        memo[id(t)] = torch.empty_like(t, device="meta")
-    twin = copy.deepcopy(module, memo)
-    xs = tuple(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, torch.Tensor) else x for x in inputs)
-    return twin, xs
+    for name, tensor in weight_tensors(module):
+        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+            raise UnpredictableError(f"{name} has no shape before the first forward; run the module once")
+        empty = torch.empty_like(tensor, device="meta")
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+    try:
+        twin = copy.deepcopy(module, memo)
+    except Exception as error:
+        raise UnpredictableError(
+            f"{type(module).__name__} cannot be copied to the meta device ({_first_line(error)}); build it there "
+            "with torch.device('meta') and keep tensors in parameters or buffers"
+        ) from error
+    return twin, tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
 
 
-def predict_peak(module, *inputs, mode, device="cuda"):
-    twin, xs = on_meta(module, inputs)
-    tr = Tracker(Table(device))
-    for n, t in weight_tensors(twin):
-        tr.add_weight(n, t)
-    w = tr.live_bytes
-    for x in xs:
-        tr.ignore(x)
-    gc.collect()
-    with prepared(twin, mode), tr:
-        y = forward(twin, xs, mode)
-        tr.mark_category(y, "output")
-        if mode == "train":
-            tr.phase = "backward"
-            backward(y)
-        tr.finish()
-    return MemoryProfile(type(module).__name__, mode, device, max(s.live_bytes for s in tr.timeline), w, tr.timeline, tr.allocations, tr.marks)
+def _stand_in(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+def _tensors(values: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    return (value for value in values if isinstance(value, torch.Tensor))
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's cycle collector from freeing a block at a moment of its own choice."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn a failure on meta into a sentence that names the line of the module's code."""
+    try:
+        yield
+    except UnpredictableError:
+        raise
+    except Exception as error:
+        own = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        raise UnpredictableError(
+            f"{name} fails on the meta device{where}: {type(error).__name__}: {_first_line(error)}{_hint(str(error))}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _hint(message: str) -> str:
+    if "device" in message and ("same" in message or "cpu" in message):
+        return " (a tensor made in forward belongs on the input's device: device=x.device)"
+    if "meta" in message:
+        return " (what it does depends on the data, so only a measurement can tell)"
+    return ""

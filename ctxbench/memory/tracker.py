@@ -37,7 +37,10 @@ class Tracker(TorchDispatchMode):
         self.live_bytes = 0
         self._held: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
         self._forward_lines: dict[int, str] = {}  # autograd sequence number -> line of the module's code
-        self._accumulation: tuple[Allocation, Allocation] | None = None
+        self.in_linear = False  # inside functional.linear
+        self._node: tuple[str, int] | None = None  # the autograd node that is running
+        self._node_reads: list[Allocation | None] = []  # what its operators have read
+        self._sum: tuple[Allocation, Allocation] | None = None  # an addition that may really be in place: first, total
 
     def add_weight(self, name: str, tensor: torch.Tensor) -> None:
         """Count a parameter or buffer from the start."""
@@ -48,10 +51,11 @@ class Tracker(TorchDispatchMode):
         """Leave a tensor that exists before the pass out of the count: the input."""
         self._held.setdefault(self._key(tensor), None)
 
-    def add_host_scalar(self, tensor: torch.Tensor, op: str) -> None:
-        """Count a number that autograd saved as a tensor on the host, if the host is the device."""
-        if self.table.counts_host and self._key(tensor) not in self._held:
-            self._register(tensor, op, "saved for backward", self._where())
+    def add_host_number(self, tensor: torch.Tensor, op: str) -> None:
+        """Count a number that autograd saved as a tensor on the host, where the host is the device."""
+        if self._key(tensor) not in self._held:
+            block = self._register(tensor, op, "saved for backward", self._where())
+            block.saved_by = "number"
 
     def mark_saved(self, tensor: torch.Tensor, node: str) -> None:
         """Note that an autograd node keeps a tensor for the backward pass."""
@@ -68,32 +72,35 @@ class Tracker(TorchDispatchMode):
 
     def finish(self) -> None:
         """Settle what is still open when the pass is over."""
-        self._settle_accumulation()
+        self._settle_sum()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self._settle_accumulation()
+        self._settle_sum()
         kwargs = kwargs or {}
         call = Call(func, args, kwargs, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
         where = self._where()
         self.timeline.append(Step(call.name, self.phase, 0, where=where))
-        for tensor in call.tensors:
-            self._read(tensor)
+        reads = [self._held.get(self._key(tensor)) for tensor in call.tensors]
+        for block in reads:
+            if block is not None:
+                block.last_read = len(self.timeline) - 1
         out = func(*args, **kwargs)
         call.out = tuple(self._tensors(out))
         new = [block for tensor in call.out if (block := self._note(tensor, call.name, where)) is not None]
         step = self.timeline[-1]
         step.inner = self._inner(call)
         step.live_bytes = self.live_bytes + sum(step.inner)
-        if self.table.sums_in_place and call.in_backward and call.packet == "aten.add" and len(new) == 1:
-            self._note_accumulation(call, new[0])
+        if call.packet == "aten.add" and len(new) == 1:
+            self._note_sum(call, new[0])
+        self._note_reads(reads)
         return out
 
     def _inner(self, call: Call) -> tuple[int, ...]:
         sizes, reason = self.table.inner(call)
-        if reason:
+        if reason and (call.tensors or call.out):
             self.marks[call.packet] = reason
         return tuple(self.table.round(size) for size in sizes if size)
 
@@ -104,10 +111,12 @@ class Tracker(TorchDispatchMode):
     def _key(tensor: torch.Tensor) -> int:
         return tensor.untyped_storage()._cdata
 
-    def _read(self, tensor: torch.Tensor) -> None:
-        block = self._held.get(self._key(tensor))
-        if block is not None:
-            block.last_read = len(self.timeline) - 1
+    def _note_reads(self, reads: list[Allocation | None]) -> None:
+        node = torch._C._current_autograd_node()
+        running = None if node is None else (node.name(), node._sequence_nr())
+        if running != self._node:
+            self._node, self._node_reads = running, []
+        self._node_reads += reads
 
     def _note(self, tensor: torch.Tensor, op: str, where: str) -> Allocation | None:
         """Count an output's storage if it is new, or its growth if it was resized."""
@@ -115,7 +124,9 @@ class Tracker(TorchDispatchMode):
             return None
         key = self._key(tensor)
         if key not in self._held:
-            category: Category = "gradient" if self.phase == "backward" else "temporary"
+            # with gradients on, the backward pass is recomputing a checkpointed part of the forward pass
+            is_gradient = self.phase == "backward" and not torch.is_grad_enabled()
+            category: Category = "gradient" if is_gradient else "temporary"
             return self._register(tensor, op, category, where)
         block = self._held[key]
         size = self.table.round(tensor.untyped_storage().nbytes())
@@ -143,25 +154,34 @@ class Tracker(TorchDispatchMode):
         block.died = len(self.timeline)
         self.live_bytes -= block.bytes
 
-    def _note_accumulation(self, call: Call, total: Allocation) -> None:
-        """Remember an addition that the engine does in place when no dispatch mode is on.
+    def _note_sum(self, call: Call, total: Allocation) -> None:
+        """Remember an addition that PyTorch does in place unless a dispatch mode is on.
 
         Where two branches meet, the engine adds the second gradient into the first if it holds the last reference to it
-        (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace); with a dispatch mode on it always allocates the sum.
-        Whether it held the last reference shows right after: the first gradient is then freed before the next operator.
+        (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), and linear adds the bias into the product
+        (aten/src/ATen/native/Linear.cpp). Whether it was the last reference shows right after: the first block is then
+        freed before the next operator.
         """
+        if len(call.tensors) != 2 or call.tensors[0].device.type != "meta":
+            return
         first = call.tensors[0]
         block = self._held.get(self._key(first))
-        if block is None or block.category != "gradient" or first.device.type != "meta" or len(call.tensors) != 2:
-            return
-        if torch.empty_like(first).stride() == first.stride():  # non-overlapping and dense
-            self._accumulation = (block, total)
+        if call.in_backward:
+            is_dense = torch.empty_like(first).stride() == first.stride()
+            # the node's incoming gradient is held until its outgoing ones are added
+            is_shared = block in self._node_reads or block is self._held.get(self._key(call.tensors[1]))
+            wanted = self.table.sums_in_place and is_dense and not is_shared
+            wanted = wanted and block is not None and block.category == "gradient"
+        else:
+            wanted = self.in_linear
+        if wanted and block is not None:
+            self._sum = (block, total)
 
-    def _settle_accumulation(self) -> None:
-        if self._accumulation is None:
+    def _settle_sum(self) -> None:
+        if self._sum is None:
             return
-        first, total = self._accumulation
-        self._accumulation = None
+        first, total = self._sum
+        self._sum = None
         step = len(self.timeline) - 1
         if first.died == step + 1:
             first.died = step

@@ -12,10 +12,10 @@ from ctxbench.suite import Measure
 
 @dataclass(frozen=True)
 class Latency:
-    """All samples in time order, their summary (milliseconds), which rule ended the measurement, the first pass's seconds.
+    """All samples in time order, their summary (milliseconds), what ended the measurement, the first pass's seconds.
 
-    `stop` is `interval` (the median's interval reached the target), `budget` (time ran out first) or `protocol` (a fixed
-    count of repeats was done).
+    `stop` is `interval` (the median's interval reached the target), `budget` (time ran out first) or `protocol` (a
+    fixed count of repeats was done).
     """
 
     samples: list[Sample]

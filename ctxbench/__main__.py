@@ -1,0 +1,5 @@
+"""`python -m ctxbench` is the command `ctxbench`."""
+
+from ctxbench.cli import main
+
+main()

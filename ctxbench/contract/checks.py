@@ -1,0 +1,71 @@
+"""The checks in order, and the loop that runs them."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ctxbench.contract import CheckResult
+from ctxbench.contract.behaviour import batch_items, gradients, keeps_state, modes, repeatable, state_dict
+from ctxbench.contract.costs import closed_forms
+from ctxbench.contract.manners import global_state, quiet
+from ctxbench.contract.precision import channels_last, compiles, exports, other_dtypes
+from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
+from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
+from ctxbench.contract.subject import Finding, Subject, failed
+from ctxbench.engine.worker import describe_failure
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: a `vital` one that fails leaves nothing for the others to look at; one not `required` informs only."""
+
+    name: str
+    run: Callable[[Subject], Finding]
+    required: bool = True
+    vital: bool = False
+
+
+CHECKS = (
+    Check("constructs", constructs, vital=True),
+    Check("typed hyper-parameters", typed, required=False),
+    Check("shape and dtype", shape, vital=True),
+    Check("device", device),
+    Check("odd and non-square", sizes),
+    Check("1x1", one_position),
+    Check("batch items", batch_items),
+    Check("gradients", gradients),
+    Check("repeatable", repeatable),
+    Check("keeps its state", keeps_state),
+    Check("state_dict", state_dict),
+    Check("train and eval", modes),
+    Check("other dtypes", other_dtypes),
+    Check("channels_last", channels_last),
+    Check("global", reaches_everywhere),
+    Check("position mixing", tells_positions_apart, required=False),
+    Check("closed forms", closed_forms),
+    Check("prints nothing", quiet),
+    Check("global state", global_state),
+    Check("torch.compile", compiles, required=False),
+    Check("torch.export", exports, required=False),
+)
+
+
+def run_checks(
+    subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[str], None] = lambda name: None
+) -> Iterator[CheckResult]:
+    """Run the checks in this process, one result at a time; the module's own exceptions become results."""
+    for check in checks:
+        on_start(check.name)
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                finding = check.run(subject)
+            except Exception as error:  # whatever a module raises is a result
+                finding = failed(describe_failure(error)["message"], "the module raised this; mend it and verify again")
+        stop = check.vital and finding.outcome == "failed"
+        hint = f"{finding.hint}; the checks after this one need it" if stop else finding.hint
+        yield CheckResult(check.name, finding.outcome, finding.fact, hint, check.required)
+        if stop:
+            return

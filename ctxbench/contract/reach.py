@@ -1,0 +1,138 @@
+"""Checks of reach: does every position see every other, and does it tell them apart?
+
+What decides is a finite change of the input, not the gradient: a module with a one-step gradient (the hams) cuts its
+gradient short and is global all the same. The gradient's receptive field is reported beside it.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ctxbench.contract.subject import AGREES, Finding, Subject, failed, forward, is_refusal, not_applicable, passed
+
+# Larger than a usual large kernel (31), so that such a window is told from global reach.
+REACH_SIZE = (33, 31)
+# (seed, scale of the input): a saturated softmax hides a path at one scale, a dead ReLU at one seed.
+TRIALS = ((0, 0.1), (0, 1.0), (1, 0.1), (1, 1.0), (2, 3.0))
+# Influences of far positions that agree to this are taken for the same.
+UNIFORM = 1e-6
+
+
+def reaches_everywhere(subject: Subject) -> Finding:
+    """A change at one corner reaches the far corner; otherwise the module is local and is told how far it sees."""
+    corner = centre = gradient = None
+    for module, x in _trials(subject):
+        near, middle = (0, 0), (x.shape[2] // 2, x.shape[3] // 2)
+        corner = _grow(corner, changed_by(module, x, near))
+        centre = _grow(centre, changed_by(module, x, middle))
+        gradient = _grow(gradient, seen_by_gradient(module, x, middle))
+        if corner.all():
+            break
+    assert corner is not None and centre is not None and gradient is not None
+    by_gradient = f"the gradient of the centre reaches {_share(gradient)}"
+    if corner[-1, -1]:
+        cut = ", since not all of the path is differentiated" if gradient.sum() < corner.sum() else ""
+        return passed(f"a change at one corner reaches {_share(corner)}, the far corner too; {by_gradient}{cut}")
+    if centre.sum() <= 1:
+        return failed(
+            f"a change at a position reaches no other position; {by_gradient}",
+            "every operation works on single positions: add one that joins them (attention, pooling, factorisation)",
+        )
+    return failed(
+        f"local: a change at the centre reaches {_share(centre)}, {_window(centre)}; a change at one corner does not "
+        f"reach the far corner; {by_gradient}",
+        "a context module needs a path from every position to every other (attention, global pooling, factorisation)",
+    )
+
+
+def tells_positions_apart(subject: Subject) -> Finding:
+    """The same change at several far positions: does the output depend on where it happened?"""
+    largest = 0.0
+    for module, x in _trials(subject):
+        height, width = x.shape[2:]
+        places = [(row, column) for row in range(0, height // 2, 6) for column in range(0, width // 2, 6)]
+        influence = _far_effects(module, x, places)
+        size = float(influence.abs().max())
+        if size <= AGREES:
+            continue
+        spread = float((influence - influence[0]).abs().max()) / size
+        largest = max(largest, spread)
+        if spread > UNIFORM:
+            return passed(f"the same change at {len(places)} far positions acts differently (by up to {spread:.0%})")
+    if largest == 0.0:
+        return not_applicable("no far position has an influence")
+    return failed(
+        "global, but without position mixing: the same change at any far position has the same effect on an output "
+        f"(to {largest:.1g}), so positions enter through their average alone",
+        "that is a squeeze-and-excitation: fine if meant; otherwise weigh the positions by their content",
+    )
+
+
+def changed_by(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
+    """Which positions of the output change when the input changes at one position: [H, W], true or false."""
+    with torch.no_grad():
+        y = forward(module, x)
+        moved = (forward(module, _with_change(x, position)) - y).abs().amax(dim=(0, 1))
+        return moved > AGREES * y.abs().max()
+
+
+def seen_by_gradient(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
+    """Which positions of the input the gradient of one output position reaches: [H, W], true or false."""
+    x = x.clone().requires_grad_()
+    y = forward(module, x)[:, :, *position]
+    if not y.requires_grad:
+        return torch.zeros(x.shape[2:], dtype=torch.bool)
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(3), dtype=y.dtype)
+    (gradient,) = torch.autograd.grad(y, x, weights, allow_unused=True)
+    if gradient is None:
+        return torch.zeros(x.shape[2:], dtype=torch.bool)
+    size = gradient.abs().amax(dim=(0, 1))
+    return size > AGREES * size.max()
+
+
+def _trials(subject: Subject) -> Iterator[tuple[nn.Module, Tensor]]:
+    size = REACH_SIZE
+    for seed, scale in TRIALS:
+        module = subject.opened(seed)
+        try:
+            with torch.no_grad():
+                forward(module, subject.image(size, batch=1))
+        except ValueError as error:
+            if not is_refusal(error):
+                raise
+            size = subject.size  # the module takes one size only
+        yield module, scale * subject.image(size, batch=1, seed=seed)
+
+
+def _with_change(x: Tensor, position: tuple[int, int]) -> Tensor:
+    """`x` with one position moved, in all channels, by as much as the input is wide."""
+    change = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(2), dtype=x.dtype)
+    moved = x.clone()
+    moved[:, :, *position] += x.std() * change
+    return moved
+
+
+def _far_effects(module: nn.Module, x: Tensor, places: list[tuple[int, int]]) -> Tensor:
+    """How the far corner of the output moves, in shares of the output's largest element: [places, C']."""
+    with torch.no_grad():
+        y = forward(module, x)
+        moved = torch.stack([(forward(module, _with_change(x, place)) - y)[0, :, -1, -1] for place in places])
+        return moved / y.abs().max()
+
+
+def _grow(seen: Tensor | None, more: Tensor) -> Tensor:
+    return more if seen is None else seen | more
+
+
+def _share(seen: Tensor) -> str:
+    count, total = int(seen.sum()), seen.numel()
+    return f"{count} of {total} positions ({count / total:.0%})"
+
+
+def _window(seen: Tensor) -> str:
+    """The smallest box around the true positions: `a 7x7 window at 33x31`."""
+    rows, columns = seen.any(dim=1).nonzero(), seen.any(dim=0).nonzero()
+    height, width = int(rows[-1] - rows[0]) + 1, int(columns[-1] - columns[0]) + 1
+    full = height * width == int(seen.sum())
+    return f"{'a' if full else 'within a'} {height}x{width} window at {seen.shape[0]}x{seen.shape[1]}"

@@ -1,0 +1,94 @@
+"""What the dispatcher does not show: calls that depend on the device, numbers that autograd saves, devices by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ctxbench.memory.convention import Mode, UnpredictableError
+from ctxbench.memory.tracker import Tracker
+
+_RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+_MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
+
+
+class CallWatch(TorchFunctionMode):
+    """Sees the module's calls of PyTorch's API before they are taken apart into operators."""
+
+    def __init__(self, tracker: Tracker, mode: Mode) -> None:
+        super().__init__()
+        self.tracker = tracker
+        self.mode = mode
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", str(func))
+        _refuse_named_device(name, args, kwargs)
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            raise UnpredictableError("autocast does not reach the meta device; predict module.half() or .bfloat16()")
+        if name in _RECURRENT:
+            raise UnpredictableError(f"{name} is one library call on CUDA and many operators on meta; measure it instead")
+        if name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
+            self._refuse_fused_attention(name, kwargs)
+        if func is functional.dropout and self.tracker.table.device != "cpu":
+            return _dropout_cuda(*args, **kwargs)
+        self.tracker.in_linear = name == "linear"
+        result = func(*args, **kwargs)
+        self.tracker.in_linear = False
+        if self.tracker.table.counts_host:
+            self._count_saved_numbers(name, result)
+        return result
+
+    def _refuse_fused_attention(self, name: str, kwargs: Mapping[str, Any]) -> None:
+        fused = (
+            torch.backends.cuda.flash_sdp_enabled()
+            or torch.backends.cuda.mem_efficient_sdp_enabled()
+            or torch.backends.cuda.cudnn_sdp_enabled()
+        )
+        weighs = name == "multi_head_attention_forward" and kwargs.get("need_weights", True)
+        if fused and not weighs:
+            raise UnpredictableError(
+                f"{name} picks a fused kernel by device and dtype, and on meta takes the plain path; measure it, or "
+                "predict the plain path with torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+            )
+        if self.mode == "infer" and weighs and torch.backends.mha.get_fastpath_enabled():
+            raise UnpredictableError(
+                "MultiheadAttention takes a fused path in inference, not on meta; measure it, or predict the plain path "
+                "with torch.backends.mha.set_fastpath_enabled(False)"
+            )
+
+    def _count_saved_numbers(self, name: str, result: Any) -> None:
+        """`x * 0.5` keeps 0.5 as an 8-byte host tensor until the backward pass."""
+        node = result.grad_fn if isinstance(result, torch.Tensor) else None
+        for attribute in ("_raw_saved_self", "_raw_saved_other"):
+            saved = getattr(node, attribute, None)
+            tensor = getattr(saved, "data", None)
+            if isinstance(tensor, torch.Tensor) and tensor.dim() == 0 and tensor.device.type == "cpu":
+                self.tracker.add_host_number(tensor, name)
+
+
+def _refuse_named_device(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    named = kwargs.get("device")
+    if name in _MOVES and isinstance(args[0], torch.Tensor):
+        if name != "to":
+            named = name
+        elif len(args) > 1 and isinstance(args[1], str | torch.device | int):
+            named = args[1]
+    if named is not None and str(named) != "meta":
+        raise UnpredictableError(
+            f"{name} asks for the device {str(named)!r} by name; a module that is to run anywhere takes its input's: "
+            "device=x.device"
+        )
+
+
+def _dropout_cuda(
+    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor:
+    """CUDA's dropout keeps a mask of one byte an element; the path that meta takes keeps a float mask."""
+    if inplace or not training or not 0 < p < 1:
+        return torch.dropout_(input, p, training) if inplace else torch.dropout(input, p, training)
+    return torch.native_dropout(input, p, training)[0]

@@ -1,0 +1,172 @@
+"""Point figures: latency against memory with the Pareto front, and published against measured."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from .labels import freeze_layout, place_labels
+from .numbers import MIB, significant, with_interval
+from .panels import Panel, conditions_of, label_of
+from .quantities import QUANTITIES, Quantity, unit_of
+from .style import FAINT, INK, Drawing, log_axis, looks, new_figure
+
+_MODES = ("train", "infer")
+# Areas of the largest and the smallest marker, points squared.
+_LARGEST, _SMALLEST = 420.0, 18.0
+
+
+def memory_column(panel: Panel, mode: str) -> str:
+    """Memory as measured on a CUDA device; elsewhere as predicted for CUDA."""
+    measured = f"memory_{mode}_bytes"
+    use_measured = panel.device.startswith("cuda") and panel.frame[measured].notna().any()
+    return measured if use_measured else f"memory_{mode}_predicted_bytes"
+
+
+def _pareto_rows(panel: Panel, mode: str) -> pd.DataFrame:
+    frame = panel.main()
+    known = frame[memory_column(panel, mode)].notna() & frame[f"latency_{mode}_ms"].notna() & frame["macs"].notna()
+    return frame[known]
+
+
+def has_pareto(panels: Sequence[Panel]) -> bool:
+    return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in _MODES)
+
+
+def pareto(panels: Sequence[Panel]) -> Drawing:
+    """Latency against memory, area by MACs, with the front of what nothing beats in both."""
+    panels = [panel for panel in panels if has_pareto([panel])]
+    figure = new_figure(4.1 * len(_MODES), 3.7 * len(panels))
+    drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main())}")
+    grid = figure.subplots(len(panels), len(_MODES), squeeze=False, sharex="col", sharey="col")
+    drawn = [
+        (axes, _pareto_axes(drawing, axes, panel, mode))
+        for panel, row in zip(panels, grid, strict=True)
+        for mode, axes in zip(_MODES, row, strict=True)
+    ]
+    for axes, _ in drawn:
+        log_axis(axes, "x")
+        log_axis(axes, "y")
+    freeze_layout(figure)
+    for axes, points in drawn:
+        if len(points):
+            place_labels(axes, points["x"], points["y"], list(points["label"]), list(np.sqrt(points["area"]) / 2))
+    return drawing
+
+
+def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.DataFrame:
+    frame = _pareto_rows(panel, mode)
+    x = frame[memory_column(panel, mode)].astype("float64") / MIB
+    y = frame[f"latency_{mode}_ms"]
+    macs = frame["macs"].astype("float64")
+    area = np.maximum(_LARGEST * macs / macs.max(), _SMALLEST)
+    appearance = looks(frame["module"])
+    for row, across, up, size in zip(frame.to_dict("records"), x, y, area, strict=True):
+        look = appearance[row["module"]]
+        marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
+        text = (
+            f"{label_of(row)}: {_time(row, mode)}, {significant(across)} MiB, {significant(row['macs'] / 1e9)} G MACs"
+        )
+        marker.set_gid(drawing.detail(text))
+    on_front = front(np.asarray(x, np.float64), np.asarray(y, np.float64))
+    axes.step(
+        x.to_numpy()[on_front], y.to_numpy()[on_front], where="post", color=INK, linewidth=0.9, linestyle="--", zorder=1
+    )
+    kind = "measured" if "predicted" not in memory_column(panel, mode) else "predicted, CUDA"
+    axes.set(xscale="log", yscale="log", ylabel="ms a pass")
+    axes.set_title(f"{mode}; {panel.title}")
+    axes.grid(which="major")
+    axes.margins(0.16)
+    every = panel.main()
+    failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
+    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed.to_dict("records"))
+    axes.set_xlabel(f"peak memory, MiB ({kind})" + (f"\nnot shown: {missing}" if missing else ""))
+    labels = [label_of(row) for row in frame.to_dict("records")]
+    return pd.DataFrame({"x": x, "y": y, "area": area, "label": labels})
+
+
+def front(x: NDArray[np.float64], y: NDArray[np.float64]) -> "NDArray[np.signedinteger[Any]]":
+    """Positions of the points that no other beats in both, by rising x."""
+    order = np.lexsort((y, x))
+    falling = np.minimum.accumulate(y[order])
+    first = np.concatenate([[True], y[order][1:] < falling[:-1]]) if len(order) else np.array([], dtype=bool)
+    return np.asarray(order[first])
+
+
+def _time(row: Any, mode: str) -> str:
+    median, low, high = (row[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms"))
+    text = " ".join(with_interval(median, low, high)) if pd.notna(low) and pd.notna(high) else significant(median, 2)
+    return f"{mode} {text} ms, {row[f'latency_{mode}_samples']} samples"
+
+
+def _published_points(panel: Panel, quantity: Quantity) -> pd.DataFrame:
+    """Rows with a published and a number of ours: `x` published, `y` ours, in the published unit."""
+    frame = panel.main()
+    x = pd.to_numeric(frame[f"{quantity.key}_published"], errors="coerce").astype("float64")
+    factor = 1 if quantity.part == "time" else unit_of(panel.run, quantity, frame).factor
+    y = frame[quantity.here].astype("float64") / factor
+    return frame.assign(x=x, y=y)[x.notna() & y.notna() & (x > 0) & (y > 0)]
+
+
+def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:
+    return [quantity for quantity in QUANTITIES if any(len(_published_points(p, quantity)) for p in panels)]
+
+
+def has_published(panels: Sequence[Panel]) -> bool:
+    return bool(_published_quantities(panels))
+
+
+def published_against_ours(panels: Sequence[Panel]) -> Drawing:
+    """Ours over published on log axes, one for each quantity, with the line where both are equal."""
+    quantities = _published_quantities(panels)
+    panels = [panel for panel in panels if _published_quantities([panel])]
+    columns = min(3, len(quantities))
+    lines = -(-len(quantities) // columns)
+    figure = new_figure(3.1 * columns, 3.0 * lines * len(panels) + 0.3)
+    device = panels[0].run.published.get("device") or "the paper's device"
+    drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal")
+    grid = figure.subplots(lines * len(panels), columns, squeeze=False)
+    drawn: list[tuple[Axes, pd.DataFrame]] = []
+    for number, panel in enumerate(panels):
+        cells = list(grid[number * lines : (number + 1) * lines].flat)
+        for axes in cells[len(quantities) :]:
+            axes.set_axis_off()
+        for quantity, axes in zip(quantities, cells, strict=False):
+            drawn.append((axes, _published_axes(drawing, axes, panel, quantity)))
+    for axes, _ in drawn:
+        log_axis(axes, "x")
+        log_axis(axes, "y")
+    freeze_layout(figure)
+    for axes, points in drawn:
+        if len(points):
+            texts = [label_of(row) for row in points.to_dict("records")]
+            place_labels(axes, points["x"], points["y"], texts, [3.0] * len(points))
+    return drawing
+
+
+def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, quantity: Quantity) -> pd.DataFrame:
+    frame = _published_points(panel, quantity)
+    appearance = looks(frame["module"])
+    for row in frame.to_dict("records"):
+        look = appearance[row["module"]]
+        (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, linestyle="", zorder=2)
+        printed = row[f"{quantity.key}_published"]
+        text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
+        point.set_gid(drawing.detail(text))
+    unit = "ms" if quantity.part == "time" else unit_of(panel.run, quantity, panel.main()).symbol
+    source = {"predicted": "predicted", "counted": "counted", "measured": "measured"}[quantity.origin]
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{source}, {unit}")
+    axes.set_title(quantity.title + (f"\n{panel.title}" if quantity.part == "time" else ""))
+    axes.margins(0.2)
+    axes.grid(which="major")
+    if len(frame):
+        ends = np.array([*axes.get_xlim(), *axes.get_ylim()])
+        line = [ends.min(), ends.max()]
+        if quantity.part != "time":
+            axes.set(xlim=line, ylim=line)
+        axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
+    return frame

@@ -1,0 +1,73 @@
+"""Raw samples in time order, a panel for each case and mode, with drift marked."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from .panels import Panel, Row, label_of
+from .runs import MODES, drifts
+from .style import INK, Drawing, looks, new_figure
+
+MOST_STREAMS = 32
+_COLUMNS = 4
+
+
+def has_samples(panels: Sequence[Panel]) -> bool:
+    return any(len(panel.run.samples) for panel in panels)
+
+
+def sample_streams(panels: Sequence[Panel]) -> Drawing:
+    """Each timed block as a point; the median and its interval; both halves' medians where they drift apart."""
+    streams = [(panel, row, mode) for panel in panels for row in panel.main().to_dict("records") for mode in MODES]
+    streams = [stream for stream in streams if pd.notna(stream[1][f"latency_{stream[2]}_ms"])]
+    shown = (
+        sorted(streams, key=lambda s: -abs(_drift(s[1], s[2])))[:MOST_STREAMS]
+        if len(streams) > MOST_STREAMS
+        else streams
+    )
+    columns = min(_COLUMNS, len(shown))
+    lines = -(-len(shown) // columns)
+    figure = new_figure(2.3 * columns, 1.45 * lines + 0.3)
+    omitted = f" The {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
+    drawing = Drawing(
+        figure, f"Samples in time order (ms a pass over seconds), median and 95 % interval; drift marked.{omitted}"
+    )
+    grid = figure.subplots(lines, columns, squeeze=False).flat
+    groups = {id(panel): panel.run.samples.groupby(["case", "mode"], sort=False) for panel, _, _ in shown}
+    several = len({id(panel) for panel, _, _ in shown}) > 1
+    for axes, (panel, row, mode) in zip(grid, shown, strict=False):
+        _stream_axes(drawing, axes, groups[id(panel)].get_group((row["case"], mode)), row, mode)
+        if several:
+            axes.set_title(f"{axes.get_title()}\n{panel.title}", fontsize=6)
+    for axes in list(grid):
+        axes.set_axis_off()
+    figure.supxlabel("seconds", fontsize=8)
+    figure.supylabel("ms a pass", fontsize=8)
+    return drawing
+
+
+def _drift(row: Row, mode: str) -> float:
+    drift = row[f"latency_{mode}_drift"]
+    return 0.0 if pd.isna(drift) else float(drift)
+
+
+def _stream_axes(drawing: Drawing, axes: Axes, samples: pd.DataFrame, row: Row, mode: str) -> None:
+    look = looks([row["module"]])[row["module"]]
+    at, ms = samples["at_s"].to_numpy(), samples["ms"].to_numpy()
+    (points,) = axes.plot(at, ms, ".", color=look.colour, markersize=3, zorder=2)
+    points.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {len(ms)} samples, {_drift(row, mode):+.1%} drift"))
+    low, high = row[f"latency_{mode}_low_ms"], row[f"latency_{mode}_high_ms"]
+    if pd.notna(low) and pd.notna(high):
+        axes.axhspan(low, high, color=look.colour, alpha=0.25, linewidth=0, zorder=1)
+    axes.axhline(row[f"latency_{mode}_ms"], color=INK, linewidth=0.7, zorder=3)
+    title = f"{label_of(row)}, {mode}"
+    if drifts(row, mode):
+        half = len(ms) // 2
+        for part, times in ((ms[:half], at[:half]), (ms[-half:], at[-half:])):
+            axes.plot([times[0], times[-1]], [np.median(part)] * 2, color="#D55E00", linewidth=2, zorder=4)
+        title += f"  drift {_drift(row, mode):+.0%}"
+    axes.set_title(title, fontsize=7, fontweight="bold" if "drift" in title else "normal")
+    axes.tick_params(labelsize=6)
+    axes.set_ylim(bottom=0 if ms.min() > 0 and ms.max() / ms.min() > 3 else None)

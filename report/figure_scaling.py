@@ -1,0 +1,101 @@
+"""Scaling: each cost against positions, batch or channels on log axes, with the fitted exponent and its interval."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from ctxbench.statistics import fit_power_law
+
+from .numbers import MIB
+from .panels import Panel
+from .style import Drawing, log_axis, looks, new_figure
+
+_COSTS = {
+    "latency_infer_ms": ("Time, infer", "ms a pass", 1.0),
+    "latency_train_ms": ("Time, train", "ms a pass", 1.0),
+    "macs": ("MACs", "G = 10^9", 1e9),
+    "memory_infer_predicted_bytes": ("Memory, infer (predicted, CUDA)", "MiB", MIB),
+    "memory_train_predicted_bytes": ("Memory, train (predicted, CUDA)", "MiB", MIB),
+}
+_AXES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
+_FEWEST = 3
+
+
+def _with_positions(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(positions=frame["height"] * frame["width"])
+
+
+def series_of(panel: Panel, axis: str) -> list[tuple[str, pd.DataFrame]]:
+    """Rows that differ in `axis` alone, three sizes or more: (module with settings, rows by rising size).
+
+    Of several such series of a module the longest stands, then the first.
+    """
+    frame = _with_positions(panel.frame)
+    fixed = ["settings", "dtype", "memory_format", "execution", "threads", *(name for name in _AXES if name != axis)]
+    found: dict[str, pd.DataFrame] = {}
+    for _, rows in frame.groupby(["module", *fixed], dropna=False, sort=False):
+        sizes = rows.drop_duplicates(axis).sort_values(axis)
+        name = f"{sizes['module'].iloc[0]} {sizes['settings'].iloc[0]}".strip()
+        if len(sizes) >= _FEWEST and len(sizes) > len(found.get(name, ())):
+            found[name] = sizes
+    return list(found.items())
+
+
+def has_scaling(axis: str) -> Callable[[Sequence[Panel]], bool]:
+    """Whether any panel has a series along this axis."""
+    return lambda panels: any(series_of(panel, axis) for panel in panels)
+
+
+def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
+    """The drawing along one axis: `positions`, `batch` or `channels`."""
+
+    def draw(panels: Sequence[Panel]) -> Drawing:
+        shown = [panel for panel in panels if series_of(panel, axis)]
+        costs = [name for name in _COSTS if any(p.frame[name].notna().any() for p in shown)]
+        entries = max(len(series_of(panel, axis)) for panel in shown)
+        figure = new_figure(4.3 * len(costs), (3.2 + 0.19 * entries) * len(shown))
+        drawing = Drawing(
+            figure, f"Cost against {_AXES[axis]}; the legend has the exponent of a power law [95 % interval]"
+        )
+        grid = figure.subplots(len(shown), len(costs), squeeze=False, sharey="col")
+        for panel, row in zip(shown, grid, strict=True):
+            for cost, axes in zip(costs, row, strict=True):
+                _scaling_axes(drawing, axes, panel, axis, cost)
+        return drawing
+
+    return draw
+
+
+def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: str) -> None:
+    title, unit, factor = _COSTS[cost]
+    series = series_of(panel, axis)
+    appearance = looks(rows["module"].iloc[0] for _, rows in series)
+    for name, rows in series:
+        look = appearance[rows["module"].iloc[0]]
+        known = rows[rows[cost].notna()]
+        x = known[axis].to_numpy(dtype=np.float64)
+        y = known[cost].to_numpy(dtype=np.float64) / factor
+        missing = "".join(f", {s} at {int(n)}" for s, n in zip(rows["status"], rows[axis], strict=True) if s != "ok")
+        label = f"{name}: {_exponent(x, y)}{missing}"
+        (line,) = axes.plot(x, y, linestyle="", marker=look.marker, color=look.colour, label=label)
+        line.set_gid(drawing.detail(label))
+        if len(x) >= _FEWEST:
+            law = fit_power_law(x, y)
+            ends = np.array([x.min(), x.max()])
+            axes.plot(ends, law.scale * ends**law.exponent, color=look.colour, linewidth=1)
+    axes.set(xlabel=_AXES[axis], ylabel=unit, title=f"{title}\n{panel.title}")
+    log_axis(axes, "x")
+    log_axis(axes, "y")
+    axes.grid(which="major")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), alignment="left")
+
+
+def _exponent(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
+    """`1.98 [1.95, 2.01]`; a word where there are too few points."""
+    if len(x) < _FEWEST:
+        return "too few points"
+    law = fit_power_law(x, y)
+    return f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"

@@ -1,0 +1,80 @@
+"""The figures of a report: which there are, what data each needs, and how one is drawn and written."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxbench.errors import UsageError, unknown
+
+from . import figure_cost, figure_points, figure_samples, figure_scaling
+from .panels import Panel
+from .style import Drawing, styled, svg_text, write_png
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it."""
+
+    name: str
+    title: str
+    needs: str
+    available: Callable[[Sequence[Panel]], bool]
+    draw: Callable[[Sequence[Panel]], Drawing]
+
+
+KINDS = (
+    Kind("cost", "Cost relative to self-attention", "a row of `sa` and another",
+         figure_cost.has_relative, figure_cost.cost_bars),
+    Kind("pareto", "Time against memory", "latency, memory and MACs of two rows",
+         figure_points.has_pareto, figure_points.pareto),
+    Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
+         figure_points.has_published, figure_points.published_against_ours),
+    Kind("scaling", "Scaling with H x W", "three or more input sizes of a module",
+         figure_scaling.has_scaling("positions"), figure_scaling.scaling("positions")),
+    Kind("scaling-batch", "Scaling with the batch", "three or more batch sizes of a module",
+         figure_scaling.has_scaling("batch"), figure_scaling.scaling("batch")),
+    Kind("scaling-channels", "Scaling with the channels", "three or more channel counts of a module",
+         figure_scaling.has_scaling("channels"), figure_scaling.scaling("channels")),
+    Kind("split", "Training and inference", "latency in both modes",
+         figure_cost.has_split, figure_cost.train_infer_split),
+    Kind("samples", "Raw samples", "samples.csv with samples",
+         figure_samples.has_samples, figure_samples.sample_streams),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Written:
+    """A figure on disk, and its SVG for a page."""
+
+    kind: Kind
+    drawing: Drawing
+    svg: str
+    svg_path: Path
+    png_path: Path
+
+
+def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
+    """The figures to draw: those with data or, if names are given, those. UsageError for a name without data."""
+    if names is None:
+        return [kind for kind in KINDS if kind.available(panels)]
+    by_name = {kind.name: kind for kind in KINDS}
+    for name in names:
+        if name not in by_name:
+            raise unknown("figure", name, by_name)
+        if not by_name[name].available(panels):
+            raise UsageError(f"there is no data for the figure {name!r}: it needs {by_name[name].needs}")
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def write_figures(panels: Sequence[Panel], kinds: Sequence[Kind], folder: Path) -> list[Written]:
+    """Draw the figures and write `<name>.svg` and `<name>.png` into the folder."""
+    written = []
+    for kind in kinds:
+        with styled():
+            drawing = kind.draw(panels)
+            svg = svg_text(drawing.figure)
+            paths = folder / f"{kind.name}.svg", folder / f"{kind.name}.png"
+            paths[0].write_text(svg, encoding="utf-8")
+            write_png(drawing.figure, paths[1])
+        written.append(Written(kind, drawing, svg, *paths))
+    return written

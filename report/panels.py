@@ -1,0 +1,55 @@
+"""What a figure draws: one panel for each device of each run, and in it the rows that can be compared."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .quantities import with_published
+from .runs import CONDITIONS, SIZES, RunData
+
+MOST_ROWS = 60
+# One record: column to value.
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The rows of one run on one device, and what to call them."""
+
+    title: str
+    frame: pd.DataFrame
+    run: RunData
+    device: str
+
+    def main(self) -> pd.DataFrame:
+        """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input."""
+        names = [name for name in CONDITIONS if name != "device"]
+        groups = [group for _, group in self.frame.groupby(names, dropna=False, sort=False)]
+        largest = max(groups, key=lambda group: (len(group), math.prod(group[list(SIZES)].iloc[0])))
+        return largest.head(MOST_ROWS)
+
+
+def panels_of(runs: Sequence[RunData]) -> list[Panel]:
+    """A panel for each device of each run that has rows."""
+    found = []
+    for run in runs:
+        frame = with_published(run)
+        for device in run.devices():
+            name = run.device_name(device)
+            title = f"{run.name}: {name}" if len(runs) > 1 else name
+            found.append(Panel(title, frame[frame["device"] == device].reset_index(drop=True), run, device))
+    return found
+
+
+def label_of(row: Row) -> str:
+    """The module's key, with its settings if it has any."""
+    return f"{row['module']} {row['settings']}".strip()
+
+
+def conditions_of(frame: pd.DataFrame) -> str:
+    """Input and dtype of rows that share them."""
+    first = frame.iloc[0]
+    return f"input [{str(first['shape']).replace('x', ', ')}], {first['dtype']}"

@@ -1,0 +1,144 @@
+"""How every figure looks: one palette with a colour and a marker per module, and the same bytes on each call."""
+
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from ctxbench import registry
+
+# Okabe and Ito, Color Universal Design (2008), less yellow and black, then darker ones in the manner of Paul Tol's
+# muted scheme (2021): each is visible on white and on black, and markers tell apart what a reader cannot.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"),
+    *("#A04070", "#999933", "#7A5FC0", "#94591A"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+# Stand for the page's text and background colour, which a browser puts in their place.
+INK, PAPER = "#1a1b1c", "#fefdfc"
+FAINT = "#9a9a9a"
+PNG_DPI = 160
+_SETTINGS: dict[Any, Any] = {
+    "text.parse_math": False,  # a module's name may hold a dollar sign
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.facecolor": PAPER,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": FAINT,
+    "grid.alpha": 0.35,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.markersize": 6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ctxbench",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colour and the marker of one module."""
+
+    colour: str
+    marker: str
+
+
+@dataclass
+class Drawing:
+    """A figure before it is written. `details` says more about the artists that carry these ids."""
+
+    figure: Figure
+    caption: str
+    details: dict[str, str] = field(default_factory=dict)
+
+    def detail(self, text: str) -> str:
+        """A new id for an artist (`set_gid`), with the text that a reader sees over it."""
+        name = f"detail-{len(self.details)}"
+        self.details[name] = text
+        return name
+
+
+@cache
+def _order() -> dict[str, int]:
+    return {name: index for index, name in enumerate(registry.names())}
+
+
+def looks(modules: Iterable[str]) -> dict[str, Look]:
+    """A look for each module: its place in the registry decides, and unregistered ones follow by name."""
+    known = _order()
+    others = sorted(set(modules) - known.keys())
+    places = known | {name: len(known) + index for index, name in enumerate(others)}
+    return {
+        name: Look(COLOURS[places[name] % len(COLOURS)], MARKERS[places[name] % len(MARKERS)])
+        for name in sorted(modules)
+    }
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw and write figures inside this context."""
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
+    """A log axis with plain numbers at 1, 2 and 5, thinned out over many decades."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    steps = (1, 2, 5) if decades < 1.3 else (1, 3) if decades < 2.5 else (1,)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+
+
+def svg_text(figure: Figure) -> str:
+    """The figure as SVG, the same for the same data: no date, no version, ids from a fixed salt."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def write_png(figure: Figure, path: Path) -> None:
+    figure.savefig(path, format="png", dpi=PNG_DPI, metadata={"Software": None})
+
+
+_ID = re.compile(r'(\bid="|url\(#|href="#)')
+
+
+def inline_svg(svg: str, prefix: str) -> str:
+    """The `<svg>` element alone, for a page: ids unique by prefix, colours taken from the page."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    element = _ID.sub(rf"\1{prefix}-", element)
+    return element.replace(INK, "currentColor").replace(PAPER, "var(--paper)").strip()

@@ -1,0 +1,126 @@
+"""The command line: exit codes, sentences, what is printed, and what is not imported."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ctxbench import cli
+from ctxbench.errors import UsageError
+
+SuiteFile = Callable[..., Path]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ctxbench", *arguments], capture_output=True, text=True, env=None, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["show", "ham_nmf"], ["run", "--help"]])
+def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom ctxbench import cli\n"
+        f"sys.argv = ['ctxbench', *{arguments!r}]\n"
+        "try:\n    cli.main()\nexcept SystemExit as done:\n    assert not done.code, done.code\n"
+        "heavy = {'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "--modules", "ham_nfm"], "unknown module 'ham_nfm'; did you mean 'ham_nmf'?"),
+        (["run", "--suite", "tabel3"], "unknown suite 'tabel3'; did you mean 'table3'?"),
+        (["run", "--metrics", "latenc"], "'metrics.0' is 'latenc'"),
+        (["run", "--dtype", "fp32"], "'axes.dtype.0' is 'fp32': input should be 'float32'"),
+        (["run", "--device", "tpu"], "unknown device 'tpu'"),
+        (["run", "--shape", "1,2,3"], "has 3 numbers"),
+        (["run", "--shape", "1,2,3,0"], "at least 1"),
+        (["run", "--shape", "1,2,3,-4"], "at least 1"),
+        (["run", "--shape", "big"], "not four integers"),
+        (["run", "--set", "ham_nmf.step=3"], "did you mean 'steps'?"),
+        (["run", "--set", "nonsense"], "is not module.hyperparameter=value"),
+        (["run", "--counter", "fvcore"], "unknown counter 'fvcore'"),
+        (["run", "--threads", "two"], "--threads 'two'"),
+        (["run", "--resume", "/no/such/folder"], "is no run folder"),
+        (["run", "--out", "/proc/ctxbench", "--static"], "cannot write to /proc/ctxbench"),
+        (["show", "nothing"], "unknown module 'nothing'"),
+        (["show", "none.py:Class"], "there is no file"),
+        (["show", "json:JSONDecoder"], "no subclass of torch.nn.Module"),
+        (["show", "sa", "--shape", "1,2,3,4", "--set", "sa.width=3"], "unknown hyper-parameter of 'sa' 'width'"),
+    ],
+)
+def test_a_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ctxbench: ")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_out_may_not_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is a file; --out takes a folder"):
+        CliRunner().invoke(cli.app, ["run", "--static", "--out", str(tmp_path / "file")], catch_exceptions=False)
+
+
+def test_cuda_is_refused_where_there_is_none() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    done = run("run", "--device", "cuda")
+    assert (done.returncode, "torch sees no GPU here" in done.stderr) == (2, True)
+
+
+def test_list_names_every_module() -> None:
+    done = run("list")
+    for key in ("sa", "da", "a2", "apc", "dm", "acf", "linear", "focused_linear", "ham_cd", "ham_nmf", "ham_vq"):
+        assert f"\n{key} " in done.stdout
+
+
+def test_show_prints_facts_and_costs() -> None:
+    done = run("show", "ham_nmf", "--shape", "1,512,128,128", "--set", "ham_nmf.steps=7")
+    assert "Is Attention Better Than Matrix Decomposition?" in " ".join(done.stdout.split())
+    assert "525,824" in done.stdout
+    assert "18,772,885,504  18,772,885,504" in done.stdout
+
+
+def test_env_prints_the_environment() -> None:
+    found = json.loads(run("env").stdout)
+    assert found["packages"]["torch"]
+    assert found["python"] == sys.version.split()[0]
+
+
+def test_a_run_without_a_terminal_prints_plain_lines(suite_file: SuiteFile, tmp_path: Path) -> None:
+    done = run("run", "--suite", str(suite_file(["sa"])), "--out", str(tmp_path / "run"))
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()
+    assert lines[0] == "[1/1] sa 1x8x6x5 float32 cpu: started, 0 cases left after it"
+    assert any("latency_train" in line for line in lines)
+    assert "\x1b" not in done.stderr
+    assert f"run folder: {tmp_path / 'run'}" in " ".join(done.stdout.split())
+
+
+def test_a_failed_case_gives_exit_code_1(suite_file: SuiteFile, tmp_path: Path) -> None:
+    failing = Path(__file__).parent / "fixtures" / "failing.py"
+    done = run("run", "--suite", str(suite_file([f"{failing}:Raise"])), "--out", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert "the user's own words" in " ".join(done.stdout.split())
+
+
+def test_dry_run_lists_the_cases_and_writes_nothing(tmp_path: Path) -> None:
+    arguments = ["run", "--dry-run", "--modules", "ham_nmf,sa", "--out", str(tmp_path / "run")]
+    done = run(*arguments)
+    assert done.returncode == 0
+    assert "sa 1x512x128x128 float32 cpu" in done.stdout
+    assert "5,253 MiB" in done.stdout
+    assert "2 cases" in done.stdout
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,214 @@
+"""The engine with real processes: each case alone, every failure a row, nothing lost whatever kills the run."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ctxbench
+from ctxbench import api
+from ctxbench.engine.client import Zygote
+from ctxbench.errors import UsageError
+from ctxbench.results import RunFolder
+
+FAILING = Path(__file__).parent / "fixtures" / "failing.py"
+SuiteFile = Callable[..., Path]
+
+EXPECTED = {
+    "Failing": ("ok", ""),
+    "Segfault": ("crashed", "killed in check_infer by SIGSEGV"),
+    "Sleep": ("timeout", "still in check_infer after 3 s"),
+    "Eat": ("oom", "out of memory"),
+    "Killed": ("crashed", "killed in check_infer by SIGKILL"),
+    "Quit": ("crashed", "exit code 3; it last printed: last words"),
+    "NotANumber": ("nan", "the output of the infer pass holds NaN"),
+    "GradientNotANumber": ("nan", "the gradient of scale holds NaN"),
+    "Raise": ("error", "ValueError: the user's own words (failing.py, line "),
+    "Half": ("unsupported", "not implemented for 'Half'"),
+    "Wrong": ("error", "returns shape [1, 1, 6, 5] for [1, 8, 6, 5]"),
+    "Tuple": ("error", "returns tuple; a context module returns one tensor"),
+}
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """One run over every failing module."""
+    folder = tmp_path_factory.mktemp("failures")
+    suite = folder / "failing.toml"
+    modules = ", ".join(f'"{FAILING}:{name}"' for name in EXPECTED)
+    suite.write_text(
+        f'title = "t"\nmodules = [{modules}]\nmetrics = ["params", "macs", "latency"]\n[axes]\nshape = [1, 8, 6, 5]\n'
+        "[measure]\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 3\nmemory_limit_gib = 2\n"
+    )
+    frame = ctxbench.run(str(suite), out=folder / "run").frame
+    return frame.set_index("module")
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_failure_is_a_row_with_a_sentence(failures: pd.DataFrame, name: str) -> None:
+    status, sentence = EXPECTED[name]
+    row = failures.loc[name]
+    assert row["status"] == status
+    assert sentence in row["message"]
+
+
+def test_what_was_measured_before_a_failure_is_kept(failures: pd.DataFrame) -> None:
+    assert failures["params"].tolist() == [8] * len(EXPECTED)
+    assert failures["macs"].tolist() == [240] * len(EXPECTED)
+    assert failures.loc["GradientNotANumber", "latency_infer_ms"] > 0
+    assert failures.loc["Failing", "latency_train_ms"] > 0
+
+
+def test_each_case_has_a_fresh_process_without_threads(tmp_path: Path) -> None:
+    with Zygote() as zygote:
+        pid = zygote._process.pid
+        assert len(os.listdir(f"/proc/{pid}/task")) == 1
+        seen: list[int] = []
+        for _ in range(2):
+            task = {"task": "environment"}
+            zygote.run(task, lambda event: seen.append(event["environment"]["torch_threads"]))
+        assert len(seen) == 2
+        assert len(os.listdir(f"/proc/{pid}/task")) == 1
+
+
+def test_the_parent_does_not_import_torch(suite_file: SuiteFile, tmp_path: Path) -> None:
+    code = (
+        "import sys, ctxbench\n"
+        f"run = ctxbench.run({str(suite_file(['sa']))!r}, out={str(tmp_path / 'run')!r})\n"
+        "assert run.frame['status'].tolist() == ['ok']\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_script_without_a_main_guard_runs_once(suite_file: SuiteFile, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import ctxbench\nprint('here')\nctxbench.run({str(suite_file(['sa']))!r}, out={str(tmp_path / 'run')!r})\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout == "here\n"
+
+
+def test_in_process_measures_the_same_values(suite_file: SuiteFile, tmp_path: Path) -> None:
+    path = str(suite_file(["ham_nmf"], metrics=("params", "macs", "latency"), axes="", measure=""))
+    shape = (1, 8, 16, 16)
+    inside = ctxbench.run(path, shape=shape, out=tmp_path / "a", in_process=True).frame
+    outside = ctxbench.run(path, shape=shape, out=tmp_path / "b").frame
+    for column in ("case", "status", "params", "macs", "macs_matmul", "macs_formula"):
+        assert inside[column].tolist() == outside[column].tolist()
+
+
+def test_static_runs_on_meta_and_measures_no_latency(suite_file: SuiteFile, tmp_path: Path) -> None:
+    suite = str(suite_file(["sa"], metrics=("params", "macs", "memory", "latency")))
+    frame = ctxbench.run(suite, shape=(16, 512, 256, 256), static=True, out=tmp_path / "run").frame
+    assert frame["device"].tolist() == ["meta"]
+    assert frame["macs"].tolist() == [4 * 16 * 65536 * 512**2 + 2 * 16 * 65536**2 * 512]
+    assert frame["latency_infer_ms"].isna().all()
+
+
+def test_a_case_predicted_not_to_fit_is_skipped(suite_file: SuiteFile, tmp_path: Path) -> None:
+    suite = str(suite_file(["sa"], metrics=("params", "memory", "latency")))
+    frame = ctxbench.run(suite, shape=(16, 512, 256, 256), out=tmp_path / "run").frame
+    assert frame["status"].tolist() == ["oom"]
+    assert "out of memory (predicted): predicted peak" in frame["message"][0]
+    assert frame["elapsed_s"][0] < 60
+
+
+def test_dtypes_and_layouts_reach_the_module(suite_file: SuiteFile, tmp_path: Path) -> None:
+    axes = (
+        'dtype = ["float32", "bfloat16", "autocast-bfloat16", "tf32"]\nmemory_format = ["contiguous", "channels_last"]'
+    )
+    frame = ctxbench.run(str(suite_file(["sa"], axes=axes)), out=tmp_path / "run").frame
+    by_dtype = frame.groupby("dtype")["status"].unique()
+    assert {name: list(found) for name, found in by_dtype.items()} == {
+        "float32": ["ok"], "bfloat16": ["ok"], "autocast-bfloat16": ["ok"], "tf32": ["unsupported"],
+    }  # fmt: skip
+
+
+def test_wrong_devices_are_refused_before_anything_is_written(suite_file: SuiteFile, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown device 'gpu'"):
+        ctxbench.run(str(suite_file(["sa"])), device="gpu", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def command(suite: Path, out: Path) -> list[str]:
+    return [sys.executable, "-m", "ctxbench", "run", "--suite", str(suite), "--out", str(out)]
+
+
+def test_resume_after_kills_at_random_moments(suite_file: SuiteFile, tmp_path: Path) -> None:
+    suite = suite_file(["sa", "linear", "acf"], axes="batch = [1, 2, 3, 4, 5]")
+    whole = ctxbench.run(str(suite), out=tmp_path / "whole").frame
+    out = tmp_path / "killed"
+    kills = 0
+    clock = random.Random(0)
+    for attempt in range(12):
+        started = (out / "run.json").exists()
+        arguments = [sys.executable, "-m", "ctxbench", "run", "--resume", str(out)] if started else command(suite, out)
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = len(RunFolder.open(out).cases()) if started else 0
+        try:
+            process.wait(clock.uniform(0.5, 4.0) if attempt < 11 else None)
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            if (out / "run.json").exists():
+                assert len(RunFolder.open(out).cases()) >= before
+    assert kills > 0
+    resumed = RunFolder.open(out)
+    assert resumed.meta["state"] == "finished"
+    for column in ("case", "status", "params"):
+        assert resumed.frame()[column].tolist() == whole[column].tolist()
+    counts = resumed.samples().groupby(["case", "mode"]).size()
+    for _, row in resumed.frame().iterrows():
+        assert counts[row["case"], "infer"] == row["latency_infer_samples"]
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suite_file: SuiteFile, tmp_path: Path) -> None:
+    suite = suite_file(["sa", f"{FAILING}:Sleep"], timeout=600)
+    out = tmp_path / "run"
+    process = subprocess.Popen(command(suite, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not ((out / "records.csv").exists() and len(RunFolder.open(out).cases()) == 1):
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"1 of 2 cases are in {out}" in errors
+    assert f"ctxbench run --resume {out}" in errors
+    assert RunFolder.open(out).meta["state"] == "interrupted"
+
+
+def test_retry_failed_measures_failed_cases_again(suite_file: SuiteFile, tmp_path: Path) -> None:
+    module = tmp_path / "flaky.py"
+    module.write_text(FAILING.read_text())
+    suite = suite_file([f"{module}:Failing", f"{module}:Raise"])
+    run = ctxbench.run(str(suite), out=tmp_path / "run")
+    assert run.failed == 1
+    assert api.resume(run.path).failed == 1
+    module.write_text(FAILING.read_text().replace("raise ValueError", "return y  # "))
+    assert api.resume(run.path, retry_failed=True).failed == 0
+    assert run.frame["case"].nunique() == 2
+
+
+def test_two_runs_in_one_folder_are_refused(suite_file: SuiteFile, tmp_path: Path) -> None:
+    run = ctxbench.run(str(suite_file(["sa"])), out=tmp_path / "run")
+    with api._locked(run.path), pytest.raises(UsageError, match="another ctxbench is writing"):
+        api.resume(run.path)
+
+
+def test_resume_refuses_another_machine(suite_file: SuiteFile, tmp_path: Path) -> None:
+    run = ctxbench.run(str(suite_file(["sa"])), out=tmp_path / "run")
+    environment = run.folder.meta["environment"] | {"cpu": "Z80"}
+    run.folder.save_meta(environment=environment)
+    with pytest.raises(UsageError, match="cpu: Z80 then"):
+        api.resume(run.path)

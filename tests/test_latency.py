@@ -1,0 +1,157 @@
+"""Latency on a fake clock: block length, when it stops, what it keeps; and the executor on a fake process."""
+
+import itertools
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ctxbench.engine import scheduler
+from ctxbench.engine.client import Exit
+from ctxbench.engine.clock import FakeClock, block_cost
+from ctxbench.engine.scheduler import Plan, execute
+from ctxbench.metrics.latency import Latency, measure_latency
+from ctxbench.progress import Quiet
+from ctxbench.results import RunFolder
+from ctxbench.suite import Case, Measure
+
+
+def stream(mean_s: float, noise: float, seed: int = 0, phi: float = 0.0) -> Iterator[float]:
+    """Pass times: AR(1) noise of the given share around `mean_s` seconds."""
+    generator = np.random.default_rng(seed)
+    state = 0.0
+    while True:
+        state = phi * state + float(generator.normal(0, noise)) * (1 - phi**2) ** 0.5
+        yield mean_s * float(np.exp(state))
+
+
+def measure(passes: Iterator[float], cost: float = 0.0, **settings: Any) -> tuple[Latency, int]:
+    """Measure on a fake clock; also how many passes ran."""
+    ran = itertools.count()
+    latency = measure_latency(lambda: next(ran), FakeClock(passes, cost), Measure(**settings))
+    return latency, next(ran)
+
+
+def test_constant_passes_end_by_the_interval() -> None:
+    latency, passes = measure(itertools.repeat(0.01), warmup_s=0.05, budget_s=10)
+    assert latency.stop == "interval"
+    assert latency.summary.median == pytest.approx(10.0)
+    assert latency.summary.low == latency.summary.high == pytest.approx(10.0)
+    assert passes == 1 + 5 + len(latency.samples)  # first, 0.05 s of warm-up, samples
+
+
+def test_the_budget_ends_a_noisy_measurement() -> None:
+    latency, _ = measure(stream(0.1, 0.5), warmup_s=0, budget_s=3)
+    assert latency.stop == "budget"
+    assert latency.samples[-1].at_s >= 3 > latency.samples[-2].at_s
+    assert latency.summary.relative_half_width > 0.02
+
+
+def test_a_pass_longer_than_the_budget_still_gives_the_least_number_of_samples() -> None:
+    latency, passes = measure(itertools.repeat(20.0), warmup_s=1, budget_s=8, min_samples=3)
+    assert (len(latency.samples), latency.stop, passes) == (3, "budget", 5)
+    assert latency.summary.confidence < 0.95
+
+
+def test_blocks_grow_until_the_clock_costs_under_a_thousandth() -> None:
+    latency, _ = measure(itertools.repeat(1e-5), cost=2e-7, warmup_s=0, budget_s=0.01)
+    assert {sample.passes for sample in latency.samples} == {20}
+    assert latency.samples[0].ms == pytest.approx(1e-2, rel=1.1e-3)
+
+
+def test_the_cost_of_a_block_is_that_of_an_empty_one() -> None:
+    assert block_cost(FakeClock(iter(()), cost=3e-7)) == 3e-7
+
+
+def test_the_papers_protocol_is_twenty_repeats_of_a_hundred() -> None:
+    latency, passes = measure(itertools.repeat(0.001), protocol="paper", warmup_s=0)
+    assert (len(latency.samples), latency.stop, passes) == (20, "protocol", 2 + 2000)
+    assert latency.samples[3].passes == 100
+
+
+def test_outliers_are_kept_and_counted() -> None:
+    passes = itertools.chain([0.01] * 2, itertools.cycle([0.01, 0.0101, 0.0099, 0.01, 0.0102, 0.0098, 0.01, 0.05]))
+    latency, _ = measure(passes, warmup_s=0, budget_s=1)
+    spikes = sum(sample.ms > 40 for sample in latency.samples)
+    assert spikes > 0
+    assert latency.summary.outliers == spikes
+
+
+def test_drift_is_the_second_half_over_the_first() -> None:
+    passes = itertools.chain([0.1] * 2, [0.1] * 10, itertools.repeat(0.12))
+    latency, _ = measure(passes, warmup_s=0, budget_s=2.19)
+    assert latency.summary.drift == pytest.approx(0.2)
+
+
+def test_the_first_pass_is_timed_apart() -> None:
+    latency, _ = measure(itertools.chain([5.0], itertools.repeat(0.01)), warmup_s=0, budget_s=1)
+    assert latency.first_pass_s == 5.0
+    assert max(sample.ms for sample in latency.samples) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("noise", "phi", "least"), [(0.02, 0.0, 0.90), (0.05, 0.0, 0.90), (0.05, 0.6, 0.88)])
+def test_the_stated_interval_covers_the_true_median(noise: float, phi: float, least: float) -> None:
+    """200 whole measurements each: how often [low, high] holds the median that the stream was made with."""
+    covered = 0
+    for seed in range(200):
+        summary = measure(stream(0.01, noise, seed, phi), warmup_s=0, budget_s=4)[0].summary
+        covered += summary.low <= 10.0 <= summary.high
+    assert least <= covered / 200 <= 1.0
+
+
+class Scripted:
+    """An executor whose child says what the test wrote."""
+
+    def __init__(self, events: list[dict[str, Any]], ended: Exit) -> None:
+        self.events, self.ended, self.tasks = events, ended, list[str]()
+
+    def run(
+        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
+    ) -> Exit:
+        self.tasks.append(task["task"])
+        for event in self.events if task["task"] == "case" else []:
+            on_event(event)
+        return self.ended
+
+
+CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4))
+
+
+def record(folder: Path, events: list[dict[str, Any]], ended: Exit) -> Any:
+    run = RunFolder.create(folder / "run", {})
+    execute([CASE], Plan(Measure(timeout_s=5), ["latency"]), Scripted(events, ended), run, Quiet())
+    return run.frame().iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("ended", "status", "message"),
+    [
+        (Exit(0, 0, False, ""), "ok", ""),
+        (Exit(0, signal.SIGKILL, True, ""), "timeout", "still in latency_infer after 5 s"),
+        (Exit(0, signal.SIGSEGV, False, "a\nb\n"), "crashed", "killed in latency_infer by SIGSEGV; it last printed: b"),
+        (Exit(7, 0, False, ""), "crashed", "the process ended in latency_infer with exit code 7; it printed nothing"),
+    ],
+)
+def test_how_a_child_ended_becomes_the_status(tmp_path: Path, ended: Exit, status: str, message: str) -> None:
+    row = record(tmp_path, [{"event": "metric", "metric": "latency_infer"}], ended)
+    assert (row["status"], row["message"]) == (status, message)
+
+
+def test_a_child_that_the_kernel_kills_for_memory_is_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = itertools.count(4)
+    monkeypatch.setattr(scheduler, "_kernel_kills", lambda: next(kills))
+    row = record(tmp_path, [], Exit(0, signal.SIGKILL, False, ""))
+    assert (row["status"], row["message"]) == ("oom", "killed in start by the kernel, which was out of memory")
+
+
+def test_values_reported_before_a_failure_stay(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = [
+        {"event": "values", "values": {"params": 5}, "warnings": ["first", "first"]},
+        {"event": "failed", "status": "oom", "message": "out of memory: all", "traceback": "Traceback: long"},
+    ]
+    row = record(tmp_path, events, Exit(0, 0, False, ""))
+    assert (row["params"], row["status"], row["message"], row["warnings"]) == (5, "oom", "out of memory: all", "first")
+    assert "Traceback: long" in (tmp_path / "run" / "log.txt").read_text()

@@ -1,0 +1,88 @@
+"""The four packages import from a wheel and from an editable install, from any folder."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Each install says --ignore-installed: without it pip removes the ctxbench that these tests run from.
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+WHERE = (
+    "import site, sys; site.addsitedir(sys.argv[1]);"
+    "import ctxbench, ctxbench.modules, ctxbench.suites, ctxbench.report;"
+    "from ctxbench import registry;"
+    "print(*(p.__file__ for p in (ctxbench, ctxbench.modules, ctxbench.suites, ctxbench.report)), sep='\\n');"
+    "print(registry.get('sa').file)"
+)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source tree, so that building leaves nothing in the repository."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("ctxbench", "modules", "suites", "report"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source], check=True)
+    return next(folder.glob("ctxbench-*.whl"))
+
+
+def places(site: Path, elsewhere: Path) -> list[Path]:
+    """The files of the four packages and of a module, as an interpreter sees them that knows no other site folder."""
+    command = [sys.executable, "-I", "-S", "-c", WHERE, str(site)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=elsewhere)
+    return [Path(line) for line in done.stdout.split()]
+
+
+def test_a_wheel_holds_every_part(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    sources = {f"ctxbench/{p.relative_to(ROOT / 'ctxbench')}" for p in (ROOT / "ctxbench").rglob("*.py")}
+    for folder in ("modules", "suites", "report"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                sources.add(f"ctxbench/{path.relative_to(ROOT)}")
+    assert sources - names == set()
+    assert "ctxbench/py.typed" in names
+    assert not [name for name in names if name.startswith(("tests/", "modules/", "benchmarks/"))]
+
+
+def test_a_wheel_works_from_any_folder(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    subprocess.run([*PIP, "install", "--ignore-installed", "--no-deps", "--target", site, wheel], check=True)
+    assert places(site, tmp_path) == [
+        site / "ctxbench" / "__init__.py",
+        site / "ctxbench" / "modules" / "__init__.py",
+        site / "ctxbench" / "suites" / "__init__.py",
+        site / "ctxbench" / "report" / "__init__.py",
+        site / "ctxbench" / "modules" / "sa.py",
+    ]
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ctxbench.cli import main; main()"
+    command = [sys.executable, "-c", code, str(site), "run", "--static", "--modules", "ham_nmf"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "ham_nmf" in done.stdout
+    assert len(list((tmp_path / "results").glob("table3-*/records.csv"))) == 1
+
+
+def test_an_editable_install_points_into_the_source(source: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix"
+    options = ["--ignore-installed", "--no-deps", "--no-build-isolation", "--prefix", str(prefix)]
+    subprocess.run([*PIP, "install", *options, "--editable", source], check=True)
+    (site,) = prefix.glob("lib/python*/site-packages")
+    assert places(site, tmp_path) == [
+        source / "ctxbench" / "__init__.py",
+        source / "modules" / "__init__.py",
+        source / "suites" / "__init__.py",
+        source / "report" / "__init__.py",
+        source / "modules" / "sa.py",
+    ]
