@@ -1,6 +1,6 @@
 """`ctxbench.run`: a suite from Python, the same thing that the command does."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COUNTERS = ("ctxbench", "torchprofile")
+Order = Callable[[Sequence[Case], Plan, Executor, RunFolder, progress.Quiet], object]
 STATIC_METRICS = ("params", "macs", "memory")
 
 
@@ -117,8 +118,9 @@ def run_suite(
     in_process: bool = False,
     force: bool = False,
     reporter: progress.Quiet | None = None,
+    order: Order = execute,
 ) -> Run:
-    """Measure a suite that is already loaded; see `run`."""
+    """Measure a suite that is already loaded; see `run`. `order` takes the cases through the executor."""
     if counter not in COUNTERS:
         raise unknown("counter", counter, COUNTERS)
     metrics = [m for m in suite.file.metrics if m in STATIC_METRICS] if static else list(suite.file.metrics)
@@ -127,7 +129,7 @@ def run_suite(
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         executor: Executor = InProcess() if in_process else stack.enter_context(Zygote())
-        environment = _environment(executor)
+        environment = machine(executor)
         cases = _cases(suite, environment, static)
         meta = {
             "suite": suite.name,
@@ -142,7 +144,7 @@ def run_suite(
         }
         folder = RunFolder.create(path, meta)
         stack.enter_context(_locked(path))
-        _measure(cases, Plan(suite.file.measure, metrics, counter, force), executor, folder, shown)
+        _measure(cases, Plan(suite.file.measure, metrics, counter, force), executor, folder, shown, order)
     return Run(folder)
 
 
@@ -160,7 +162,7 @@ def resume(
         stack.enter_context(_locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
         executor: Executor = InProcess() if in_process else stack.enter_context(Zygote())
-        environment = _environment(executor)
+        environment = machine(executor)
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
         cases = _cases(suite, environment, meta["static"])
@@ -175,10 +177,17 @@ def resume(
     return Run(folder)
 
 
-def _measure(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, shown: progress.Quiet) -> None:
+def _measure(
+    cases: Sequence[Case],
+    plan: Plan,
+    executor: Executor,
+    folder: RunFolder,
+    shown: progress.Quiet,
+    order: Order = execute,
+) -> None:
     before = folder.cases()
     try:
-        execute(cases, plan, executor, folder, shown)
+        order(cases, plan, executor, folder, shown)
     except KeyboardInterrupt:
         folder.save_meta(state="interrupted")
         raise Interrupted(folder.path, len(folder.cases()), len(before) + len(cases)) from None
@@ -213,7 +222,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     planned = []
     rates: dict[tuple[str, str, int | None], float | None] = {}
     with Zygote() as zygote:
-        for case in _cases(suite, _environment(zygote), static):
+        for case in _cases(suite, machine(zygote), static):
             record = static_record(case, settings, zygote)
             seconds = None
             if record.macs is not None and not static and "latency" in suite.file.metrics:
@@ -252,7 +261,7 @@ def _shapes(value: Any) -> list[Shape] | None:
     return [parse_shape(item) for item in value] if several else [parse_shape(value)]
 
 
-def _environment(executor: Executor) -> dict[str, Any]:
+def machine(executor: Executor) -> dict[str, Any]:
     """The environment as a child sees it: this process neither imports torch nor touches CUDA."""
     found: dict[str, Any] = {}
     executor.run({"task": "environment"}, lambda event: found.update(event.get("environment", {})))

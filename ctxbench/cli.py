@@ -10,7 +10,9 @@ import typer
 from ctxbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from ctxbench.api import Interrupted
     from ctxbench.progress import Quiet
+    from ctxbench.ranking import Ranking
 
 app = typer.Typer(
     name="ctxbench",
@@ -127,8 +129,7 @@ def run(
                 reporter=_reporter(),
             )
     except api.Interrupted as stop:
-        print(f"interrupted; {stop.done} of {stop.total} cases are in {stop.path}", file=sys.stderr)
-        print(f"continue with: ctxbench run --resume {stop.path}", file=sys.stderr)
+        _print_interrupted(stop)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _print_table(finished.path)
     if finished.failed:
@@ -208,6 +209,70 @@ def verify(
 
 
 @app.command()
+def compare(
+    candidates: Annotated[list[str], typer.Argument(help="path.py:Class, package.module:Class or keys. Their code is run.")],
+    against: Annotated[str | None, typer.Option(help="Comma-separated keys of registry modules; default all.")] = None,
+    suite: Annotated[str, typer.Option(help="A suite's name or TOML file, for inputs and settings.", autocompletion=complete_suite)] = "compare",
+    shape: Shape = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="[MODULE.]NAME=VALUE", help="A hyper-parameter of the candidates, or of the module named."),
+    ] = None,
+    rank_by: Annotated[str, typer.Option(help="params, macs, memory_infer, memory_train, latency_infer, latency_train.")] = "latency_infer",
+    reuse: Annotated[Path | None, typer.Option(help="Take the registry's rows from this earlier run.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Measure a candidate that does not honour the contract.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The run folder; default results/compare-<time>.")] = None,
+) -> None:
+    """Verify candidates, measure them beside the registry's modules, and say where they stand."""
+    from ctxbench import api
+    from ctxbench import compare as comparing
+    from ctxbench.contract import lines
+    from ctxbench.engine.client import Zygote
+    from ctxbench.suite import parse_shape
+
+    comparing.check_column(rank_by)
+    request = comparing.Request(candidates, _split(against), _candidate_settings(settings))
+    with Zygote() as zygote:
+        environment = api.machine(zygote)
+        broken = False
+        for candidate in candidates:
+            results = comparing.check_contract(request, candidate, zygote)
+            for result in results:
+                if result.outcome == "failed":
+                    _print(lines.line(result))
+            _print(lines.summary(candidate, results))
+            broken |= any(result.broken for result in results)
+    if broken and not anyway:
+        print("not measured; mend the module, or measure it all the same with --anyway", file=sys.stderr)
+        raise typer.Exit(EXIT_FAILED_CASES)
+    shapes = [parse_shape(text) for text in shape] if shape else None
+    try:
+        finished = comparing.measure(
+            request, environment, suite=suite, shape=shapes, reuse=reuse, out=out, reporter=_reporter()
+        )
+    except api.Interrupted as stop:
+        _print_interrupted(stop)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    for ranking in comparing.rankings(finished):
+        _print_ranking(ranking, rank_by)
+    print(f"run folder: {finished.path}")
+    if finished.failed:
+        raise typer.Exit(EXIT_FAILED_CASES)
+
+
+@app.command()
+def new(
+    path: Annotated[Path, typer.Argument(help="The file to write, such as my_module.py.")],
+    class_name: Annotated[str | None, typer.Option("--class", help="The class's name; default from the file's.")] = None,
+) -> None:
+    """Write a small working module to start from."""
+    from ctxbench import template
+
+    reference = template.write(path, class_name)
+    print(f"wrote {path}; next: ctxbench verify {reference}")
+
+
+@app.command()
 def env() -> None:
     """Print the environment that a run would record."""
     from ctxbench import environment
@@ -246,6 +311,13 @@ def _own_settings(texts: list[str] | None) -> dict[str, Any]:
     return {name: value for _, name, value in (parse_setting(f"module.{text}") for text in texts or [])}
 
 
+def _candidate_settings(texts: list[str] | None) -> dict[str, dict[str, Any]]:
+    """Settings by module, those without a module under the empty name."""
+    named = [text for text in texts or [] if "." in text.partition("=")[0]]
+    own = _own_settings([text for text in texts or [] if text not in named])
+    return {**_settings(named), **({"": own} if own else {})}
+
+
 def _reporter() -> "Quiet":
     from ctxbench.progress import Live, Plain
 
@@ -265,3 +337,18 @@ def _print_table(path: Path) -> None:
 
     _print(terminal.render_terminal(tables.comparison_table([RunFolder.open(path)])))
     print(f"run folder: {path}")
+
+
+def _print_interrupted(stop: "Interrupted") -> None:
+    print(f"interrupted; {stop.done} of {stop.total} cases are in {stop.path}", file=sys.stderr)
+    print(f"continue with: ctxbench run --resume {stop.path}", file=sys.stderr)
+
+
+def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
+    from ctxbench.ranking import sentences
+    from ctxbench.report.ranking import ranking_table
+    from ctxbench.report.terminal import render_terminal
+
+    _print(render_terminal(ranking_table(ranking, rank_by)))
+    for text in sentences(ranking.standings):
+        print(text)

@@ -259,13 +259,13 @@ def _scan_source(path: Path, module_name: str) -> Iterator[Entry]:
                 try:
                     key = ast.literal_eval(decorator.args[0])
                     facts = {str(k.arg): ast.literal_eval(k.value) for k in decorator.keywords}
-                    entry = Entry(key, f"{module_name}:{node.name}", str(path), **facts)
+                    facts["hyperparameters"] = tuple(_source_hyperparameters(node))
+                    yield Entry(key, f"{module_name}:{node.name}", str(path), **facts)
                 except (ValueError, TypeError, IndexError) as error:
                     raise UsageError(
                         f"{path}, line {decorator.lineno}: @register takes a key and the keywords of "
-                        f"ctxbench.registry.register, all literals ({error})"
+                        f"ctxbench.registry.register, and hyper-parameters have defaults, all literals ({error})"
                     ) from None
-                yield replace(entry, hyperparameters=tuple(_source_hyperparameters(node)))
 
 
 def _called_name(function: ast.expr) -> str:
@@ -275,10 +275,11 @@ def _called_name(function: ast.expr) -> str:
 def _source_hyperparameters(node: ast.ClassDef) -> Iterator[Hyperparameter]:
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-            arguments = item.args.args[2:] + item.args.kwonlyargs  # after self, channels
-            defaults = [*item.args.defaults, *item.args.kw_defaults]
-            defaults = defaults[len(defaults) - len(arguments) :] if arguments else []
-            for argument, default in zip(arguments, defaults, strict=True):
+            positional = item.args.args
+            required: list[ast.expr | None] = [None] * (len(positional) - len(item.args.defaults))
+            pairs = list(zip(positional, required + item.args.defaults, strict=True))[2:]  # after self, channels
+            pairs += zip(item.args.kwonlyargs, item.args.kw_defaults, strict=True)
+            for argument, default in pairs:
                 annotation = ast.unparse(argument.annotation) if argument.annotation else "typing.Any"
                 yield Hyperparameter(argument.arg, annotation, ast.literal_eval(default) if default else None)
 

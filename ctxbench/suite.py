@@ -174,14 +174,13 @@ class Suite:
         `auto_device` stands in for the device `auto`. Raises UsageError for unknown modules and hyper-parameters.
         """
         found: list[Case] = []
-        for name in self.file.hparams:
-            if name not in self.file.modules:
-                registry.get(name)
         for name in self.file.modules:
             for entry in registry.entries() if name == "*" else [registry.get(name)]:
                 if not entry.broken or name != "*":
                     found += self._grid(entry, auto_device)
         found += [self._extra(values, auto_device) for values in self.file.cases]
+        for name in self.file.hparams.keys() - {case.module for case in found}:
+            registry.get(name)
         unique = {case.id: case for case in found}
         if not unique:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")

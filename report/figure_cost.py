@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 
 from .numbers import MIB, significant, with_interval
 from .panels import Panel, Row, conditions_of, label_of
-from .style import FAINT, INK, Drawing, log_axis, looks, new_figure
+from .style import FAINT, INK, PAPER, Drawing, log_axis, looks, new_figure
 
 REFERENCE = "sa"
+_BACKGROUND = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
 _BARS = {
     "params": "Params",
     "macs": "MACs",
@@ -39,14 +40,14 @@ def cost_bars(panels: Sequence[Panel]) -> Drawing:
     panels = [panel for panel in panels if relative_columns(panel)]
     names = [name for name in _BARS if any(name in relative_columns(panel) for panel in panels)]
     counts = [len(panel.main()) for panel in panels]
-    figure = new_figure(1.6 + 1.35 * len(names), sum(0.24 * count + 0.75 for count in counts))
+    figure = new_figure(1.6 + 1.35 * len(names), sum(0.24 * count + 1.0 for count in counts))
     drawing = Drawing(figure, f"Cost relative to self-attention (100 %), {conditions_of(panels[0].main())}")
     grid = figure.subplots(len(panels), len(names), squeeze=False, height_ratios=counts)
     for panel, row in zip(panels, grid, strict=True):
         for position, (name, axes) in enumerate(zip(names, row, strict=True)):
             _bar_axes(drawing, axes, panel, name, first=position == 0)
         if len(panels) > 1:
-            row[0].text(0, 1.22, panel.title, transform=row[0].transAxes, fontweight="bold")
+            row[0].set_ylabel(panel.title, fontweight="bold")
     return drawing
 
 
@@ -56,7 +57,11 @@ def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, name: str, first: bool
     values = frame[name].astype("float64")
     shares = 100 * values / float(values[(frame["module"] == REFERENCE) & (frame["settings"] == "")].iloc[0])
     appearance = looks(frame["module"])
-    largest = max(float(shares.max(skipna=True)), 100.0) if shares.notna().any() else 100.0
+    if shares.isna().all():
+        axes.set_axis_off()
+        axes.set_title(f"{_BARS[name]}\nno number for {REFERENCE}", color=FAINT)
+        return
+    largest = max(float(shares.max(skipna=True)), 100.0)
     for place, (share, module, status) in enumerate(zip(shares, frame["module"], frame["status"], strict=True)):
         if pd.isna(share):
             axes.text(
@@ -67,7 +72,7 @@ def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, name: str, first: bool
         bar.set_gid(
             drawing.detail(f"{labels[place]}: {_amount(name, values.iloc[place])}, {share:.3g} % of {REFERENCE}")
         )
-        axes.text(share + largest * 0.02, place, significant(share, 2), va="center", fontsize=8)
+        axes.text(share + largest * 0.02, place, significant(share, 2), va="center", fontsize=8, bbox=_BACKGROUND)
     axes.set(xlim=(0, largest * 1.28), ylim=(len(frame) - 0.4, -0.6), title=_BARS[name], xlabel="%")
     axes.axvline(100, color=INK, linewidth=0.6, linestyle=":")
     axes.set_yticks(range(len(frame)), labels if first else [])
@@ -133,6 +138,6 @@ def _timed_point(drawing: Drawing, axes: Axes, row: Row, mode: str, place: int, 
         axes.plot([low, high], [place, place], color=INK, linewidth=0.8, zorder=3)
         text = " ".join(with_interval(median, low, high)) + " ms"
     (point,) = axes.plot(
-        median, place, marker=marker, color=colour, markerfacecolor=colour if mode == "train" else "white", zorder=2
+        median, place, marker=marker, color=colour, markerfacecolor=colour if mode == "train" else PAPER, zorder=2
     )
     point.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {text}, {row[f'latency_{mode}_samples']} samples"))

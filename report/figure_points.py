@@ -51,6 +51,7 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
     for axes, _ in drawn:
         log_axis(axes, "x")
         log_axis(axes, "y")
+        axes.tick_params(labelbottom=True, labelleft=True)
     freeze_layout(figure)
     for axes, points in drawn:
         if len(points):

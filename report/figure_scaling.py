@@ -16,7 +16,7 @@ from .style import Drawing, log_axis, looks, new_figure
 _COSTS = {
     "latency_infer_ms": ("Time, infer", "ms a pass", 1.0),
     "latency_train_ms": ("Time, train", "ms a pass", 1.0),
-    "macs": ("MACs", "G = 10^9", 1e9),
+    "macs": ("MACs", "G MACs", 1e9),
     "memory_infer_predicted_bytes": ("Memory, infer (predicted, CUDA)", "MiB", MIB),
     "memory_train_predicted_bytes": ("Memory, train (predicted, CUDA)", "MiB", MIB),
 }

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .style import INK
 
-_ANGLES = (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202)
-_DISTANCES = (7, 13, 22, 33, 46)  # points
-_LEADER_FROM = 13
+_ANGLES = (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 68, 112, 248, 292)
+_DISTANCES = (4, 9, 15, 23, 33, 46, 60)  # points
+_LEADER_FROM = 9
+_ROUNDS = 3
 
 
 def freeze_layout(figure: Figure) -> None:
@@ -25,30 +26,60 @@ def freeze_layout(figure: Figure) -> None:
 def place_labels(axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], radii: Sequence[float]) -> None:
     """Write each text near its point. `x`, `y` are data coordinates, `radii` the markers' radii in points.
 
-    Points are taken from the most crowded to the loneliest; for each the nearest free place is chosen, else the one
-    that covers least. Call it when limits and layout are final.
+    Points are taken from the most crowded to the loneliest, each gets the place that costs least among those taken so
+    far, and all are reconsidered in further rounds. Call it when limits and layout are final.
     """
     scale = axes.figure.dpi / 72
-    points = axes.transData.transform(np.column_stack([x, y]))
+    points = axes.transData.transform(np.column_stack([np.asarray(x, np.float64), np.asarray(y, np.float64)]))
     marks = [_around(point, radius * scale) for point, radius in zip(points, radii, strict=True)]
-    placed: list[Bbox] = []
     frame = axes.get_window_extent()
-    for index in _crowded_first(points):
-        width, height = _size(axes, texts[index])
-        best: tuple[float, float, float, Bbox] | None = None
-        for distance in _DISTANCES:
-            for angle in _ANGLES:
-                reach = (distance + radii[index]) * scale
-                box = _box(points[index], angle, reach, width, height)
-                others = [*placed, *(mark for i, mark in enumerate(marks) if i != index)]
-                cost = sum(_overlap(box, other) for other in others) + 5 * (width * height - _overlap(box, frame))
-                if best is None or cost < best[0] - 1e-6:
-                    best = (cost, distance, angle, box)
-            if best is not None and best[0] <= 1e-6:
-                break
-        assert best is not None
-        placed.append(best[3])
-        _write(axes, points[index], best[3], texts[index], leader=best[1] > _LEADER_FROM)
+    sizes = [_size(axes, text) for text in texts]
+    placed: dict[int, tuple[Bbox, bool]] = {}
+    for _ in range(_ROUNDS):
+        for index in _crowded_first(points):
+            taken = [box for other, (box, _) in placed.items() if other != index]
+            best = math.inf
+            for step, distance in enumerate(_DISTANCES):
+                for angle in _ANGLES:
+                    box = _box(points[index], angle, (distance + radii[index]) * scale, *sizes[index])
+                    leader = distance > _LEADER_FROM or _belongs_elsewhere(box, index, points)
+                    cost = _cost(box, index, points, marks, taken, frame, leader) + 0.04 * step
+                    if cost < best - 1e-9:
+                        best = cost
+                        placed[index] = box, leader
+    for index, (box, leader) in placed.items():
+        _write(axes, points[index], box, texts[index], leader)
+
+
+def _cost(
+    box: Bbox,
+    index: int,
+    points: NDArray[np.float64],
+    marks: Sequence[Bbox],
+    taken: Sequence[Bbox],
+    frame: Bbox,
+    leader: bool,
+) -> float:
+    """What a place costs, in areas of the text: covering and leaving the frame most, then leaders that cross."""
+    area = box.width * box.height
+    others = [mark for i, mark in enumerate(marks) if i != index]
+    covered = 10 * sum(_overlap(box, other) for other in taken) + 6 * sum(_overlap(box, mark) for mark in marks)
+    outside = 10 * (area - _overlap(box, frame))
+    crossed = 2 * _crossed(points[index], box, taken) + 0.7 * _crossed(points[index], box, others) if leader else 0
+    return (covered + outside) / area + crossed + 0.15 * leader
+
+
+def _belongs_elsewhere(box: Bbox, index: int, points: NDArray[np.float64]) -> bool:
+    """Whether another point lies nearer to the text than its own does."""
+    outside = np.maximum(np.maximum(box.min - points, points - box.max), 0)
+    gaps = np.hypot(outside[:, 0], outside[:, 1])
+    return bool(np.delete(gaps, index).min(initial=np.inf) < 1.2 * gaps[index])
+
+
+def _crossed(point: NDArray[np.float64], box: Bbox, others: Sequence[Bbox]) -> int:
+    """How many boxes a line from the point to the middle of the text would cross."""
+    line = np.linspace(point, ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2), 12)
+    return sum(any(other.contains(*at) for at in line) for other in others)
 
 
 def _crowded_first(points: NDArray[np.float64]) -> list[int]:

@@ -88,11 +88,12 @@ def _order() -> dict[str, int]:
 def looks(modules: Iterable[str]) -> dict[str, Look]:
     """A look for each module: its place in the registry decides, and unregistered ones follow by name."""
     known = _order()
-    others = sorted(set(modules) - known.keys())
+    wanted = set(modules)
+    others = sorted(wanted - known.keys())
     places = known | {name: len(known) + index for index, name in enumerate(others)}
     return {
         name: Look(COLOURS[places[name] % len(COLOURS)], MARKERS[places[name] % len(MARKERS)])
-        for name in sorted(modules)
+        for name in sorted(wanted)
     }
 
 
@@ -116,7 +117,7 @@ def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)
-    steps = (1, 2, 5) if decades < 1.3 else (1, 3) if decades < 2.5 else (1,)
+    steps = (1, 2, 5) if decades < 1.6 else (1, 3) if decades < 2.5 else (1,)
     axis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))

@@ -1,5 +1,6 @@
 """What a table is: columns, rows of cells, caption, numbered footnotes; every format is rendered from this."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -7,6 +8,8 @@ import pandas as pd
 
 # How a number was obtained. `label` is text that names a row, `ratio` is here over published (or run over run).
 Origin = Literal["label", "published", "counted", "predicted", "measured", "ratio", "status"]
+# More rows than a person reads are in the CSV alone.
+ROW_LIMIT = 1000
 NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")
 
 
@@ -68,6 +71,11 @@ class Table:
     caption: tuple[str, ...]
     notes: tuple[str, ...]
     data: pd.DataFrame = field(repr=False, compare=False)
+
+    @property
+    def stem(self) -> str:
+        """The name as a file name: a suite may be called anything."""
+        return re.sub(r"[^\w.-]+", "-", self.name).strip(".-") or "table"
 
     def labels(self) -> list[int]:
         """The positions of the columns that name a row."""

@@ -14,9 +14,8 @@ from .numbers import Unit, decimals_of, fixed, leading_value, ratio_text, signif
 from .numbers import with_interval as write_interval
 from .quantities import QUANTITIES, Quantity, plain_numbers, unit_of, with_published
 from .runs import CONDITIONS, DRIFT_WARNING, RunData, drifts
-from .table import Cell, Column, Footnotes, Origin, Row, Table
+from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Row, Table
 
-ROW_LIMIT = 1000
 # How the warnings begin that belong to the MACs alone.
 MACS_WARNINGS = ("MAC counters disagree", "not counted in macs")
 

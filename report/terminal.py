@@ -49,14 +49,15 @@ class TerminalTable:
         return [sorted([*labels, *block]) for block in blocks]
 
     def _packs(self, labels: list[int], width: int) -> Iterator[list[int]]:
-        """Columns that stay side by side: a part or, where it is too wide, a group."""
+        """Columns that stay side by side: a part or, where that is too wide, a group or, at last, a column."""
         columns = self.table.columns
         for part in dict.fromkeys(column.part for column in columns if column.part):
             members = [i for i, column in enumerate(columns) if column.part == part]
             if self._width([*labels, *members]) <= width:
                 yield members
-            else:
-                yield from (group for _, group in self._groups(members))
+                continue
+            for _, group in self._groups(members):
+                yield from [group] if self._width([*labels, *group]) <= width else ([i] for i in group)
 
     def _width(self, block: list[int]) -> int:
         return sum(self._group_width(members) + len(GAP) for _, members in self._groups(sorted(block))) - len(GAP)

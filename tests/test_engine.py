@@ -23,10 +23,10 @@ SuiteFile = Callable[..., Path]
 
 EXPECTED = {
     "Failing": ("ok", ""),
-    "Segfault": ("crashed", "killed in check_infer by SIGSEGV"),
-    "Sleep": ("timeout", "still in check_infer after 3 s"),
+    "Segfault": ("crashed", "killed in first_infer by SIGSEGV"),
+    "Sleep": ("timeout", "still in first_infer after 3 s"),
     "Eat": ("oom", "out of memory"),
-    "Killed": ("crashed", "killed in check_infer by SIGKILL"),
+    "Killed": ("crashed", "killed in first_infer by SIGKILL"),
     "Quit": ("crashed", "exit code 3; it last printed: last words"),
     "NotANumber": ("nan", "the output of the infer pass holds NaN"),
     "GradientNotANumber": ("nan", "the gradient of scale holds NaN"),

@@ -83,7 +83,10 @@ def verify(
     if problem is not None:
         raise UsageError(problem)
     if ended.timed_out:
-        fact, hint = f"still running after {timeout_s:g} s", "the process was ended; look for a loop, or allow more time"
+        fact, hint = (
+            f"still running after {timeout_s:g} s",
+            "the process was ended; look for a loop, or allow more time",
+        )
     elif ended.signal:
         fact, hint = f"the process was killed by {signal.Signals(ended.signal).name}", _last_words(ended.output)
     elif ended.code:

@@ -64,7 +64,9 @@ def gradients(subject: Subject) -> Finding:
             )
         if at_start:
             zero = [name for name, leaf in leaves.items() if leaf.grad is not None and not leaf.grad.any()]
-    asleep = f"; exactly zero at initialisation: {listed(zero)} (usual behind a factor that starts at 0)" if zero else ""
+    asleep = (
+        f"; exactly zero at initialisation: {listed(zero)} (usual behind a factor that starts at 0)" if zero else ""
+    )
     return passed(f"finite, at the input and at {count} of {count} parameters{asleep}")
 
 
@@ -90,14 +92,18 @@ def keeps_state(subject: Subject) -> Finding:
         forward(module, x)
     after = _tensors(module)
     if not torch.equal(x, kept):
-        return failed("forward changes its input in place", "a first operation in place writes into the caller's tensor")
+        return failed(
+            "forward changes its input in place", "a first operation in place writes into the caller's tensor"
+        )
     if added := sorted(after.keys() - before.keys()):
         return failed(
             f"an eval forward adds {listed(added)}", "make it in __init__: a state dict saved before would lack it"
         )
     changed = [name for name, tensor in before.items() if not torch.equal(tensor, after[name])]
     if changed:
-        return failed(f"an eval forward changes {listed(changed)}", "update state in training only: `if self.training:`")
+        return failed(
+            f"an eval forward changes {listed(changed)}", "update state in training only: `if self.training:`"
+        )
     return passed(f"{len(before)} parameters and buffers, and the input, stay as they are")
 
 
@@ -133,10 +139,14 @@ def modes(subject: Subject) -> Finding:
             return failed(f"{name}() does not return the module", "end an overridden train() with `return self`")
         left = [path or type(child).__name__ for path, child in module.named_modules() if child.training != training]
         if left:
-            return failed(f"{name}() leaves {listed(left)} behind", "an overridden train() should call super().train(mode)")
+            return failed(
+                f"{name}() leaves {listed(left)} behind", "an overridden train() should call super().train(mode)"
+            )
         y = forward(module, x)
         if y.shape[0] != x.shape[0] or not torch.isfinite(y).all():
-            return failed(f"the {name} forward gives {list(y.shape)} with NaN or infinity", "look at what self.training does")
+            return failed(
+                f"the {name} forward gives {list(y.shape)} with NaN or infinity", "look at what self.training does"
+            )
     return passed("both switch every submodule, and both run")
 
 

@@ -47,7 +47,10 @@ def global_state(subject: Subject) -> Finding:
         changed = [name for name, read in SETTINGS.items() if read() != before[name]]
         if changed:
             name = changed[0]
-            return failed(f"{name} was {before[name]} and is {SETTINGS[name]()}", "set it for a block and set it back, or not at all")
+            return failed(
+                f"{name} was {before[name]} and is {SETTINGS[name]()}",
+                "set it for a block and set it back, or not at all",
+            )
     finally:
         torch.set_num_threads(before["torch.get_num_threads"])
         torch.set_default_dtype(before["torch.get_default_dtype"])

@@ -21,7 +21,8 @@ def other_dtypes(subject: Subject) -> Finding:
             failure = describe_failure(error)
             if failure["status"] != "unsupported":
                 return failed(
-                    f"{name}: {failure['message']}", "make new tensors with dtype=x.dtype, and widen only around what needs it"
+                    f"{name}: {failure['message']}",
+                    "make new tensors with dtype=x.dtype, and widen only around what needs it",
                 )
             unsupported.append(f"{name} is not offered here: {failure['message']}")
             continue
@@ -48,11 +49,15 @@ def channels_last(subject: Subject) -> Finding:
         try:
             other = forward(module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last))  # type: ignore[call-overload]  # torch's stub lacks it
         except RuntimeError as error:
-            return failed(describe_failure(error)["message"], "use reshape or flatten where a view needs contiguous memory")
+            return failed(
+                describe_failure(error)["message"], "use reshape or flatten where a view needs contiguous memory"
+            )
     moved = difference(y, other)
     # Another layout sums in another order.
     if moved > 1e4 * AGREES:
-        return failed(f"the output differs by {moved:.2g} of its size", "something reads memory in its order: view, as_strided")
+        return failed(
+            f"the output differs by {moved:.2g} of its size", "something reads memory in its order: view, as_strided"
+        )
     layout = "channels_last" if other.is_contiguous(memory_format=torch.channels_last) else "contiguous"
     return passed(f"the same numbers to {moved:.1g}; the output comes out {layout}")
 

@@ -16,7 +16,9 @@ def constructs(subject: Subject) -> Finding:
     extra = _hyperparameters(subject)
     starred = [p.name for p in extra if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if starred:
-        return failed(f"the constructor takes anything in {listed(starred)}", "name each hyper-parameter, with a default")
+        return failed(
+            f"the constructor takes anything in {listed(starred)}", "name each hyper-parameter, with a default"
+        )
     bare = [p.name for p in extra if p.default is p.empty and p.name not in subject.hparams]
     if bare:
         return failed(
@@ -57,7 +59,9 @@ def shape(subject: Subject) -> Finding:
     except ValueError as error:
         if not is_refusal(error):
             raise
-        return failed(f"refused {_size(subject.size)}: {error}", "check at a size that the module takes: --size HEIGHT WIDTH")
+        return failed(
+            f"refused {_size(subject.size)}: {error}", "check at a size that the module takes: --size HEIGHT WIDTH"
+        )
     return _wrong_output(subject, x, y) or passed(f"{list(x.shape)} to {list(y.shape)}, {_name(y.dtype)} kept")
 
 
@@ -121,7 +125,9 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> Finding | Non
     batch, channels, height, width = x.shape
     out_channels = subject.entry.closed_form("out_channels", (batch, channels, height, width), subject.hparams)
     if y.shape != (batch, out_channels, height, width):
-        declared = "" if out_channels == channels else f" and out_channels is declared as {subject.entry.out_channels!r}"
+        declared = (
+            "" if out_channels == channels else f" and out_channels is declared as {subject.entry.out_channels!r}"
+        )
         hint = "a context module keeps B, H and W"
         if y.dim() == 4 and y.shape[1] != out_channels:
             hint = 'declare the output width: @register(..., out_channels="2*C")'

@@ -2,8 +2,6 @@
 
 import json
 import os
-import sys
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.engine import conditions
+from ctxbench.engine.failures import DoesNotFit, NotFinite, Unsupported, describe_failure
 from ctxbench.results import MODES
 
 if TYPE_CHECKING:
@@ -19,12 +18,9 @@ if TYPE_CHECKING:
 
     from ctxbench.engine.clock import Clock, Step
     from ctxbench.memory.convention import Mode
-    from ctxbench.metrics.latency import Latency
     from ctxbench.suite import Case, Measure
 
 Emit = Callable[[dict[str, Any]], None]
-_OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
-_NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on")
 
 
 def preload() -> None:
@@ -81,18 +77,6 @@ def perform(task: Mapping[str, Any], emit: Emit) -> None:
         emit({"event": "failed", **describe_failure(error)})
 
 
-class NotFinite(Exception):
-    """A module's output or gradient holds NaN or infinity."""
-
-
-class Unsupported(Exception):
-    """The case asks for what the device or this torch does not offer."""
-
-
-class DoesNotFit(MemoryError):
-    """The predicted peak exceeds the memory that the device has free."""
-
-
 class Measurement:
     """The metrics of one case, in an order that keeps them apart: static ones, memory, then latency."""
 
@@ -132,9 +116,11 @@ class Measurement:
         self._note(*conditions.warnings(before, os.cpu_count() or 1))
         for mode in MODES:
             step = self._step(model, x, mode)
-            self._check_finite(model, step, mode)
+            first_pass_s = self._first_pass(model, step, mode)
+            if case.execution == "compile":
+                self.emit({"event": "values", "values": {f"compile_{mode}_s": first_pass_s}})
             if "latency" in self.metrics:
-                self._latency(step, mode)
+                self._latency(step, first_pass_s, mode)
             if "energy" in self.metrics:
                 self._energy(step, mode)
         around = {"before": before, "after": conditions.snapshot(case.device)}
@@ -254,9 +240,15 @@ class Measurement:
         model.train(mode == "train")
         return train if mode == "train" else infer
 
-    def _check_finite(self, model: "nn.Module", step: "Step", mode: "Mode") -> None:
-        self.emit({"event": "metric", "metric": f"check_{mode}"})
-        y = step()
+    def _first_pass(self, model: "nn.Module", step: "Step", mode: "Mode") -> float:
+        """Run the first pass (it allocates, autotunes, compiles) and check what comes out; its seconds."""
+        self.emit({"event": "metric", "metric": f"first_{mode}"})
+        outputs: list[Any] = []
+        seconds = self._clock().time_block(lambda: outputs.append(step()), 1)
+        self._check_output(model, outputs[0], mode)
+        return seconds
+
+    def _check_output(self, model: "nn.Module", y: "Tensor", mode: "Mode") -> None:
         if not isinstance(y, self.torch.Tensor):
             raise TypeError(f"{self.entry.key} returns {type(y).__name__}; a context module returns one tensor")
         expected = self.entry.closed_form("out_channels", self.case.shape, self.case.hparams)
@@ -275,7 +267,7 @@ class Measurement:
 
         return CudaClock(self.device, self.settings.flush_l2) if self.device.type == "cuda" else CpuClock()
 
-    def _latency(self, step: "Step", mode: "Mode") -> None:
+    def _latency(self, step: "Step", first_pass_s: float, mode: "Mode") -> None:
         from ctxbench.metrics.latency import measure_latency
 
         clock = self._clock()
@@ -287,9 +279,9 @@ class Measurement:
                 self.emit({"event": "sample", "metric": f"latency_{mode}", "count": count, "ms": ms})
 
         self.emit({"event": "metric", "metric": f"latency_{mode}"})
-        latency = measure_latency(step, clock, self.settings, progress)
+        latency = measure_latency(step, first_pass_s, clock, self.settings, progress)
         self.emit({"event": "samples", "mode": mode, "samples": [vars(sample) for sample in latency.samples]})
-        self.emit({"event": "values", "values": _latency_values(latency, mode, self.case.execution)})
+        self.emit({"event": "values", "values": latency.columns(mode)})
 
     def _energy(self, step: "Step", mode: "Mode") -> None:
         from ctxbench.metrics.energy import NoEnergyCounter, measure_energy
@@ -346,59 +338,6 @@ def _macs_warnings(macs: int, formula: int | None, uncounted: Mapping[str, int])
         return []
     missing = f"; not counted: {', '.join(uncounted)}" if uncounted else ""
     return [f"MAC counters disagree: counted {macs}, closed form {formula}{missing}"]
-
-
-def _latency_values(latency: "Latency", mode: "Mode", execution: str) -> dict[str, Any]:
-    summary = latency.summary
-    prefix = f"latency_{mode}_"
-    values: dict[str, Any] = {
-        prefix + "ms": summary.median,
-        prefix + "low_ms": _known(summary.low),
-        prefix + "high_ms": _known(summary.high),
-        prefix + "confidence": summary.confidence,
-        prefix + "samples": summary.samples,
-        prefix + "stop": latency.stop,
-        prefix + "drift": _known(summary.drift),
-        prefix + "autocorrelation": _known(summary.autocorrelation),
-        prefix + "outliers": summary.outliers,
-    }
-    if execution == "compile":
-        values[f"compile_{mode}_s"] = latency.first_pass_s
-    return values
-
-
-def _known(value: float) -> float | None:
-    return None if value != value else value
-
-
-def describe_failure(error: BaseException) -> dict[str, Any]:
-    """Status, sentence (with the user's own frame) and traceback of what a case raised."""
-    text = str(error).strip().split("\n")[0] or type(error).__name__
-    frame = _user_frame(error)
-    where = f" ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name})" if frame else ""
-    kind = type(error).__name__
-    if isinstance(error, DoesNotFit):
-        status, message = "oom", f"out of memory (predicted): {text}"
-    elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY):
-        status, message = "oom", f"out of memory: {text}{where}"
-    elif isinstance(error, NotFinite):
-        status, message = "nan", text
-    elif isinstance(error, Unsupported | NotImplementedError) or any(part in text for part in _NOT_IMPLEMENTED):
-        status, message = "unsupported", f"{text}{where}"
-    else:
-        status, message = "error", f"{kind}: {text}{where}"
-    return {"status": status, "message": message, "traceback": "".join(traceback.format_exception(error))}
-
-
-def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame outside torch, ctxbench's harness and the standard library: where the user would look."""
-    harness = Path(__file__).resolve().parents[1]
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename).resolve()
-        inside = harness in path.parents and path.parent.name != "modules"
-        if not inside and "site-packages" not in path.parts and sys.base_prefix not in map(str, path.parents):
-            return frame
-    return None
 
 
 def _limit_memory(gib: float | None) -> None:

@@ -143,12 +143,10 @@ def batch_norm_cpu(call: Call) -> Sizes:
     """Vectors of one number a channel; how many depends on the layout."""
     data, training = call.args[0], call.args[5]
     vector = data.shape[1] * data.element_size()
-    dense = data.is_contiguous() or data.is_contiguous(memory_format=_channels_last(data))
-    if training:
-        vectors = 2 if data.is_contiguous() else 3 if dense else 0
-    else:  # meta puts two vectors among the outputs that the kernel returns empty
-        vectors = 0 if dense else 1
-    return [vectors * vector]
+    if data.is_contiguous():
+        return [2 * vector]
+    dense = data.is_contiguous(memory_format=_channels_last(data))
+    return [(3 if training else 2) * vector if dense else 0 if training else 3 * vector]
 
 
 def batch_norm_backward_cpu(call: Call) -> Sizes:
@@ -156,8 +154,7 @@ def batch_norm_backward_cpu(call: Call) -> Sizes:
     grad, data, mask = call.args[0], call.args[1], call.args[9]
     layouts = (torch.contiguous_format, _channels_last(data))
     if any(grad.is_contiguous(memory_format=f) and data.is_contiguous(memory_format=f) for f in layouts):
-        # on meta the gradient of the input is allocated even where nothing asks for it
-        return [size_of(data) if mask[0] else -size_of(data)]
+        return [size_of(data)] if mask[0] else []
     return [data.shape[1] * data.element_size()]
 
 
@@ -216,3 +213,21 @@ def _number(value: Any) -> int:
     if isinstance(value, bool):
         return 1
     return 16 if isinstance(value, complex) else 8 if isinstance(value, int | float) else 0
+
+
+def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Outputs as the kernels make them: in the input's suggested format, and no statistics in eval."""
+    data, training = call.args[0], call.args[5]
+    statistics = out[1:] if training else tuple(tensor.new_empty(0) for tensor in out[1:])
+    return (_in_suggested_format(data), *statistics)
+
+
+def batch_norm_backward_outputs(
+    call: Call, out: tuple[torch.Tensor | None, ...]
+) -> tuple[torch.Tensor | None, ...]:
+    """The input's gradient in the input's suggested format, where it is asked for."""
+    return (_in_suggested_format(call.args[1]) if call.args[9][0] else None, *out[1:])
+
+
+def _in_suggested_format(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(tensor, memory_format=suggest_memory_format(tensor))

@@ -11,7 +11,7 @@ holds the only reference), and batch norm reads the gradient of a sum without a 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -82,6 +82,12 @@ FREE = frozenset(
 )
 
 
+# Where a meta kernel's outputs lie otherwise than the real ones: layouts, blocks that are left empty.
+OUTPUTS = {
+    "native_batch_norm": held.batch_norm_outputs,
+    "native_batch_norm_backward": held.batch_norm_backward_outputs,
+}
+
 # What CUDA's libraries hold beside the peak: operators, name, size and when.
 WORKSPACES = (
     ("mm addmm bmm baddbmm linear", "cuBLAS", "8,519,680 bytes by default, 32 MiB on compute capability 9.0; from the first product on"),
@@ -120,6 +126,11 @@ class Table:
         if self.device == "cpu":
             return {}
         return {name: size for names, name, size in WORKSPACES if operators & set(names.split())}
+
+    def outputs(self, call: Call, out: Any) -> Any:
+        """The outputs with the layouts that the device's kernels give them."""
+        correct = OUTPUTS.get(call.operator)
+        return correct(call, out) if correct is not None else out
 
     def inner(self, call: Call) -> tuple[Sizes, str]:
         """The bytes of the blocks inside the kernel, and the reason if they are not known."""

@@ -87,7 +87,7 @@ class Tracker(TorchDispatchMode):
         for block in reads:
             if block is not None:
                 block.last_read = len(self.timeline) - 1
-        out = func(*args, **kwargs)
+        out = self.table.outputs(call, func(*args, **kwargs))
         call.out = tuple(self._tensors(out))
         new = [block for tensor in call.out if (block := self._note(tensor, call.name, where)) is not None]
         step = self.timeline[-1]

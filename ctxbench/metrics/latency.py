@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ctxbench.engine.clock import COST_RATIO, Clock, Step, block_cost
 from ctxbench.results import Sample
@@ -12,7 +13,7 @@ from ctxbench.suite import Measure
 
 @dataclass(frozen=True)
 class Latency:
-    """All samples in time order, their summary (milliseconds), what ended the measurement, the first pass's seconds.
+    """All samples in time order, their summary (milliseconds), what ended the measurement.
 
     `stop` is `interval` (the median's interval reached the target), `budget` (time ran out first) or `protocol` (a
     fixed count of repeats was done).
@@ -21,23 +22,41 @@ class Latency:
     samples: list[Sample]
     summary: Summary
     stop: str
-    first_pass_s: float
+
+    def columns(self, mode: str) -> dict[str, Any]:
+        """The columns of a record that this fills, for the mode `infer` or `train`."""
+        summary = self.summary
+        values = {
+            "ms": summary.median,
+            "low_ms": _known(summary.low),
+            "high_ms": _known(summary.high),
+            "confidence": summary.confidence,
+            "samples": summary.samples,
+            "stop": self.stop,
+            "drift": _known(summary.drift),
+            "autocorrelation": _known(summary.autocorrelation),
+            "outliers": summary.outliers,
+        }
+        return {f"latency_{mode}_{name}": value for name, value in values.items()}
 
 
 def measure_latency(
-    step: Step, clock: Clock, measure: Measure, progress: Callable[[int, float], None] = lambda count, ms: None
+    step: Step,
+    first_pass_s: float,
+    clock: Clock,
+    measure: Measure,
+    progress: Callable[[int, float], None] = lambda count, ms: None,
 ) -> Latency:
-    """Time `step` (one pass) on `clock`.
+    """Time `step` (one pass) on `clock`, after a first pass that took `first_pass_s`.
 
-    One pass is run first and timed apart (it allocates, compiles, autotunes), then passes for `warmup_s` seconds, then
-    the blocks that count. `progress` is called between blocks with the count of samples and the last one's ms.
+    Passes that do not count come first, until `warmup_s` seconds are used, the first pass included. `progress` is
+    called between blocks with the count of samples and the last one's ms.
     """
-    first_pass_s = clock.time_block(step, 1)
-    pass_s = _warm_up(step, clock, measure.warmup_s)
+    pass_s = _warm_up(step, first_pass_s, clock, measure.warmup_s)
     if measure.protocol == "paper":
         passes, rule = measure.passes, None
     else:
-        passes = max(1, math.ceil(COST_RATIO * block_cost(clock) / max(pass_s, 1e-9)))
+        passes = max(1, math.ceil(COST_RATIO * block_cost(clock) / pass_s))
         rule = StoppingRule(target=measure.target, budget_s=measure.budget_s)
     samples: list[Sample] = []
     times: list[float] = []
@@ -54,13 +73,17 @@ def measure_latency(
             reason = rule.decide(times, elapsed)
             stop = None if reason == "budget" and len(samples) < measure.min_samples else reason
         progress(len(samples), ms)
-    return Latency(samples, summarise(times), stop, first_pass_s)
+    return Latency(samples, summarise(times), stop)
 
 
-def _warm_up(step: Step, clock: Clock, seconds: float) -> float:
-    """Run passes for `seconds`, at least one; seconds of the fastest."""
-    start = clock.now()
-    fastest = clock.time_block(step, 1)
-    while clock.now() - start < seconds:
+def _warm_up(step: Step, first_pass_s: float, clock: Clock, seconds: float) -> float:
+    """Run passes for what the first one left of `seconds`; seconds of the fastest."""
+    end = clock.now() + seconds - first_pass_s
+    fastest = first_pass_s
+    while clock.now() < end:
         fastest = min(fastest, clock.time_block(step, 1))
     return fastest
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -95,7 +95,7 @@ _NO_HANDLER = re.compile(r'No handlers found: "(.+)"\. Skipped\.')
 _TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", "aten::einsum", "aten::lstm"}
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate its modes
+class _Counter(TorchDispatchMode):
     """Sums the rules over the operators that run; under inference mode it sees composites before their parts."""
 
     def __init__(self) -> None:

@@ -1,0 +1,51 @@
+"""What a case raised, as status, sentence and traceback."""
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
+_NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on")
+
+
+class NotFinite(Exception):
+    """A module's output or gradient holds NaN or infinity."""
+
+
+class Unsupported(Exception):
+    """The case asks for what the device or this torch does not offer."""
+
+
+class DoesNotFit(MemoryError):
+    """The predicted peak exceeds the memory that the device has free."""
+
+
+def describe_failure(error: BaseException) -> dict[str, Any]:
+    """Status, sentence (with the user's own frame) and traceback of what a case raised."""
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    frame = _user_frame(error)
+    where = f" ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name})" if frame else ""
+    kind = type(error).__name__
+    if isinstance(error, DoesNotFit):
+        status, message = "oom", f"out of memory (predicted): {text}"
+    elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY):
+        status, message = "oom", f"out of memory: {text}{where}"
+    elif isinstance(error, NotFinite):
+        status, message = "nan", text
+    elif isinstance(error, Unsupported | NotImplementedError) or any(part in text for part in _NOT_IMPLEMENTED):
+        status, message = "unsupported", f"{text}{where}"
+    else:
+        status, message = "error", f"{kind}: {text}{where}"
+    return {"status": status, "message": message, "traceback": "".join(traceback.format_exception(error))}
+
+
+def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame outside torch, ctxbench's harness and the standard library: where the user would look."""
+    harness = Path(__file__).resolve().parents[1]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename).resolve()
+        inside = harness in path.parents and path.parent.name != "modules"
+        if not inside and "site-packages" not in path.parts and sys.base_prefix not in map(str, path.parents):
+            return frame
+    return None

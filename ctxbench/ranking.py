@@ -1,0 +1,158 @@
+"""Who stands where: an order by one column, the Pareto front, and plain sentences about two modules.
+
+Pure functions on standings. Counts are compared exactly; two latencies whose intervals overlap are about the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# The axes of the Pareto front and how a sentence names them.
+AXES = {
+    "params": ("fewer", "parameters"),
+    "macs": ("fewer", "MACs"),
+    "memory_train": ("less", "training memory"),
+    "latency_infer": ("less", "inference latency"),
+}
+NUMBERS = ("no", "one", "two", "three", "four")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A quantity and the interval around it: of no width for a count, of any width for a time without an interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One row: its label, whether it is a candidate, and its quantities by column; `status` is ok or why there are none."""
+
+    label: str
+    is_candidate: bool
+    values: Mapping[str, Value]
+    status: str = "ok"
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The rows of one input and condition, candidates first; `memory` says how their memory was obtained."""
+
+    condition: str
+    memory: str
+    standings: Sequence[Standing]
+
+
+def exactly(value: float) -> Value:
+    return Value(value, value, value)
+
+
+def order(first: Value, second: Value) -> int:
+    """-1 if the first is smaller (better), 1 if larger, 0 if they are equal or their intervals overlap."""
+    if first.high < second.low:
+        return -1
+    return 1 if first.low > second.high else 0
+
+
+def shared_axes(standings: Sequence[Standing]) -> list[str]:
+    """The axes that every measured standing has: the ones that a front can be made of."""
+    measured = [standing for standing in standings if standing.status == "ok"]
+    return [axis for axis in AXES if measured and all(axis in standing.values for standing in measured)]
+
+
+def dominates(first: Standing, second: Standing, axes: Sequence[str]) -> bool:
+    """Whether the first is nowhere worse than the second and somewhere better."""
+    orders = [order(first.values[axis], second.values[axis]) for axis in axes]
+    return -1 in orders and 1 not in orders
+
+
+def front(standings: Sequence[Standing], axes: Sequence[str]) -> list[Standing]:
+    """The Pareto front: the measured standings that no other dominates."""
+    measured = [standing for standing in standings if standing.status == "ok"]
+    return [one for one in measured if not any(dominates(other, one, axes) for other in measured)]
+
+
+def ranked(standings: Sequence[Standing], column: str) -> list[Standing]:
+    """By a column, smallest first; those without it, and failed ones, at the end in their own order."""
+
+    def place(standing: Standing) -> tuple[bool, bool, float]:
+        known = standing.values.get(column)
+        return standing.status != "ok", known is None, known.value if known else 0.0
+
+    return sorted(standings, key=place)
+
+
+def sentences(standings: Sequence[Standing]) -> list[str]:
+    """The front, then each candidate beside every other row."""
+    axes = shared_axes(standings)
+    left_out = [AXES[axis][1] for axis in AXES if axis not in axes]
+    found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
+    if not axes:
+        return found
+    found.append(f"On the Pareto front: {listed([standing.label for standing in front(standings, axes)])}.")
+    candidates = [standing for standing in standings if standing.is_candidate]
+    for number, candidate in enumerate(candidates):
+        others = [one for one in standings if not one.is_candidate] + candidates[number + 1 :]
+        found += [sentence(candidate, other, axes) for other in others]
+    return found
+
+
+def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
+    """How the candidate stands to another module, in plain words."""
+    for one in (candidate, other):
+        if one.status != "ok":
+            return f"{candidate.label} and {other.label} cannot be compared: {one.label} ended with {one.status}."
+    orders = {axis: order(candidate.values[axis], other.values[axis]) for axis in axes}
+    better = [axis for axis in axes if orders[axis] < 0]
+    worse = [axis for axis in axes if orders[axis] > 0]
+    same = [axis for axis in axes if orders[axis] == 0]
+    count = NUMBERS[len(axes)]
+    if not better and not worse:
+        return f"{candidate.label} is not told apart from {other.label} on any of the {count}."
+    if not better:
+        if not same:
+            return f"{candidate.label} is dominated by {other.label} on all {count}."
+        return f"{candidate.label} is dominated by {other.label}: {_gains(other, candidate, worse)}{_also(same)}."
+    gains = _gains(candidate, other, better)
+    if not worse:
+        if not same:
+            return f"{candidate.label} dominates {other.label} on all {count}: {gains}."
+        return f"{candidate.label} dominates {other.label}: {gains}{_also(same)}."
+    return f"{candidate.label}: {gains} than {other.label}, for {_prices(candidate, other, worse)}{_also(same)}."
+
+
+def times(value: float) -> str:
+    """A ratio as it is read: 1.02x, 4.1x, 37x."""
+    return f"{value:.2f}x" if value < 2 else f"{value:.1f}x" if value < 10 else f"{value:.0f}x"
+
+
+def _gains(better: Standing, worse: Standing, axes: Sequence[str]) -> str:
+    def gain(axis: str) -> str:
+        comparative, noun = AXES[axis]
+        mine, theirs = better.values[axis].value, worse.values[axis].value
+        return f"{times(theirs / mine)} {comparative} {noun}" if mine else f"no {noun}"
+
+    return listed([gain(axis) for axis in axes])
+
+
+def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
+    def price(axis: str) -> str:
+        mine, theirs = worse.values[axis].value, better.values[axis].value
+        return (
+            f"{times(mine / theirs)} its {AXES[axis][1]}"
+            if theirs
+            else f"{mine:,.0f} {AXES[axis][1]} where it has none"
+        )
+
+    return listed([price(axis) for axis in axes])
+
+
+def _also(axes: Sequence[str]) -> str:
+    return f"; about the same {listed([AXES[axis][1] for axis in axes])}" if axes else ""
+
+
+def listed(phrases: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"

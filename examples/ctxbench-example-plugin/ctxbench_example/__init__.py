@@ -1,0 +1,1 @@
+"""Context modules for ctxbench, found through the entry points of this package."""

@@ -1,0 +1,119 @@
+"""The page: one self-contained HTML file with the tables, the figures, the warnings and the environment."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .caption import conditions
+from .figures import Written
+from .html import environment, template_text, trusted
+from .markdown import render_markdown
+from .runs import RunData
+from .style import inline_svg
+from .table import Table
+
+# A larger CSV stays beside the page instead of inside it.
+_LARGEST_INSIDE = 2_000_000
+
+
+def render_page(runs: Sequence[RunData], tables: Sequence[Table], figures: Sequence[Written], command: str) -> str:
+    """The whole page. `command` regenerates the report; a figure's own command adds `--figures NAME`."""
+    script, style = template_text("page.js"), template_text("page.css")
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=tables[0].title,
+            script=trusted(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            style=trusted(style),
+            runs=[_run(run) for run in runs],
+            sections=[_section(table, f"table-{number}") for number, table in enumerate(tables, 1)],
+            figures=[_figure(figure, command) for figure in figures],
+            warnings=list(_warnings(runs, tables)),
+        )
+    )
+
+
+def _run(run: RunData) -> dict[str, Any]:
+    failed = int((run.frame["status"] != "ok").sum())
+    facts = {"command": run.meta.get("command"), **run.environment, "measure": run.definition.get("measure")}
+    return {
+        "name": run.name,
+        "conditions": conditions(run),
+        "rows": len(run.frame),
+        "failed": failed,
+        "command": run.meta.get("command", ""),
+        "facts": [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in facts.items()],
+    }
+
+
+def _section(table: Table, name: str) -> dict[str, Any]:
+    csv = table.data.to_csv(index=False, lineterminator="\n")
+    inside = len(csv) < _LARGEST_INSIDE
+    downloads = [
+        ("csv", _data_address(csv.encode(), "text/csv") if inside else f"tables/{table.stem}.csv"),
+        ("md", _data_address(render_markdown(table).encode(), "text/markdown")),
+    ]
+    return {
+        "id": name,
+        "table": table,
+        "families": sorted({row.family for row in table.rows}),
+        "statuses": sorted({row.status for row in table.rows}),
+        "downloads": downloads,
+    }
+
+
+def _figure(figure: Written, command: str) -> dict[str, Any]:
+    name = figure.kind.name
+    return {
+        "name": name,
+        "title": figure.kind.title,
+        "caption": figure.drawing.caption,
+        "svg": trusted(_described(inline_svg(figure.svg, name), name, figure.kind.title, figure.drawing.details)),
+        "svg_address": _data_address(figure.svg.encode(), "image/svg+xml"),
+        "png_address": _data_address(figure.png_path.read_bytes(), "image/png"),
+        "command": f"{command} --figures {name}",
+    }
+
+
+def _described(svg: str, prefix: str, title: str, details: Mapping[str, str]) -> str:
+    """The SVG with a name for those who do not see it, and a `<title>` on each artist that has more to say."""
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
+
+    def describe(found: re.Match[str]) -> str:
+        text = details.get(found[1])
+        return found[0] if text is None else f"{found[0]}<title>{html.escape(text)}</title>"
+
+    return re.sub(rf'<g id="{re.escape(prefix)}-(detail-\d+)">', describe, svg)
+
+
+def _data_address(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]:
+    """What a reader must not miss: unfinished runs, and each footnote on our own numbers with its rows."""
+    for run in runs:
+        if run.meta.get("state") not in (None, "finished"):
+            yield f"{run.name} is not finished: rows are missing."
+    for table in tables:
+        concerned: dict[int, dict[str, None]] = {}
+        for row in table.rows:
+            for column, cell in zip(table.columns, row.cells, strict=True):
+                for number in cell.notes if column.origin != "published" else ():
+                    concerned.setdefault(number, {})[row.module] = None
+        for number, modules in sorted(concerned.items()):
+            where = f" ({table.title})" if len(tables) > 1 else ""
+            yield f"{', '.join(modules)}: {table.notes[number - 1]}{where}"
+
+
+def report_command(paths: Sequence[Path], out: Path) -> str:
+    """The command that makes the report again."""
+    return shlex.join(["ctxbench", "report", *map(str, paths), "--out", str(out)])

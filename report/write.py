@@ -1,0 +1,81 @@
+"""Writes a report: tables in every format, figures, and the page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ctxbench.errors import UsageError
+
+from .compare import compare_runs
+from .figures import choose, write_figures
+from .html import render_html
+from .latex import render_latex
+from .markdown import render_markdown
+from .page import render_page, report_command
+from .panels import panels_of
+from .runs import RunData, open_run
+from .table import Table
+from .tables import suite_table
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written: the page, and every file with it."""
+
+    page: Path
+    files: tuple[Path, ...]
+
+
+def write_report(runs: Sequence[Path], out: Path, figures: Sequence[str] | None = None) -> Report:
+    """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
+
+    `figures` names the figures to draw (default: all that have data; none: an empty list). UsageError for a damaged
+    run, an unknown figure, one without data, or a folder that cannot be written.
+    """
+    if not runs:
+        raise UsageError("a report needs at least one run folder")
+    read = [open_run(path) for path in runs]
+    for run, path in zip(read, runs, strict=True):
+        if run.frame.empty:
+            raise UsageError(f"{path} holds no record yet; there is nothing to report")
+    tables = _tables(read)
+    panels = panels_of(read)
+    kinds = choose(figures, panels)
+    try:
+        for folder in (out / "tables", out / "figures"):
+            folder.mkdir(parents=True, exist_ok=True)
+        written = [path for table in tables for path in _write_table(table, out / "tables")]
+        drawn = write_figures(panels, kinds, out / "figures")
+        page = out / "index.html"
+        page.write_text(render_page(read, tables, drawn, report_command(runs, out)), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
+    pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path)]
+    return Report(page, (page, *written, *pictures))
+
+
+def _tables(runs: Sequence[RunData]) -> list[Table]:
+    """The comparison first, if there are several runs; then each run's own table."""
+    if len(runs) == 1:
+        return [suite_table(runs[0])]
+    own = [suite_table(run) for run in runs]
+    named = [
+        replace(table, name=f"{table.name}-{number}", title=f"{table.title} ({run.name})")
+        for number, (table, run) in enumerate(zip(own, runs, strict=True), 1)
+    ]
+    return [compare_runs(runs), *named]
+
+
+def _write_table(table: Table, folder: Path) -> list[Path]:
+    contents = {
+        "md": render_markdown(table),
+        "tex": render_latex(table),
+        "html": render_html(table),
+        "csv": table.data.to_csv(index=False, lineterminator="\n"),
+    }
+    paths = []
+    for ending, text in contents.items():
+        path = folder / f"{table.stem}.{ending}"
+        path.write_text(text, encoding="utf-8")
+        paths.append(path)
+    return paths
