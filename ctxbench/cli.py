@@ -210,17 +210,25 @@ def verify(
 
 @app.command()
 def compare(
-    candidates: Annotated[list[str], typer.Argument(help="path.py:Class, package.module:Class or keys. Their code is run.")],
+    candidates: Annotated[
+        list[str], typer.Argument(help="path.py:Class, package.module:Class or keys. Their code is run.")
+    ],
     against: Annotated[str | None, typer.Option(help="Comma-separated keys of registry modules; default all.")] = None,
-    suite: Annotated[str, typer.Option(help="A suite's name or TOML file, for inputs and settings.", autocompletion=complete_suite)] = "compare",
+    suite: Annotated[
+        str, typer.Option(help="A suite's name or file, for inputs and settings.", autocompletion=complete_suite)
+    ] = "compare",
     shape: Shape = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="[MODULE.]NAME=VALUE", help="A hyper-parameter of the candidates, or of the module named."),
+        typer.Option(
+            "--set", metavar="[MODULE.]NAME=VALUE", help="A hyper-parameter of the candidates, or of the module named."
+        ),
     ] = None,
-    rank_by: Annotated[str, typer.Option(help="params, macs, memory_infer, memory_train, latency_infer, latency_train.")] = "latency_infer",
+    rank_by: Annotated[
+        str, typer.Option(help="params, macs, memory_infer, memory_train, latency_infer or latency_train.")
+    ] = "latency_infer",
     reuse: Annotated[Path | None, typer.Option(help="Take the registry's rows from this earlier run.")] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Measure a candidate that does not honour the contract.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Measure what does not honour the contract, too.")] = False,
     out: Annotated[Path | None, typer.Option(help="The run folder; default results/compare-<time>.")] = None,
 ) -> None:
     """Verify candidates, measure them beside the registry's modules, and say where they stand."""
@@ -230,8 +238,8 @@ def compare(
     from ctxbench.engine.client import Zygote
     from ctxbench.suite import parse_shape
 
-    comparing.check_column(rank_by)
     request = comparing.Request(candidates, _split(against), _candidate_settings(settings))
+    comparing.check_names(request, suite, rank_by)
     with Zygote() as zygote:
         environment = api.machine(zygote)
         broken = False
@@ -263,7 +271,7 @@ def compare(
 @app.command()
 def new(
     path: Annotated[Path, typer.Argument(help="The file to write, such as my_module.py.")],
-    class_name: Annotated[str | None, typer.Option("--class", help="The class's name; default from the file's.")] = None,
+    class_name: Annotated[str | None, typer.Option("--class", help="The class's name; default: the file's.")] = None,
 ) -> None:
     """Write a small working module to start from."""
     from ctxbench import template

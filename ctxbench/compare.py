@@ -53,10 +53,13 @@ def check_contract(request: Request, candidate: str, executor: Executor) -> list
     return contract.verify(candidate, executor, hparams=request.hparams(candidate))
 
 
-def check_column(name: str) -> None:
-    """UsageError unless a table can be ranked by `name`."""
-    if name not in COLUMNS:
-        raise unknown("column", name, COLUMNS)
+def check_names(request: Request, suite: str, rank_by: str) -> None:
+    """UsageError for an unknown suite, column or registry module, before anything is run."""
+    load(suite)
+    if rank_by not in COLUMNS:
+        raise unknown("column", rank_by, COLUMNS)
+    for name in request.against or ():
+        registry.get(name)
 
 
 def measure(
@@ -158,7 +161,8 @@ def _held(path: Path, suite: Suite, candidates: Sequence[str], environment: Mapp
 def _record(row: Mapping[Any, Any]) -> Record:
     import pandas as pd
 
-    return Record(**{str(name): None if pd.isna(value) else value for name, value in row.items()})
+    values: dict[str, Any] = {str(name): None if pd.isna(value) else value for name, value in row.items()}
+    return Record(**values)
 
 
 def _condition(record: Record) -> str:

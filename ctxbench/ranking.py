@@ -27,7 +27,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Standing:
-    """One row: its label, whether it is a candidate, and its quantities by column; `status` is ok or why there are none."""
+    """One row: its label, whether it is a candidate, its quantities by column; `status` says why there are none."""
 
     label: str
     is_candidate: bool

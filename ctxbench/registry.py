@@ -277,7 +277,7 @@ def _source_hyperparameters(node: ast.ClassDef) -> Iterator[Hyperparameter]:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             positional = item.args.args
             required: list[ast.expr | None] = [None] * (len(positional) - len(item.args.defaults))
-            pairs = list(zip(positional, required + item.args.defaults, strict=True))[2:]  # after self, channels
+            pairs = list(zip(positional, [*required, *item.args.defaults], strict=True))[2:]  # after self, channels
             pairs += zip(item.args.kwonlyargs, item.args.kw_defaults, strict=True)
             for argument, default in pairs:
                 annotation = ast.unparse(argument.annotation) if argument.annotation else "typing.Any"

@@ -20,7 +20,7 @@ Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-b
 MemoryFormat = Literal["contiguous", "channels_last"]
 Execution = Literal["eager", "compile"]
 Scalar = bool | int | float | str
-PUBLISHED_COLUMNS = ("params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer")
+PublishedColumn = Literal["params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"]
 
 
 def _as_list(value: Any) -> Any:
@@ -83,7 +83,7 @@ class Footnote(_Strict):
     """Why a published figure differs or cannot be reproduced; printed below the table."""
 
     module: str
-    column: str
+    column: PublishedColumn
     text: str
 
 
@@ -93,9 +93,7 @@ class Published(_Strict):
     device: str = ""
     params_unit: str = "M = 2^20"
     macs_unit: str = "G = 10^9"
-    rows: dict[
-        str, dict[Literal["params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"], str]
-    ] = {}
+    rows: dict[str, dict[PublishedColumn, str]] = {}
     footnotes: list[Footnote] = []
 
 

@@ -30,8 +30,8 @@ def batch_items(subject: Subject) -> Finding:
             if moved > AGREES:
                 return failed(
                     f"item {kept} of the batch changes by {moved:.2g} of its size when only item {changed} changes",
-                    "something runs across the batch axis: look for a softmax or sum over dim 0, a reshape or view that "
-                    "folds B into another axis, a mm where bmm is meant",
+                    "something runs across the batch axis: look for a softmax or sum over dim 0, a reshape or view "
+                    "that folds B into another axis, a mm where bmm is meant",
                 )
     return passed("an item keeps its output when the other item changes")
 
@@ -46,7 +46,7 @@ def gradients(subject: Subject) -> Finding:
         y = forward(module, x)
         if not y.requires_grad:
             return failed("the output needs no gradient", "forward is cut by torch.no_grad, detach or .data")
-        y.sum().backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        y.sum().backward()
         leaves = {"the input": x} | {n: p for n, p in module.named_parameters() if p.requires_grad}
         count = len(leaves) - 1
         missing = [name for name, leaf in leaves.items() if leaf.grad is None]

@@ -14,7 +14,7 @@ from ctxbench.contract.precision import channels_last, compiles, exports, other_
 from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
 from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
 from ctxbench.contract.subject import Finding, Subject, failed
-from ctxbench.engine.worker import describe_failure
+from ctxbench.engine.failures import describe_failure
 
 
 @dataclass(frozen=True)

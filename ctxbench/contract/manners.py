@@ -112,7 +112,7 @@ def _generators_after(subject: Subject, seed: int) -> dict[str, bytes]:
         return {
             "torch's generator": torch.get_rng_state().numpy().tobytes(),
             "Python's random": repr(random.getstate()).encode(),
-            "numpy's generator": np.random.get_state()[1].tobytes(),
+            "numpy's generator": np.random.get_state(legacy=False)["state"]["key"].tobytes(),
         }
     finally:
         random.setstate(kept[0])

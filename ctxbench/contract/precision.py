@@ -3,7 +3,7 @@
 import torch
 
 from ctxbench.contract.subject import AGREES, Finding, Subject, difference, failed, forward, not_applicable, passed
-from ctxbench.engine.worker import describe_failure
+from ctxbench.engine.failures import describe_failure
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float64)
 
@@ -70,7 +70,7 @@ def compiles(subject: Subject) -> Finding:
     torch._dynamo.reset()
     try:
         y = forward(torch.compile(module, fullgraph=True, backend="aot_eager"), x)  # type: ignore[arg-type]  # a module, compiled
-        y.sum().backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        y.sum().backward()
     except Exception as error:  # whatever the compiler raises is what the check reports
         return failed(f"not as one graph: {_reason(error)}", "torch.compile will run it in pieces, or not at all")
     finally:

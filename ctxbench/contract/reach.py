@@ -21,15 +21,14 @@ UNIFORM = 1e-6
 
 def reaches_everywhere(subject: Subject) -> Finding:
     """A change at one corner reaches the far corner; otherwise the module is local and is told how far it sees."""
-    corner = centre = gradient = None
+    corner, centre, gradient = (torch.tensor(False) for _ in range(3))
     for module, x in _trials(subject):
         near, middle = (0, 0), (x.shape[2] // 2, x.shape[3] // 2)
-        corner = _grow(corner, changed_by(module, x, near))
-        centre = _grow(centre, changed_by(module, x, middle))
-        gradient = _grow(gradient, seen_by_gradient(module, x, middle))
+        corner = corner | changed_by(module, x, near)
+        centre = centre | changed_by(module, x, middle)
+        gradient = gradient | seen_by_gradient(module, x, middle)
         if corner.all():
             break
-    assert corner is not None and centre is not None and gradient is not None
     by_gradient = f"the gradient of the centre reaches {_share(gradient)}"
     if corner[-1, -1]:
         cut = ", since not all of the path is differentiated" if gradient.sum() < corner.sum() else ""
@@ -119,10 +118,6 @@ def _far_effects(module: nn.Module, x: Tensor, places: list[tuple[int, int]]) ->
         y = forward(module, x)
         moved = torch.stack([(forward(module, _with_change(x, place)) - y)[0, :, -1, -1] for place in places])
         return moved / y.abs().max()
-
-
-def _grow(seen: Tensor | None, more: Tensor) -> Tensor:
-    return more if seen is None else seen | more
 
 
 def _share(seen: Tensor) -> str:

@@ -5,7 +5,7 @@ import inspect
 import torch
 
 from ctxbench.contract.subject import Finding, Subject, failed, forward, is_refusal, listed, not_applicable, passed
-from ctxbench.engine.worker import describe_failure
+from ctxbench.engine.failures import describe_failure
 
 # Odd, wide, tall, square, one row; each with at least 64 positions.
 SIZES = ((9, 13), (13, 9), (8, 8), (1, 65), (65, 1))
