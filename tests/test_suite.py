@@ -143,3 +143,13 @@ def test_settings_are_toml_values_or_words() -> None:
     for wrong in ("steps=3", "ham_nmf.steps", "=3", "ham_nmf.=3"):
         with pytest.raises(UsageError, match=r"module\.hyperparameter=value"):
             parse_setting(wrong)
+
+
+def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "suites.md").read_text(encoding="utf-8")
+    example = text.split("```toml")[1].split("```")[0].replace(', "my_module.py:MyContext"', "")
+    loaded = load(tmp_path, example)
+    assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
+    for model in (suite.SuiteFile, suite.Axes, suite.Measure, suite.Published, suite.Footnote):
+        for key in model.model_fields:
+            assert key in example
