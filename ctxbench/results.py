@@ -59,6 +59,7 @@ class Record:
     memory_train_bytes: int | None = None
     memory_infer_predicted_bytes: int | None = None
     memory_train_predicted_bytes: int | None = None
+    memory_predicted_for: str | None = None
     memory_marks: str | None = None
     latency_infer_ms: float | None = None
     latency_infer_low_ms: float | None = None

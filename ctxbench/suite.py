@@ -63,6 +63,7 @@ class Measure(_Strict):
     `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `budget_s` is
     spent.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
+    `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
     """
 
     protocol: Literal["interval", "paper"] = "interval"
@@ -73,6 +74,7 @@ class Measure(_Strict):
     repeats: Positive = 20
     passes: Positive = 100
     flush_l2: bool = False
+    memory_device: Literal["cuda", "cuda-2020"] = "cuda"
     cudnn_benchmark: bool = False
     memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
     timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0

@@ -24,7 +24,7 @@ _SCALES = {"macs": (1e9, "G"), "params": (2**20, "M")}
 
 def relative_columns(panel: Panel) -> list[str]:
     """The quantities in which the reference has a number and so has another row."""
-    frame = panel.main()
+    frame = panel.main
     reference = frame[(frame["module"] == REFERENCE) & (frame["settings"] == "")]
     if reference.empty:
         return []
@@ -39,9 +39,9 @@ def cost_bars(panels: Sequence[Panel]) -> Drawing:
     """Each cost as a share of self-attention's, one column a quantity, one row of axes a panel."""
     panels = [panel for panel in panels if relative_columns(panel)]
     names = [name for name in _BARS if any(name in relative_columns(panel) for panel in panels)]
-    counts = [len(panel.main()) for panel in panels]
+    counts = [len(panel.main) for panel in panels]
     figure = new_figure(1.6 + 1.35 * len(names), sum(0.24 * count + 1.0 for count in counts))
-    drawing = Drawing(figure, f"Cost relative to self-attention (100 %), {conditions_of(panels[0].main())}")
+    drawing = Drawing(figure, f"Cost relative to self-attention (100 %), {conditions_of(panels[0].main)}")
     grid = figure.subplots(len(panels), len(names), squeeze=False, height_ratios=counts)
     for panel, row in zip(panels, grid, strict=True):
         for position, (name, axes) in enumerate(zip(names, row, strict=True)):
@@ -52,7 +52,7 @@ def cost_bars(panels: Sequence[Panel]) -> Drawing:
 
 
 def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, name: str, first: bool) -> None:
-    frame = panel.main()
+    frame = panel.main
     labels = [label_of(row) for row in frame.to_dict("records")]
     values = frame[name].astype("float64")
     shares = 100 * values / float(values[(frame["module"] == REFERENCE) & (frame["settings"] == "")].iloc[0])
@@ -95,10 +95,10 @@ def has_split(panels: Sequence[Panel]) -> bool:
 def train_infer_split(panels: Sequence[Panel]) -> Drawing:
     """Inference and training time of each module on one axis, with intervals and the ratio of the two."""
     panels = [panel for panel in panels if has_split([panel])]
-    count = max(len(panel.main()) for panel in panels)
+    count = max(len(panel.main) for panel in panels)
     figure = new_figure(1.2 + 3.6 * len(panels), 0.27 * count + 1.3)
     drawing = Drawing(
-        figure, f"Time of a pass, inference (open) and training (filled), {conditions_of(panels[0].main())}"
+        figure, f"Time of a pass, inference (open) and training (filled), {conditions_of(panels[0].main)}"
     )
     row = figure.subplots(1, len(panels), squeeze=False)[0]
     for panel, axes in zip(panels, row, strict=True):
@@ -107,7 +107,7 @@ def train_infer_split(panels: Sequence[Panel]) -> Drawing:
 
 
 def _split_axes(drawing: Drawing, axes: Axes, panel: Panel) -> None:
-    frame = panel.main()
+    frame = panel.main
     appearance = looks(frame["module"])
     labels = [label_of(row) for row in frame.to_dict("records")]
     for place, row in enumerate(frame.to_dict("records")):

@@ -28,7 +28,7 @@ def memory_column(panel: Panel, mode: str) -> str:
 
 
 def _pareto_rows(panel: Panel, mode: str) -> pd.DataFrame:
-    frame = panel.main()
+    frame = panel.main
     known = frame[memory_column(panel, mode)].notna() & frame[f"latency_{mode}_ms"].notna() & frame["macs"].notna()
     return frame[known]
 
@@ -41,7 +41,7 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
     panels = [panel for panel in panels if has_pareto([panel])]
     figure = new_figure(4.1 * len(_MODES), 3.7 * len(panels))
-    drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main())}")
+    drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main)}")
     grid = figure.subplots(len(panels), len(_MODES), squeeze=False, sharex="col", sharey="col")
     drawn = [
         (axes, _pareto_axes(drawing, axes, panel, mode))
@@ -82,7 +82,7 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.Da
     axes.set_title(f"{mode}; {panel.title}")
     axes.grid(which="major")
     axes.margins(0.16)
-    every = panel.main()
+    every = panel.main
     failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
     missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed.to_dict("records"))
     axes.set_xlabel(f"peak memory, MiB ({kind})" + (f"\nnot shown: {missing}" if missing else ""))
@@ -106,7 +106,7 @@ def _time(row: Any, mode: str) -> str:
 
 def _published_points(panel: Panel, quantity: Quantity) -> pd.DataFrame:
     """Rows with a published and a number of ours: `x` published, `y` ours, in the published unit."""
-    frame = panel.main()
+    frame = panel.main
     x = pd.to_numeric(frame[f"{quantity.key}_published"], errors="coerce").astype("float64")
     factor = 1 if quantity.part == "time" else unit_of(panel.run, quantity, frame).factor
     y = frame[quantity.here].astype("float64") / factor
@@ -158,7 +158,7 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, quantity: Quanti
         printed = row[f"{quantity.key}_published"]
         text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
         point.set_gid(drawing.detail(text))
-    unit = "ms" if quantity.part == "time" else unit_of(panel.run, quantity, panel.main()).symbol
+    unit = "ms" if quantity.part == "time" else unit_of(panel.run, quantity, panel.main).symbol
     source = {"predicted": "predicted", "counted": "counted", "measured": "measured"}[quantity.origin]
     axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{source}, {unit}")
     axes.set_title(quantity.title + (f"\n{panel.title}" if quantity.part == "time" else ""))

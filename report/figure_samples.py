@@ -1,6 +1,7 @@
 """Raw samples in time order, a panel for each case and mode, with drift marked."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,34 +15,49 @@ MOST_STREAMS = 32
 _COLUMNS = 4
 
 
+@dataclass(frozen=True)
+class Stream:
+    """The samples of one case in one mode, in time order, with its record."""
+
+    panel: Panel
+    row: Row
+    mode: str
+    samples: pd.DataFrame
+
+
+def streams_of(panels: Sequence[Panel]) -> list[Stream]:
+    """Every stream of the panels' main rows."""
+    found = []
+    for panel in panels:
+        groups = dict(iter(panel.run.samples.groupby(["case", "mode"], sort=False)))
+        for row in panel.main.to_dict("records"):
+            known = [mode for mode in MODES if (row["case"], mode) in groups and pd.notna(row[f"latency_{mode}_ms"])]
+            found += [Stream(panel, row, mode, groups[row["case"], mode]) for mode in known]
+    return found
+
+
 def has_samples(panels: Sequence[Panel]) -> bool:
-    return any(len(panel.run.samples) for panel in panels)
+    return bool(streams_of(panels))
 
 
 def sample_streams(panels: Sequence[Panel]) -> Drawing:
     """Each timed block as a point; the median and its interval; both halves' medians where they drift apart."""
-    streams = [(panel, row, mode) for panel in panels for row in panel.main().to_dict("records") for mode in MODES]
-    streams = [stream for stream in streams if pd.notna(stream[1][f"latency_{stream[2]}_ms"])]
-    shown = (
-        sorted(streams, key=lambda s: -abs(_drift(s[1], s[2])))[:MOST_STREAMS]
-        if len(streams) > MOST_STREAMS
-        else streams
-    )
+    streams = streams_of(panels)
+    shown = streams
+    if len(streams) > MOST_STREAMS:
+        shown = sorted(streams, key=lambda stream: -abs(_drift(stream.row, stream.mode)))[:MOST_STREAMS]
     columns = min(_COLUMNS, len(shown))
     lines = -(-len(shown) // columns)
-    figure = new_figure(2.3 * columns, 1.45 * lines + 0.3)
-    omitted = f" The {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
-    drawing = Drawing(
-        figure, f"Samples in time order (ms a pass over seconds), median and 95 % interval; drift marked.{omitted}"
-    )
-    grid = figure.subplots(lines, columns, squeeze=False).flat
-    groups = {id(panel): panel.run.samples.groupby(["case", "mode"], sort=False) for panel, _, _ in shown}
-    several = len({id(panel) for panel, _, _ in shown}) > 1
-    for axes, (panel, row, mode) in zip(grid, shown, strict=False):
-        _stream_axes(drawing, axes, groups[id(panel)].get_group((row["case"], mode)), row, mode)
+    several = len({stream.panel for stream in shown}) > 1
+    figure = new_figure(2.3 * columns, (1.65 if several else 1.45) * lines + 0.3)
+    omitted = f" Shown: the {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
+    drawing = Drawing(figure, f"Samples in time order, their median and its interval; drift is marked.{omitted}")
+    grid = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axes, stream in zip(grid, shown, strict=False):
+        _stream_axes(drawing, axes, stream.samples, stream.row, stream.mode)
         if several:
-            axes.set_title(f"{axes.get_title()}\n{panel.title}", fontsize=6)
-    for axes in list(grid):
+            axes.set_title(f"{axes.get_title()}\n{stream.panel.title}", fontsize=6)
+    for axes in grid[len(shown) :]:
         axes.set_axis_off()
     figure.supxlabel("seconds", fontsize=8)
     figure.supylabel("ms a pass", fontsize=8)

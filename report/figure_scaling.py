@@ -22,6 +22,7 @@ _COSTS = {
 }
 _AXES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
 _FEWEST = 3
+MOST_SERIES = 24
 
 
 def _with_positions(frame: pd.DataFrame) -> pd.DataFrame:
@@ -31,17 +32,20 @@ def _with_positions(frame: pd.DataFrame) -> pd.DataFrame:
 def series_of(panel: Panel, axis: str) -> list[tuple[str, pd.DataFrame]]:
     """Rows that differ in `axis` alone, three sizes or more: (module with settings, rows by rising size).
 
-    Of several such series of a module the longest stands, then the first.
+    Of several such series of a module the longest stands, then the first; at most MOST_SERIES are taken.
     """
     frame = _with_positions(panel.frame)
-    fixed = ["settings", "dtype", "memory_format", "execution", "threads", *(name for name in _AXES if name != axis)]
+    fixed = ["module", "settings", "dtype", "memory_format", "execution", "threads"]
+    fixed += [name for name in _AXES if name != axis]
+    frame = frame.assign(sizes=frame.groupby(fixed, dropna=False)[axis].transform("nunique"))
+    frame = frame[frame["sizes"] >= _FEWEST].sort_values("sizes", ascending=False, kind="stable")
     found: dict[str, pd.DataFrame] = {}
-    for _, rows in frame.groupby(["module", *fixed], dropna=False, sort=False):
-        sizes = rows.drop_duplicates(axis).sort_values(axis)
-        name = f"{sizes['module'].iloc[0]} {sizes['settings'].iloc[0]}".strip()
-        if len(sizes) >= _FEWEST and len(sizes) > len(found.get(name, ())):
-            found[name] = sizes
-    return list(found.items())
+    for _, rows in frame.groupby(fixed, dropna=False, sort=False):
+        name = f"{rows['module'].iloc[0]} {rows['settings'].iloc[0]}".strip()
+        found.setdefault(name, rows.drop_duplicates(axis).sort_values(axis))
+        if len(found) == MOST_SERIES:
+            break
+    return sorted(found.items(), key=lambda item: int(item[1].index.min()))
 
 
 def has_scaling(axis: str) -> Callable[[Sequence[Panel]], bool]:

@@ -1,20 +1,21 @@
-"""Names beside points, placed one after the other where they touch nothing; far ones get a leader line."""
+"""Names beside points, placed where they cover nothing; where a name could be misread, a leader line joins the two."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from .style import INK
 
-_ANGLES = (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 68, 112, 248, 292)
-_DISTANCES = (4, 9, 15, 23, 33, 46, 60)  # points
-_LEADER_FROM = 9
+Floats = NDArray[np.float64]
+
+_ANGLES = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 68, 112, 248, 292])
+_DISTANCES = np.array([4.0, 9.0, 15.0, 23.0, 33.0, 46.0, 60.0])  # points
+_LEADER_FROM = 9.0
 _ROUNDS = 3
+_FONT_SIZE = 8
 
 
 def freeze_layout(figure: Figure) -> None:
@@ -31,98 +32,96 @@ def place_labels(axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], r
     """
     scale = axes.figure.dpi / 72
     points = axes.transData.transform(np.column_stack([np.asarray(x, np.float64), np.asarray(y, np.float64)]))
-    marks = [_around(point, radius * scale) for point, radius in zip(points, radii, strict=True)]
-    frame = axes.get_window_extent()
-    sizes = [_size(axes, text) for text in texts]
-    placed: dict[int, tuple[Bbox, bool]] = {}
+    reach = np.asarray(radii, np.float64)[:, None] * scale
+    marks = np.hstack([points - reach, points + reach])
+    frame = np.asarray(axes.get_window_extent().extents)[None]
+    places = [_places(points[i], radii[i], _size(axes, text), scale) for i, text in enumerate(texts)]
+    leaders = [_with_leader(boxes, i, points) for i, boxes in enumerate(places)]
+    fixed = [_fixed_cost(places[i], i, points, marks, frame, leaders[i]) for i in range(len(texts))]
+    chosen: dict[int, int] = {}
     for _ in range(_ROUNDS):
-        for index in _crowded_first(points):
-            taken = [box for other, (box, _) in placed.items() if other != index]
-            best = math.inf
-            for step, distance in enumerate(_DISTANCES):
-                for angle in _ANGLES:
-                    box = _box(points[index], angle, (distance + radii[index]) * scale, *sizes[index])
-                    leader = distance > _LEADER_FROM or _belongs_elsewhere(box, index, points)
-                    cost = _cost(box, index, points, marks, taken, frame, leader) + 0.04 * step
-                    if cost < best - 1e-9:
-                        best = cost
-                        placed[index] = box, leader
-    for index, (box, leader) in placed.items():
-        _write(axes, points[index], box, texts[index], leader)
+        for i in _crowded_first(points):
+            taken = np.array([places[other][chosen[other]] for other in chosen if other != i]).reshape(-1, 4)
+            covered = 10 * _overlaps(places[i], taken).sum(axis=1) / _areas(places[i])
+            crossed = 2 * leaders[i] * _crossings(points[i], places[i], taken)
+            chosen[i] = int(np.argmin(fixed[i] + covered + crossed))
+    for i, place in chosen.items():
+        _write(axes, points[i], places[i][place], texts[i], bool(leaders[i][place]))
 
 
-def _cost(
-    box: Bbox,
-    index: int,
-    points: NDArray[np.float64],
-    marks: Sequence[Bbox],
-    taken: Sequence[Bbox],
-    frame: Bbox,
-    leader: bool,
-) -> float:
-    """What a place costs, in areas of the text: covering and leaving the frame most, then leaders that cross."""
-    area = box.width * box.height
-    others = [mark for i, mark in enumerate(marks) if i != index]
-    covered = 10 * sum(_overlap(box, other) for other in taken) + 6 * sum(_overlap(box, mark) for mark in marks)
-    outside = 10 * (area - _overlap(box, frame))
-    crossed = 2 * _crossed(points[index], box, taken) + 0.7 * _crossed(points[index], box, others) if leader else 0
-    return (covered + outside) / area + crossed + 0.15 * leader
+def _places(point: Floats, radius: float, size: tuple[float, float], scale: float) -> Floats:
+    """Boxes `[places, (x0, y0, x1, y1)]` of the size, in pixels, around the point, near ones first."""
+    towards = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
+    half = np.array(size) / 2
+    away = (_DISTANCES[:, None, None] + radius) * scale
+    centres = (point + towards * (away + half * np.abs(towards))).reshape(-1, 2)
+    return np.hstack([centres - half, centres + half])
 
 
-def _belongs_elsewhere(box: Bbox, index: int, points: NDArray[np.float64]) -> bool:
-    """Whether another point lies nearer to the text than its own does."""
-    outside = np.maximum(np.maximum(box.min - points, points - box.max), 0)
-    gaps = np.hypot(outside[:, 0], outside[:, 1])
-    return bool(np.delete(gaps, index).min(initial=np.inf) < 1.2 * gaps[index])
+def _with_leader(boxes: Floats, index: int, points: Floats) -> NDArray[np.bool_]:
+    """Which places need a leader: the far ones, and those to which another point is about as near."""
+    far = np.repeat(_DISTANCES > _LEADER_FROM, len(_ANGLES))
+    outside = np.maximum(np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:]), 0)
+    gaps = np.hypot(outside[..., 0], outside[..., 1])
+    others = np.delete(gaps, index, axis=1).min(axis=1, initial=np.inf)
+    return np.asarray(far | (others < 1.2 * gaps[:, index]))
 
 
-def _crossed(point: NDArray[np.float64], box: Bbox, others: Sequence[Bbox]) -> int:
-    """How many boxes a line from the point to the middle of the text would cross."""
-    line = np.linspace(point, ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2), 12)
-    return sum(any(other.contains(*at) for at in line) for other in others)
+def _fixed_cost(
+    boxes: Floats, index: int, points: Floats, marks: Floats, frame: Floats, leaders: NDArray[np.bool_]
+) -> Floats:
+    """What each place costs whatever the other labels do, in areas of the text."""
+    areas = _areas(boxes)
+    covered = 6 * _overlaps(boxes, marks).sum(axis=1)
+    outside = 10 * (areas - _overlaps(boxes, frame)[:, 0])
+    crossed = 0.7 * _crossings(points[index], boxes, np.delete(marks, index, axis=0))
+    distance = 0.04 * np.repeat(np.arange(len(_DISTANCES)), len(_ANGLES))
+    return np.asarray((covered + outside) / areas + leaders * (0.15 + crossed) + distance)
 
 
-def _crowded_first(points: NDArray[np.float64]) -> list[int]:
+def _areas(boxes: Floats) -> Floats:
+    return np.asarray((boxes[:, 2:] - boxes[:, :2]).prod(axis=1))
+
+
+def _overlaps(boxes: Floats, others: Floats) -> Floats:
+    """The area that each of `[n, 4]` shares with each of `[m, 4]`, `[n, m]`."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    return np.asarray(np.maximum(high - low, 0).prod(axis=2))
+
+
+def _crossings(point: Floats, boxes: Floats, others: Floats) -> Floats:
+    """How many of the others a line from the point to the middle of each box passes through."""
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    steps = np.linspace(0, 1, 12)[:, None, None]
+    line = (point + steps * (middles - point))[:, :, None]  # [steps, boxes, 1, 2]
+    inside = ((line >= others[:, :2]) & (line <= others[:, 2:])).all(axis=3)
+    return np.asarray(inside.any(axis=0).sum(axis=1), np.float64)
+
+
+def _crowded_first(points: Floats) -> list[int]:
     gaps = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
     nearness = np.sort(gaps, axis=1)[:, 1:4].sum(axis=1)
     return [int(i) for i in np.argsort(nearness, kind="stable")]
 
 
 def _size(axes: Axes, text: str) -> tuple[float, float]:
-    probe = axes.text(0, 0, text, fontsize=8)
+    """Width and height of the text, with a little air, in pixels."""
+    probe = axes.text(0, 0, text, fontsize=_FONT_SIZE)
     box = probe.get_window_extent()
     probe.remove()
     return box.width + 4, box.height + 2
 
 
-def _around(point: NDArray[np.float64], radius: float) -> Bbox:
-    return Bbox.from_bounds(point[0] - radius, point[1] - radius, 2 * radius, 2 * radius)
-
-
-def _box(point: NDArray[np.float64], angle: float, reach: float, width: float, height: float) -> Bbox:
-    """A box that touches the circle of radius `reach` around the point, in the direction of the angle."""
-    dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    centre_x = point[0] + dx * (reach + width / 2 * abs(dx))
-    centre_y = point[1] + dy * (reach + height / 2 * abs(dy))
-    return Bbox.from_bounds(centre_x - width / 2, centre_y - height / 2, width, height)
-
-
-def _overlap(one: Bbox, other: Bbox) -> float:
-    width = min(one.x1, other.x1) - max(one.x0, other.x0)
-    height = min(one.y1, other.y1) - max(one.y0, other.y0)
-    return float(max(width, 0.0) * max(height, 0.0))
-
-
-def _write(axes: Axes, point: NDArray[np.float64], box: Bbox, text: str, leader: bool) -> None:
+def _write(axes: Axes, point: Floats, box: Floats, text: str, leader: bool) -> None:
     inverse = axes.transData.inverted()
-    centre = ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2)
     axes.annotate(
         text,
         xy=tuple(inverse.transform(point)),
-        xytext=tuple(inverse.transform(centre)),
+        xytext=tuple(inverse.transform((box[:2] + box[2:]) / 2)),
         ha="center",
         va="center",
-        fontsize=8,
+        fontsize=_FONT_SIZE,
         annotation_clip=False,
         arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if leader else None,
     )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -15,7 +16,7 @@ MOST_ROWS = 60
 Row = Mapping[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Panel:
     """The rows of one run on one device, and what to call them."""
 
@@ -24,8 +25,12 @@ class Panel:
     run: RunData
     device: str
 
+    @cached_property
     def main(self) -> pd.DataFrame:
-        """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input."""
+        """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input.
+
+        At most MOST_ROWS: more names do not fit a figure.
+        """
         names = [name for name in CONDITIONS if name != "device"]
         groups = [group for _, group in self.frame.groupby(names, dropna=False, sort=False)]
         largest = max(groups, key=lambda group: (len(group), math.prod(group[list(SIZES)].iloc[0])))

@@ -200,13 +200,21 @@ class Measurement:
             return
         dtype = self._parameter_dtype()
         meta, x = meta.to(dtype), x.to(dtype)
+        target = self.settings.memory_device
+        self.emit({"event": "values", "values": {"memory_predicted_for": target}})
         for mode in MODES:
             try:
-                profile = predict_peak(meta, x, mode=mode)
+                profile = predict_peak(meta, x, mode=mode, device=target)
+                today = profile if target == "cuda" else predict_peak(meta, x, mode=mode, device="cuda")
             except UnpredictableError as error:
                 self._note(f"no memory prediction ({mode}): {error}")
                 continue
-            self.predicted = max(self.predicted or 0, profile.peak_bytes)
+            self.predicted = max(self.predicted or 0, today.peak_bytes)
+            if _mib(today.peak_bytes) != _mib(profile.peak_bytes):
+                self._note(
+                    f"predicted {mode} memory under the installed PyTorch: {_mib(today.peak_bytes)} MiB, under that of "
+                    f"2020 {_mib(profile.peak_bytes)} MiB (see docs/memory.md)"
+                )
             marks |= dict.fromkeys(profile.marks)
             values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
             self.emit({"event": "values", "values": values})
@@ -320,6 +328,10 @@ class Measurement:
         torch.backends.cuda.matmul.allow_tf32 = case.dtype == "tf32"
         torch.backends.cudnn.allow_tf32 = case.dtype == "tf32"
         torch.backends.cudnn.benchmark = self.settings.cudnn_benchmark
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f}"
 
 
 def _reclaimable() -> int:
