@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -250,39 +250,60 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def read_table(path: Path, columns: Mapping[str, type]) -> "pd.DataFrame":
-    """Read a CSV of a run folder. UsageError names the file and the line of a cell that is not of its column's type."""
+    """Read a CSV of a run folder. UsageError names the file and the line that is torn or holds a cell of another type.
+
+    Columns that are not asked for are left out.
+    """
     import pandas as pd
 
-    try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"there is no {path}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error}") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise UsageError(f"{path} is not a table of a run: {error}") from None
-    missing = [name for name in columns if name not in frame.columns]
+    header, rows = _csv_rows(path)
+    missing = [name for name in columns if name not in header]
     if missing:
         raise UsageError(f"{path} lacks the column {missing[0]!r}")
-    for name, kind in columns.items():
-        frame[name] = _typed(frame[name], kind, path)
-    return frame[list(columns)]
+    cells = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+    return pd.DataFrame({name: _typed(name, cells[name], kind, path) for name, kind in columns.items()})
 
 
-def _typed(column: "pd.Series[str]", kind: type, path: Path) -> "pd.Series[Any]":
+def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows, each as long as the header. UsageError names the first line that is not."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no {path}") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}, line {line}: the text is not UTF-8; save the file as UTF-8") from None
+    if not text.endswith("\n"):
+        line = text.count("\n") + 1
+        raise UsageError(f"{path}, line {line}: the line is torn; remove it, or continue the run with --resume")
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header = next(reader)
+    rows = []
+    for row in reader:
+        if len(row) != len(header):
+            raise UsageError(f"{path}, line {reader.line_num}: {len(row)} cells where the header has {len(header)}")
+        rows.append(row)
+    return header, rows
+
+
+def _typed(name: str, cells: Sequence[str], kind: type, path: Path) -> "pd.Series[Any]":
     import pandas as pd
 
     if kind is str:
-        return column.astype("string")
-    values: list[Any] = []
-    for index, text in enumerate(column):
+        return pd.Series(cells, dtype="string")
+    known: dict[str, Any] = {"": None}
+    for text in dict.fromkeys(cells):
         try:
-            values.append(kind(text) if text else None)
+            known[text] = kind(text) if text else None
+            if kind is int and text and not -(2**63) <= known[text] < 2**63:
+                raise ValueError
         except ValueError:
-            wanted = "an integer" if kind is int else "a number"
-            raise UsageError(f"{path}, line {index + 2}: {column.name} is {text!r}, not {wanted}") from None
+            wanted = "an integer of 64 bits" if kind is int else "a number"
+            raise UsageError(f"{path}, line {cells.index(text) + 2}: {name} is {text!r}, not {wanted}") from None
     # Counts go to Int64 as objects, not through float64: above 2^53 they stay exact.
-    return pd.Series(values, dtype="Int64" if kind is int else "float64")
+    return pd.Series([known[text] for text in cells], dtype="Int64" if kind is int else "float64")
 
 
 def default_path(suite: str) -> Path:

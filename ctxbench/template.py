@@ -56,6 +56,8 @@ def write(path: Path, class_name: str | None = None) -> str:
     if path.suffix != ".py":
         raise UsageError(f"{path} is no Python file; write {path.with_suffix('.py')}")
     key = path.stem
+    if not re.fullmatch(r"[\w-]+", key):
+        raise UsageError(f"{key!r} is no name for a module; use letters, digits, _ and -")
     class_name = class_name or "".join(part.capitalize() for part in re.split(r"[_\W]+", key))
     if not class_name.isidentifier():
         raise UsageError(f"{class_name!r} is no name for a class; give one with --class")

@@ -8,9 +8,9 @@ and the distribution map stay to the end of the forward pass (five C x n maps in
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 

@@ -10,10 +10,10 @@ inference (627 MiB at [1, 512, 128, 128]). The form is kept because the publishe
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 

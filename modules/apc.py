@@ -8,9 +8,9 @@ The form decides the memory peak: both ReLUs run in place, and the pooled region
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 SCALES = (1, 2, 3, 6)  # 50 regions in all: 1 + 4 + 9 + 36

@@ -9,9 +9,9 @@ until it returns, so two n x n maps are alive beside every later tensor of the b
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 

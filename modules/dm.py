@@ -9,10 +9,10 @@ folded into its groups, and the ReLU runs in place.
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 SIZES = (1, 3, 5, 7)  # 84 filter taps in all: 1 + 9 + 25 + 49

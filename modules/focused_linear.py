@@ -6,10 +6,10 @@ is an option.
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 OFFSET = 1e-6  # keeps the feature map and the denominator above zero, as published

@@ -9,9 +9,9 @@ convention counts them, where it counts no division and no sum.
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 KEY_OFFSET = 1e-6  # added to the sum of the keys in the denominator, as published

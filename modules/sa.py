@@ -9,9 +9,9 @@ The affinity before the softmax is freed by the softmax: two maps in inference.
 """
 
 import torch
-from ctxbench.modules._checks import check_input, check_positive
 from torch import Tensor, nn
 
+from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
 
 

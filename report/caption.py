@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from .conventions import LATENCY, MACS, MEMORY, PARAMS
+from .conventions import LATENCY, MACS, MEMORY, PARAMS, PREDICTED_FOR
 from .numbers import Unit
 from .runs import CONDITIONS, RunData
 from .table import Column
@@ -67,7 +67,9 @@ def _conventions(run: RunData, keys: set[str], units: Mapping[str, Unit]) -> lis
         if key in keys:
             lines.append(f"{sentence}{f'; {units[key]}' if units[key].symbol else ''}.")
     if keys & {"memory_train", "memory_infer"}:
-        lines.append(f"Memory: peak, MiB = 2^20 bytes; predicted: for CUDA, without a device; {MEMORY}.")
+        targets = run.frame["memory_predicted_for"].dropna().unique()
+        target = ", ".join(PREDICTED_FOR.get(name, name) for name in targets)
+        lines.append(f"Memory: peak, MiB = 2^20 bytes; predicted: for {target or 'CUDA'}, without a device; {MEMORY}.")
     elif keys & {"memory_train_measured", "memory_infer_measured"}:
         lines.append(f"Memory: measured peak, MiB = 2^20 bytes; {MEMORY}.")
     if keys & {"latency_train", "latency_infer"}:

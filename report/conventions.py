@@ -9,6 +9,7 @@ MEMORY = (
     "weights (parameters and buffers) counted, input not counted, output kept alive; "
     "train: forward, y.sum().backward(), first step, no earlier gradients; infer: forward under no_grad"
 )
+PREDICTED_FOR = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
 LATENCY = (
     "Time: ms a pass, median [95 % interval of the median]; infer: eval, inference_mode; "
     "train: forward and y.sum().backward()"

@@ -41,7 +41,7 @@ def cost_bars(panels: Sequence[Panel]) -> Drawing:
     names = [name for name in _BARS if any(name in relative_columns(panel) for panel in panels)]
     counts = [len(panel.main) for panel in panels]
     figure = new_figure(1.6 + 1.35 * len(names), sum(0.24 * count + 1.0 for count in counts))
-    drawing = Drawing(figure, f"Cost relative to self-attention (100 %), {conditions_of(panels[0].main)}")
+    drawing = Drawing(figure, f"Cost relative to self-attention (100 %), {conditions_of(panels[0].main)}.")
     grid = figure.subplots(len(panels), len(names), squeeze=False, height_ratios=counts)
     for panel, row in zip(panels, grid, strict=True):
         for position, (name, axes) in enumerate(zip(names, row, strict=True)):
@@ -98,7 +98,7 @@ def train_infer_split(panels: Sequence[Panel]) -> Drawing:
     count = max(len(panel.main) for panel in panels)
     figure = new_figure(1.2 + 3.6 * len(panels), 0.27 * count + 1.3)
     drawing = Drawing(
-        figure, f"Time of a pass, inference (open) and training (filled), {conditions_of(panels[0].main)}"
+        figure, f"Time of a pass, inference (open) and training (filled), {conditions_of(panels[0].main)}."
     )
     row = figure.subplots(1, len(panels), squeeze=False)[0]
     for panel, axes in zip(panels, row, strict=True):

@@ -41,7 +41,7 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
     panels = [panel for panel in panels if has_pareto([panel])]
     figure = new_figure(4.1 * len(_MODES), 3.7 * len(panels))
-    drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main)}")
+    drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main)}.")
     grid = figure.subplots(len(panels), len(_MODES), squeeze=False, sharex="col", sharey="col")
     drawn = [
         (axes, _pareto_axes(drawing, axes, panel, mode))
@@ -129,7 +129,7 @@ def published_against_ours(panels: Sequence[Panel]) -> Drawing:
     lines = -(-len(quantities) // columns)
     figure = new_figure(3.1 * columns, 3.0 * lines * len(panels) + 0.3)
     device = panels[0].run.published.get("device") or "the paper's device"
-    drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal")
+    drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
     grid = figure.subplots(lines * len(panels), columns, squeeze=False)
     drawn: list[tuple[Axes, pd.DataFrame]] = []
     for number, panel in enumerate(panels):

@@ -50,7 +50,9 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
     lines = -(-len(shown) // columns)
     several = len({stream.panel for stream in shown}) > 1
     figure = new_figure(2.3 * columns, (1.65 if several else 1.45) * lines + 0.3)
-    omitted = f" Shown: the {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
+    omitted = (
+        f" Shown: the {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
+    )
     drawing = Drawing(figure, f"Samples in time order, their median and its interval; drift is marked.{omitted}")
     grid = list(figure.subplots(lines, columns, squeeze=False).flat)
     for axes, stream in zip(grid, shown, strict=False):

@@ -62,7 +62,7 @@ def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
         entries = max(len(series_of(panel, axis)) for panel in shown)
         figure = new_figure(4.3 * len(costs), (3.2 + 0.19 * entries) * len(shown))
         drawing = Drawing(
-            figure, f"Cost against {_AXES[axis]}; the legend has the exponent of a power law [95 % interval]"
+            figure, f"Cost against {_AXES[axis]}; the legend has the exponent of a power law [95 % interval]."
         )
         grid = figure.subplots(len(shown), len(costs), squeeze=False, sharey="col")
         for panel, row in zip(shown, grid, strict=True):

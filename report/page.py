@@ -55,10 +55,9 @@ def _run(run: RunData) -> dict[str, Any]:
 
 
 def _section(table: Table, name: str) -> dict[str, Any]:
-    csv = table.data.to_csv(index=False, lineterminator="\n")
-    inside = len(csv) < _LARGEST_INSIDE
+    inside = len(table.csv) < _LARGEST_INSIDE
     downloads = [
-        ("csv", _data_address(csv.encode(), "text/csv") if inside else f"tables/{table.stem}.csv"),
+        ("csv", _data_address(table.csv.encode(), "text/csv") if inside else f"tables/{table.stem}.csv"),
         ("md", _data_address(render_markdown(table).encode(), "text/markdown")),
     ]
     return {

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import pandas as pd
@@ -76,6 +77,11 @@ class Table:
     def stem(self) -> str:
         """The name as a file name: a suite may be called anything."""
         return re.sub(r"[^\w.-]+", "-", self.name).strip(".-") or "table"
+
+    @cached_property
+    def csv(self) -> str:
+        """All rows as plain numbers."""
+        return str(self.data.to_csv(index=False, lineterminator="\n"))
 
     def labels(self) -> list[int]:
         """The positions of the columns that name a row."""

@@ -71,7 +71,7 @@ def _write_table(table: Table, folder: Path) -> list[Path]:
         "md": render_markdown(table),
         "tex": render_latex(table),
         "html": render_html(table),
-        "csv": table.data.to_csv(index=False, lineterminator="\n"),
+        "csv": table.csv,
     }
     paths = []
     for ending, text in contents.items():

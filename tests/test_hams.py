@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import reference_hams as reference
 import torch
-from ctxbench.modules._ham import Hamburger
-from ctxbench.modules.ham_cd import HamCD
-from ctxbench.modules.ham_nmf import HamNMF
-from ctxbench.modules.ham_vq import HamVQ
 from torch import Tensor
 
 from ctxbench import registry
 from ctxbench.metrics.macs import count_macs, count_macs_torchprofile
 from ctxbench.metrics.params import count_params
+from ctxbench.modules._ham import Hamburger
+from ctxbench.modules.ham_cd import HamCD
+from ctxbench.modules.ham_nmf import HamNMF
+from ctxbench.modules.ham_vq import HamVQ
 
 HAMS: dict[str, type[Hamburger]] = {"nmf": HamNMF, "cd": HamCD, "vq": HamVQ}
 FULL_SIZE = (1, 512, 128, 128)

@@ -11,13 +11,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # Each install says --ignore-installed: without it pip removes the ctxbench that these tests run from.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-WHERE = (
-    "import site, sys; site.addsitedir(sys.argv[1]);"
-    "import ctxbench, ctxbench.modules, ctxbench.suites, ctxbench.report;"
-    "from ctxbench import registry;"
-    "print(*(p.__file__ for p in (ctxbench, ctxbench.modules, ctxbench.suites, ctxbench.report)), sep='\\n');"
-    "print(registry.get('sa').file)"
-)
+WHERE = """
+import importlib.util, site, sys
+site.addsitedir(sys.argv[1])
+for name in ("ctxbench", "ctxbench.modules", "ctxbench.suites", "ctxbench.report"):
+    print(importlib.util.find_spec(name).origin)
+from ctxbench import registry
+print(registry.get("sa").file)
+"""
 
 
 @pytest.fixture(scope="module")

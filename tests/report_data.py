@@ -1,0 +1,123 @@
+"""Run folders with invented numbers, for the report's tests: written as the engine writes them, no torch, no clock."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ctxbench.results import Record, RunFolder, Sample
+from ctxbench.statistics import summarise
+
+MIB = 2**20
+PUBLISHED = {
+    "device": "NVIDIA TITAN Xp",
+    "params_unit": "M = 2^20",
+    "macs_unit": "G = 10^9",
+    "shape": [1, 512, 128, 128],
+    "rows": {
+        "sa": {"params": "1.00", "macs": "292", "memory_train": "5253", "memory_infer": "2148",
+               "latency_train": "242.0", "latency_infer": "82.2"},
+        "da": {"params": "4.82", "macs": "79.5", "memory_train": "2395", "memory_infer": "2203",
+               "latency_train": "72.6", "latency_infer": "64.4"},
+        "ham_nmf": {"params": "0.50", "macs": "17.6", "memory_train": "202", "memory_infer": "98",
+                    "latency_train": "15.6", "latency_infer": "7.7"},
+    },
+    "footnotes": [{"module": "da", "column": "macs", "text": "79.5G cannot be."}],
+}  # fmt: skip
+# module: params, macs, MiB in training, MiB in inference, ms in training, ms in inference
+FACTS = {
+    "sa": (1_050_624, 292_057_776_128, 5253, 2148, 24_000.0, 8_200.0),
+    "da": (5_048_962, 245_920_432_128, 5355, 2203, 18_000.0, 6_400.0),
+    "linear": (800_000, 13_000_000_000, 300, 150, 800.0, 400.0),
+    "ham_nmf": (524_288, 17_600_000_000, 202, 98, 715.0, 307.0),
+}
+ENVIRONMENT = {
+    "time": "2026-11-21T01:15:38+00:00",
+    "python": "3.11.7",
+    "cpu": "Test CPU",
+    "cpu_usable": 2,
+    "packages": {"torch": "2.13.0"},
+    "commit": "0123456789abcdef+changes",
+    "torch_threads": 2,
+    "gpus": [{"name": "Test GPU", "memory_bytes": 1, "capability": "9.0"}],
+}
+
+
+def definition(**changes: Any) -> dict[str, Any]:
+    """The part of `run.json` that a suite fills."""
+    measure = {"target": 0.02, "budget_s": 8.0}
+    return {"title": "Table 3", "source": "A paper", "measure": measure, "published": PUBLISHED, **changes}
+
+
+def new_run(path: Path, **meta: Any) -> RunFolder:
+    """An empty, finished run of `table3`."""
+    metrics = ["params", "macs", "memory", "latency"]
+    facts = {"suite": "table3", "state": "finished", "command": "ctxbench run", "counter": "ctxbench"}
+    given = {**facts, "metrics": metrics, "definition": definition(), "environment": ENVIRONMENT, **meta}
+    return RunFolder.create(path, given)
+
+
+def record(module: str, device: str = "cpu", shape: Sequence[int] = (1, 512, 128, 128), **values: Any) -> Record:
+    """A record with the static figures of FACTS."""
+    params, macs, train, infer, *_ = FACTS.get(module, FACTS["linear"])
+    batch, channels, height, width = shape
+    found = Record(
+        case=f"{module} {'x'.join(map(str, shape))} {device} {values.get('hparams', '')}",
+        module=module, title=f"{module.upper()} block", family="attention", reference="m:C", hparams="{}",
+        batch=batch, channels=channels, height=height, width=width, dtype="float32", memory_format="contiguous",
+        execution="eager", threads=None, device=device, params=params, macs=macs, macs_counter="ctxbench",
+        macs_matmul=macs, macs_formula=macs, memory_train_predicted_bytes=train * MIB,
+        memory_infer_predicted_bytes=infer * MIB, memory_predicted_for="cuda",
+    )  # fmt: skip
+    for name, value in values.items():
+        setattr(found, name, value)
+    return found
+
+
+def timed(found: Record, streams: Mapping[str, Sequence[float]], stop: str = "interval") -> dict[str, list[Sample]]:
+    """Fill the latency columns from samples in milliseconds, and return the samples."""
+    for mode, ms in streams.items():
+        summary = summarise(ms)
+        values = {
+            "ms": summary.median, "low_ms": summary.low, "high_ms": summary.high, "confidence": summary.confidence,
+            "samples": summary.samples, "stop": stop, "drift": summary.drift, "outliers": summary.outliers,
+        }  # fmt: skip
+        for name, value in values.items():
+            setattr(found, f"latency_{mode}_{name}", None if value != value else value)
+    return {
+        mode: [Sample(float(at), 1, float(value)) for at, value in zip(np.cumsum(ms) / 1e3, ms, strict=True)]
+        for mode, ms in streams.items()
+    }
+
+
+def stream(median: float, count: int = 31, spread: float = 0.01, seed: int = 0) -> list[float]:
+    """Independent samples around a median."""
+    factors = np.random.default_rng(seed).normal(1, spread, count)
+    return [float(median * factor) for factor in factors]
+
+
+def table3_run(path: Path, device: str = "cpu", scale: float = 1.0, failed: Sequence[str] = (), seed: int = 0) -> Path:
+    """A run of FACTS with latencies times `scale`; the modules in `failed` ended out of memory."""
+    folder = new_run(path)
+    for module, (*_, train, infer) in FACTS.items():
+        row = record(module, device)
+        if module in failed:
+            row.status, row.message = "oom", "out of memory: 1 GiB (sa.py, line 30, in forward)"
+            folder.append(row, {})
+            continue
+        row.memory_train_bytes, row.memory_infer_bytes = (int(f * MIB * 1.1) for f in FACTS[module][2:4])
+        streams = {"train": stream(train * scale, seed=seed), "infer": stream(infer * scale, seed=seed + 1)}
+        folder.append(row, timed(row, streams))
+    return path
+
+
+def scaling_run(path: Path, exponents: Mapping[str, float], sizes: Sequence[int] = (16, 32, 64, 128)) -> Path:
+    """A run whose inference time and MACs are exact powers of H x W."""
+    folder = new_run(path, definition=definition(published={}))
+    for module, exponent in exponents.items():
+        for size in sizes:
+            cost = (size * size) ** exponent
+            row = record(module, shape=(1, 64, size, size), macs=int(cost), latency_infer_ms=cost / 1e3)
+            folder.append(row, {})
+    return path

@@ -1,0 +1,534 @@
+"""The contract: the whole registry honours it, and each way of breaking it is told with the measured fact."""
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ctxbench import contract, register, registry, template
+from ctxbench.contract import CheckResult, lines
+from ctxbench.contract.checks import CHECKS, run_checks
+from ctxbench.contract.subject import Subject, difference
+from ctxbench.engine.client import Zygote
+from ctxbench.errors import UsageError
+from ctxbench.testing import assert_context_module
+
+# Slow, and they inform only.
+COMPILERS = ("torch.compile", "torch.export")
+CORE = [check for check in CHECKS if check.name not in COMPILERS]
+
+
+def subject_of(cls: type[nn.Module], channels: int = 8, **hparams: Any) -> Subject:
+    return Subject(registry.of_class(cls), cls, channels, hparams, (11, 9))
+
+
+def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) -> CheckResult:
+    """The result of one check."""
+    (found,) = run_checks(subject_of(cls, channels, **hparams), [c for c in CHECKS if c.name == name])
+    return found
+
+
+@pytest.mark.parametrize("key", registry.names())
+def test_every_module_of_the_registry_honours_the_contract(key: str) -> None:
+    entry = registry.get(key)
+    results = list(run_checks(Subject(entry, entry.load(), 64, {}, contract.SIZE), CORE))
+    assert [result for result in results if result.outcome == "failed"] == []
+    assert [result.name for result in results] == [c.name for c in CORE]
+    passed = {result.name for result in results if result.outcome == "passed"}
+    assert {"global", "position mixing", "closed forms", "gradients", "batch items"} <= passed
+
+
+class Base(nn.Module):
+    """A module that mixes everything; the ones below each break one rule."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Conv2d(channels, channels, 1)
+        self.value = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.weight(x).flatten(2).softmax(2)  # [B, C, n]
+        context = (weights * self.value(x).flatten(2)).sum(2)
+        return x + context[:, :, None, None]
+
+
+def test_the_good_module_passes_everything() -> None:
+    results = list(run_checks(subject_of(Base)))
+    assert {result.name: result.outcome for result in results if result.outcome != "passed"} == {
+        "typed hyper-parameters": "not applicable",
+        "closed forms": "not applicable",
+    }
+    one_graph = next(result for result in results if result.name == "torch.compile")
+    assert "aot_eager" in one_graph.fact
+    assert not one_graph.required
+
+
+class Needs(Base):
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__(channels)
+
+
+class Starred(Base):
+    def __init__(self, channels: int, **options: int) -> None:
+        super().__init__(channels)
+
+
+class Untyped(Base):
+    def __init__(self, channels: int, reduction=16) -> None:  # type: ignore[no-untyped-def]  # the type is what lacks
+        super().__init__(channels)
+
+
+class Pair(Base):
+    def forward(self, x: Tensor) -> Any:
+        return x, x
+
+
+class Doubles(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([super().forward(x)] * 2, dim=1)
+
+
+class Swapped(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y.reshape(y.shape[0], y.shape[1], y.shape[3], y.shape[2])
+
+
+class Widened(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).double()
+
+
+class Divides(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / (x - x)
+
+
+class OnTheCpu(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.ones(x.shape[1:])
+
+
+class SquareOnly(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).view(x.shape[0], -1, x.shape[2], x.shape[2])
+
+
+class NoSinglePosition(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / (x.shape[2] * x.shape[3] - 1)
+
+
+class MixesTheBatch(Base):
+    """Hidden behind a factor of zero at the start."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.gamma = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.gamma * super().forward(x.softmax(0))
+
+
+class Unused(Base):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.spare = nn.Linear(3, 3)
+
+
+class Detached(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.detach())
+
+
+class RootOfZero(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y + (y - y).sqrt()
+
+
+class Random(Base):
+    generator = torch.Generator()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.rand(1, generator=self.generator).to(x)
+
+
+class Counts(Base):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += 1
+        return super().forward(x)
+
+
+class Overwrites(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(functional.relu(x, inplace=True))
+
+
+class Lazy(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "bases"):
+            self.register_buffer("bases", torch.rand(x.shape[1], 1, 1, dtype=x.dtype))
+        return super().forward(x) * self.bases
+
+
+class Hidden(Base):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.scale = torch.rand(1, dtype=torch.float64).item()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class StaysInTrain(Base):
+    def train(self, mode: bool = True) -> "StaysInTrain":
+        self.weight.train()
+        self.training = mode
+        return self
+
+
+class NoHalf(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.ones(x.shape[1:], dtype=torch.float32, device=x.device)
+
+
+class Overflows(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * 1e5 / 1e5
+
+
+class ReadsMemoryOrder(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        return super().forward(x) + x.as_strided(x.shape, (channels * height * width, height * width, width, 1))
+
+
+class Local(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.depthwise(x)
+
+
+class Pointwise(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        return y
+
+
+class Squeeze(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gate(x.mean((2, 3))).sigmoid()[:, :, None, None]
+
+
+class Prints(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        print("forward called")
+        return super().forward(x)
+
+
+class PrintsPastPython(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        os.write(2, b"from a library\n")
+        return super().forward(x)
+
+
+class Reseeds(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return super().forward(x)
+
+
+class ReseedsPython(Base):
+    def __init__(self, channels: int) -> None:
+        random.seed(0)
+        super().__init__(channels)
+
+
+class Threads(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        return super().forward(x)
+
+
+class Branches(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y if y.sum().item() > 0 else -y
+
+
+@register("wrong_forms", title="Wrong", params="2*C**2 + C", macs="2*N*C**2 + N*C")
+class WrongParams(Base):
+    pass
+
+
+@register("right_forms", title="Right", params="2*C**2 + 2*C", macs="2*N*C**2 + N*C")
+class RightForms(Base):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "fact"),
+    [
+        ("constructs", Needs, "needs more than channels: width"),
+        ("constructs", Starred, "takes anything in options"),
+        ("typed hyper-parameters", Untyped, "no type for reduction"),
+        ("shape and dtype", Pair, "forward returns tuple"),
+        ("shape and dtype", Doubles, "[2, 8, 11, 9] gives [2, 16, 11, 9]"),
+        ("shape and dtype", Swapped, "[2, 8, 11, 9] gives [2, 8, 9, 11]"),
+        ("shape and dtype", Widened, "float32 in, float64 out"),
+        ("shape and dtype", Divides, "NaN or infinity"),
+        ("device", OnTheCpu, "device"),
+        ("odd and non-square", SquareOnly, "9x13: RuntimeError: shape"),
+        ("1x1", NoSinglePosition, "1x1: ZeroDivisionError"),
+        ("batch items", MixesTheBatch, "item 0 of the batch changes by"),
+        ("gradients", Unused, "no gradient reaches spare.weight, spare.bias"),
+        ("gradients", Detached, "no gradient reaches the input"),
+        ("gradients", RootOfZero, "the gradient of the input, weight.weight, weight.bias and 2 more holds NaN"),
+        ("repeatable", Random, "two eval forwards with one seed differ by"),
+        ("keeps its state", Counts, "an eval forward changes seen"),
+        ("keeps its state", Overwrites, "forward changes its input in place"),
+        ("keeps its state", Lazy, "an eval forward adds bases"),
+        ("state_dict", Lazy, "Unexpected key(s) in state_dict"),
+        ("state_dict", Hidden, "after a round trip of the state dict the output differs by"),
+        ("train and eval", StaysInTrain, "eval() leaves weight, value behind"),
+        ("other dtypes", NoHalf, "bfloat16 in, float32 out"),
+        ("other dtypes", Overflows, "float16 holds NaN or infinity"),
+        ("channels_last", ReadsMemoryOrder, "the output differs by"),
+        ("global", Local, "reaches 49 of 1023 positions (5%), a 7x7 window at 33x31"),
+        ("global", Pointwise, "reaches no other position"),
+        ("position mixing", Squeeze, "global, but without position mixing"),
+        ("closed forms", WrongParams, "params at [2, 8, 11, 9]: counted 144, the closed form gives 136"),
+        ("prints nothing", Prints, "it prints 'forward called'"),
+        ("prints nothing", PrintsPastPython, "it prints 'from a library'"),
+        ("global state", Reseeds, "torch's generator is reseeded"),
+        ("global state", ReseedsPython, "Python's random is reseeded"),
+        ("global state", Threads, "torch.get_num_threads was"),
+        ("torch.compile", Branches, "not as one graph"),
+        ("torch.export", Branches, "torch.export: "),
+    ],
+)
+def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str) -> None:
+    found = check(name, cls)
+    assert found.outcome == "failed"
+    assert fact in found.fact
+    assert found.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [("global", Squeeze), ("global", Base), ("position mixing", Base), ("closed forms", RightForms)],
+)
+def test_what_holds_passes(name: str, cls: type[nn.Module]) -> None:
+    assert check(name, cls).outcome == "passed"
+
+
+def test_a_one_step_gradient_is_reported_and_does_not_make_a_module_local() -> None:
+    entry = registry.get("ham_nmf")
+    (found,) = run_checks(
+        Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9)), [c for c in CHECKS if c.name == "global"]
+    )
+    assert found.outcome == "passed"
+    assert "reaches 1023 of 1023 positions (100%)" in found.fact
+    assert "the gradient of the centre reaches 1 of 1023 positions (0%), since not all" in found.fact
+
+
+def test_a_module_may_refuse_a_size_with_a_sentence_of_its_own() -> None:
+    entry = registry.get("ham_nmf")
+    subject = Subject(entry, entry.load(), 8, {"rank": 4}, (11, 9))
+    (found,) = run_checks(subject, [c for c in CHECKS if c.name == "1x1"])
+    assert found.outcome == "not applicable"
+    assert "the module itself refuses 1x1: rank = 4 is more than the 1 columns" in found.fact
+
+
+def test_a_module_of_one_size_is_checked_at_that_size() -> None:
+    entry = registry.get("focused_linear")
+    subject = Subject(entry, entry.load(), 16, {"positions": 42}, (6, 7))
+    results = {result.name: result for result in run_checks(subject, CORE)}
+    assert [name for name, result in results.items() if result.broken] == []
+    assert "reaches 42 of 42 positions" in results["global"].fact
+    assert "refuses 9x13" in results["odd and non-square"].fact
+
+
+def test_zero_gradients_behind_a_closed_gate_are_named_and_pass() -> None:
+    found = check("gradients", registry.get("linear").load())
+    assert found.outcome == "passed"
+    assert "exactly zero at initialisation: query.weight" in found.fact
+
+
+def test_the_checks_after_a_vital_failure_do_not_run() -> None:
+    results = list(run_checks(subject_of(Pair), CORE))
+    assert [result.name for result in results] == ["constructs", "typed hyper-parameters", "shape and dtype"]
+    assert "the checks after this one need it" in results[-1].hint
+
+
+def test_the_generators_and_settings_are_left_as_they_were() -> None:
+    torch.manual_seed(3)
+    random.seed(3)
+    states = torch.get_rng_state(), random.getstate(), torch.get_num_threads()
+    list(run_checks(subject_of(Threads), CORE))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), torch.get_num_threads()) == states[1:]
+
+
+def test_difference_is_relative_and_infinite_for_nan() -> None:
+    assert difference(torch.tensor([2.0, 4.0]), torch.tensor([2.0, 3.0])) == 0.25
+    assert difference(torch.zeros(2), torch.zeros(2)) == 0.0
+    assert difference(torch.tensor([float("nan")]), torch.tensor([1.0])) == float("inf")
+
+
+def test_the_pytest_helper_passes_a_good_module_and_names_what_is_broken() -> None:
+    assert all(not result.broken for result in assert_context_module(Base, channels=8))
+    with pytest.raises(AssertionError) as caught:
+        assert_context_module(Local, channels=8)
+    assert str(caught.value).startswith("Local does not honour the contract\nglobal: local: a change at the centre")
+    assert "hint: a context module needs a path" in str(caught.value)
+    with pytest.raises(UsageError, match="unknown hyper-parameter of 'Base' 'rank'"):
+        assert_context_module(Base, channels=8, rank=3)
+
+
+def test_the_template_passes_as_it_is_and_is_never_overwritten(tmp_path: Path) -> None:
+    reference = template.write(tmp_path / "my_module.py")
+    assert reference.endswith("my_module.py:MyModule")
+    assert len((tmp_path / "my_module.py").read_text().splitlines()) < 60
+    entry = registry.get(reference)
+    results = list(run_checks(Subject(entry, entry.load(), 16, {}, contract.SIZE), CORE))
+    assert [result.name for result in results if result.outcome != "passed"] == []
+    with pytest.raises(UsageError, match="exists; it is left as it is"):
+        template.write(tmp_path / "my_module.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name", "sentence"),
+    [
+        ("sa.py", None, "has a module 'sa' already"),
+        ("mine", None, "is no Python file"),
+        ("3d.py", None, "'3d' is no name for a class"),
+        ("mine.py", "a b", "'a b' is no name for a class"),
+        ('mi"ne.py', None, "letters, digits"),
+        ("none/mine.py", None, "No such file"),
+    ],
+)
+def test_the_template_refuses_with_a_sentence(
+    tmp_path: Path, name: str, class_name: str | None, sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        template.write(tmp_path / name, class_name)
+
+
+MISBEHAVING = """
+import os, time
+import torch
+from torch import nn
+
+class Fine(nn.Module):
+    def __init__(self, channels: int, *, width: int = 4):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 1)
+    def forward(self, x):
+        return self.conv(x) + x.mean((2, 3), keepdim=True)
+
+class Hangs(Fine):
+    def forward(self, x):
+        while x.shape[2] == 9:
+            time.sleep(0.01)
+        return super().forward(x)
+
+class Crashes(Fine):
+    def forward(self, x):
+        print("about to crash", flush=True)
+        os.abort()
+
+class Eats(Fine):
+    def forward(self, x):
+        torch.ones(2**34)
+        return x
+"""
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Any:
+    with Zygote() as running:
+        yield running
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "misbehaving.py"
+    path.write_text(MISBEHAVING, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "timeout_s", "check_name", "fact", "hint"),
+    [
+        ("Hangs", 4.0, "odd and non-square", "still running after 4 s", "look for a loop"),
+        ("Crashes", 60.0, "shape and dtype", f"killed by {signal.SIGABRT.name}", "it last printed: about to crash"),
+        ("Eats", 60.0, "shape and dtype", "out of memory", "mend it"),
+    ],
+)
+def test_the_engine_holds_what_hangs_crashes_or_eats_memory(
+    zygote: Zygote, file: Path, name: str, timeout_s: float, check_name: str, fact: str, hint: str
+) -> None:
+    results = contract.verify(f"{file}:{name}", zygote, channels=4, timeout_s=timeout_s)
+    assert [result.name for result in results if result.broken] == [check_name]
+    assert fact in results[-1].fact
+    assert hint in results[-1].hint
+
+
+def test_results_arrive_one_by_one_and_hyperparameters_are_passed_on(zygote: Zygote, file: Path) -> None:
+    seen: list[CheckResult] = []
+    results = contract.verify(f"{file}:Fine", zygote, channels=4, hparams={"width": 7}, on_result=seen.append)
+    assert seen == results
+    assert results[0].fact == "Fine(4, width=7)"
+    assert "misbehaving" not in sys.modules
+    assert not any(result.broken for result in results)
+
+
+@pytest.mark.parametrize(
+    ("reference", "hparams", "sentence"),
+    [
+        ("{file}:Finn", {}, "did you mean 'Fine'"),
+        ("{file}:Fine", {"widht": 3}, "did you mean 'width'"),
+        ("{file}:Fine", {"width": "wide"}, "must be int"),
+        ("nothing", {}, "unknown module 'nothing'"),
+    ],
+)
+def test_a_wrong_name_is_a_usage_error(
+    zygote: Zygote, file: Path, reference: str, hparams: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        contract.verify(reference.format(file=file), zygote, channels=4, hparams=hparams)
+    with pytest.raises(UsageError, match="at least 1"):
+        contract.verify("sa", zygote, size=(0, 3))
+
+
+def test_a_line_says_verdict_name_fact_and_hint() -> None:
+    failed = CheckResult("global", "failed", "local", "widen it")
+    note = CheckResult("position mixing", "failed", "none", "fine if meant", required=False)
+    assert lines.line(failed).plain.split() == ["FAILED", "global", "local", "hint:", "widen", "it"]
+    assert lines.verdict(note) == "note"
+    assert lines.summary("mine", [note]).plain == "mine honours the contract: 1 note"
+    assert lines.summary("mine", [note, failed]).plain == "mine does not honour the contract: 1 failed, 1 note"

@@ -1,0 +1,383 @@
+"""The tables: numbers with justified digits, what stands beside what, and the same content in every format."""
+
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from report_data import definition, new_run, record, scaling_run, stream, table3_run, timed
+from rich.console import Console
+
+from ctxbench.errors import UsageError
+from ctxbench.memory.convention import CONVENTION
+from ctxbench.report import comparison_table, conventions, render_terminal
+from ctxbench.report.compare import ratio_interval
+from ctxbench.report.html import render_html
+from ctxbench.report.latex import render_latex
+from ctxbench.report.markdown import render_markdown
+from ctxbench.report.numbers import parse_unit, scaled_unit, significant, with_interval
+from ctxbench.report.runs import open_run
+from ctxbench.report.table import Cell, Table
+from ctxbench.results import RunFolder
+
+
+def table_of(*paths: Path) -> Table:
+    return comparison_table([RunFolder.open(path) for path in paths])
+
+
+def cell(table: Table, module: str, column: str) -> Cell:
+    place = [c.key for c in table.columns].index(column)
+    return next(row.cells[place] for row in table.rows if row.module == module)
+
+
+def notes_of(table: Table, found: Cell) -> list[str]:
+    return [table.notes[number - 1] for number in found.notes]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (123.4, 121.4, 125.4, "123 [121, 125]"),
+        (123.456, 123.4, 123.5, "123.46 [123.40, 123.50]"),  # half width 0.05
+        (123.4, 122.44, 124.36, "123 [122, 124]"),  # 0.96 rounds to 1: whole numbers
+        (1234.0, 1214.0, 1254.0, "1230 [1210, 1250]"),
+        (0.01234, 0.0121, 0.0125, "0.0123 [0.0121, 0.0125]"),
+        (5.0, 5.0, 5.0, "5.000 [5.000, 5.000]"),
+        (123.456789, 123.4567, 123.4568, "123.5 [123.5, 123.5]"),  # four digits at most
+        (5.0, 1.0, 40.0, "5 [1, 40]"),  # a value keeps its first digit
+    ],
+)
+def test_digits_are_those_that_the_interval_justifies(value: float, low: float, high: float, text: str) -> None:
+    assert " ".join(with_interval(value, low, high)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(0.0712, 3, "0.0712"), (17.64, 3, "17.6"), (292.06, 3, "292"), (5253.4, 3, "5253"), (0, 3, "0"), (7.7, 2, "7.7")],
+)
+def test_significant_digits_never_cut_whole_numbers(value: float, digits: int, text: str) -> None:
+    assert significant(value, digits) == text
+
+
+def test_a_unit_is_read_scaled_and_refused() -> None:
+    unit = parse_unit("M = 2^20", "here")
+    assert unit.factor == 2**20
+    assert str(scaled_unit(unit, [16_000.0])) == "K = 2^10"
+    assert str(scaled_unit(parse_unit("G = 10^9", "here"), [2e12])) == "T = 10^12"
+    with pytest.raises(UsageError, match=r"run\.json: published\.params_unit is 'millions'"):
+        parse_unit("millions", "run.json: published.params_unit")
+
+
+def test_published_and_ours_stand_side_by_side(tmp_path: Path) -> None:
+    table = table_of(table3_run(tmp_path / "run"))
+    texts = {key: cell(table, "da", key).text for key in ("params_published", "params", "params_ratio")}
+    assert texts == {"params_published": "4.82", "params": "4.82", "params_ratio": "1.00"}
+    assert cell(table, "da", "macs").text == "245.9"
+    assert cell(table, "da", "macs_ratio").text == "3.09"
+    assert cell(table, "sa", "macs").text == "292"
+    assert cell(table, "sa", "memory_train").text == cell(table, "sa", "memory_train_published").text == "5253"
+    assert cell(table, "linear", "macs_published").text == ""
+    assert cell(table, "linear", "macs").text == "13.0"
+    assert notes_of(table, cell(table, "da", "macs_published")) == ["79.5G cannot be."]
+    assert "latency_train_ratio" not in [column.key for column in table.columns]
+    assert any("NVIDIA TITAN Xp; times on different devices are not compared" in line for line in table.caption)
+
+
+def test_the_caption_says_conditions_and_conventions(tmp_path: Path) -> None:
+    caption = "\n".join(table_of(table3_run(tmp_path / "run")).caption)
+    for part in (
+        "Test CPU (2 cores)", "torch 2.13.0", "2 threads", "float32", "[1, 512, 128, 128]", "2026-11-21",
+        "commit 0123456789+changes", "M = 2^20", "G = 10^9", "torchprofile's convention", "predicted: for CUDA",
+        "median [95 % interval of the median]", CONVENTION,
+    ):  # fmt: skip
+        assert part in caption
+
+
+def test_the_memory_convention_is_that_of_the_predictor() -> None:
+    assert conventions.MEMORY == CONVENTION
+
+
+def test_published_numbers_stay_with_their_own_input_settings_and_dtype(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    folder.append(record("sa", shape=(1, 512, 64, 64)), {})
+    folder.append(record("ham_nmf", hparams='{"steps": 3}'), {})
+    folder.append(record("da", dtype="bfloat16"), {})
+    table = table_of(folder.path)
+    assert not any(column.origin == "published" for column in table.columns)
+    assert any(line.startswith("No published number is shown") for line in table.caption)
+    headings = [column.header for column in table.columns if column.origin == "label"]
+    assert headings == ["Module", "Settings", "Input", "Dtype"]
+    assert cell(table, "ham_nmf", "settings").text == "steps=3"
+
+
+def test_failed_rows_show_status_and_message(tmp_path: Path) -> None:
+    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
+    for column in ("latency_train", "latency_infer", "memory_train_measured"):
+        assert (cell(table, "sa", column).text, cell(table, "sa", column).failed) == ("oom", True)
+    assert cell(table, "sa", "macs").text == "292"
+    status = cell(table, "sa", "status")
+    assert notes_of(table, status) == ["oom: out of memory: 1 GiB (sa.py, line 30, in forward)"]
+    assert "1 of 4 rows failed; their status and message are shown." in table.caption
+    assert not any(found.best for row in table.rows if row.module == "sa" for found in row.cells)
+
+
+def test_a_static_run_has_no_time_columns(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", metrics=["params", "macs", "memory"])
+    folder.append(record("sa", "meta"), {})
+    keys = [column.key for column in table_of(folder.path).columns]
+    assert "macs" in keys
+    assert not any(key.startswith("latency") for key in keys)
+
+
+def test_a_suite_without_published_numbers_chooses_its_own_units(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder.append(record("sa", params=16_640, macs=150_994_944), {})
+    table = table_of(folder.path)
+    groups = [column.group for column in table.columns]
+    assert "Params (K)" in groups
+    assert "MACs (M)" in groups
+    assert (cell(table, "sa", "params").text, cell(table, "sa", "macs").text) == ("16.2", "151")
+
+
+def test_the_best_is_bold_with_what_cannot_be_told_apart(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    medians = {"sa": 10.0, "da": 10.02, "linear": 20.0}
+    for module, median in medians.items():
+        row = record(module)
+        folder.append(row, timed(row, {"infer": stream(median, seed=3)}))
+    other = record("ham_nmf", dtype="bfloat16")
+    folder.append(other, timed(other, {"infer": stream(30.0)}))
+    table = table_of(folder.path)
+    best = {row.module: cell(table, row.module, "latency_infer").best for row in table.rows}
+    assert best == {"sa": True, "da": True, "linear": False, "ham_nmf": False}
+    assert cell(table, "linear", "macs").best
+    assert not cell(table, "sa", "macs").best
+
+
+def test_what_weakens_a_time_is_a_footnote_at_its_cell(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    streams: dict[str, tuple[list[float], str]] = {
+        "sa": ([7.0], "budget"),
+        "da": ([5.0, 5.1, 5.2], "budget"),
+        "linear": (stream(9.0, spread=0.2), "budget"),
+        "ham_nmf": ([1.0] * 20 + [1.2] * 20, "interval"),
+    }
+    for module, (ms, stop) in streams.items():
+        row = record(module)
+        folder.append(row, timed(row, {"infer": ms}, stop))
+    table = table_of(folder.path)
+    found = {module: " ".join(notes_of(table, cell(table, module, "latency_infer"))) for module in streams}
+    assert found["sa"] == "A single sample: no interval."
+    assert found["da"].startswith("Few samples:")
+    assert found["linear"].startswith("The time budget (8 s) ended before the interval was within 0.02 of the median.")
+    assert "Drift" not in found["linear"]
+    assert "the measurement's halves differ by more than 5%" in found["ham_nmf"]
+    assert cell(table, "sa", "latency_infer").text == "7.0"
+
+
+def test_marks_and_warnings_reach_their_cells(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    warning = "MAC counters disagree: counted 2, closed form 3; seeds differ"
+    folder.append(record("sa", warnings=warning, memory_marks='["aten::odd"]'), {})
+    table = table_of(folder.path)
+    assert notes_of(table, cell(table, "sa", "macs")) == ["MAC counters disagree: counted 2, closed form 3"]
+    assert notes_of(table, cell(table, "sa", "module")) == ["seeds differ"]
+    assert "aten::odd" in notes_of(table, cell(table, "sa", "memory_infer"))[0]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_terminal_table_fits_its_width(tmp_path: Path, width: int) -> None:
+    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
+    console = Console(width=width, file=io.StringIO())
+    console.print(render_terminal(table))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
+    assert max(map(len, lines)) <= width
+    rows = [line for line in lines if line.startswith("ham_nmf ")]
+    assert len(rows) == (3 if width == 80 else 2)
+    assert not any(line.startswith(" ") and "ham" in line for line in lines)
+    numbers = " ".join(rows)
+    for column in ("params", "macs_published", "memory_train", "latency_infer"):
+        assert cell(table, "ham_nmf", column).text in numbers
+
+
+def test_every_format_holds_every_number(tmp_path: Path) -> None:
+    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
+    texts = {found.text for row in table.rows for found in row.cells if found.text}
+    markdown, html = render_markdown(table), render_html(table)
+    latex = render_latex(table).replace("{[}", "[").replace("{]}", "]").replace(r"\_", "_")
+    for text in texts:
+        assert text in markdown
+        assert text in html
+        assert text in latex
+    assert html.count("<tr") == len(table.rows) + 2
+    for number in range(1, len(table.notes) + 1):
+        assert f"<sup>{number}</sup>" in markdown
+        assert f'id="table-note-{number}"' in html
+
+
+def test_csv_has_raw_numbers_for_every_row(tmp_path: Path) -> None:
+    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
+    data = pd.read_csv(io.StringIO(table.csv))
+    row = data[data["module"] == "da"].iloc[0]
+    assert row["macs"] == 245_920_432_128
+    assert row["macs_ratio"] == pytest.approx(245.920432128 / 79.5)
+    assert data["status"].tolist() == ["oom", "ok", "ok", "ok"]
+
+
+HOSTILE = "<script>alert(1)</script>"
+NASTY = r"a|b*c_d`e$f%g&h#i{j}k~l^m\n[x](y) é – 漢"  # noqa: RUF001  # a dash beyond ASCII is the point
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Table:
+    folder = new_run(tmp_path / "run")
+    folder.append(record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=f"{HOSTILE} {NASTY}"), {})
+    folder.append(record("nasty", title=NASTY), {})
+    return table_of(folder.path)
+
+
+def test_text_from_outside_is_escaped(hostile: Table) -> None:
+    assert "<script" not in render_html(hostile)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in render_html(hostile)
+    markdown = render_markdown(hostile)
+    assert "<script" not in markdown
+    assert r"a\|b\*c\_d\`e$f%g&amp;h#i{j}k\~l^m" in markdown
+    assert r"\[x](y)" in markdown
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path: Path, hostile: Table) -> None:
+    tables = [hostile, table_of(table3_run(tmp_path / "plain", failed=["sa"]))]
+    body = "\n".join(render_latex(table) for table in tables)
+    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
+    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+
+
+def test_runs_side_by_side_have_ratios_and_reasons(tmp_path: Path) -> None:
+    one = table3_run(tmp_path / "one", failed=["sa"])
+    two = table3_run(tmp_path / "two", scale=2.0)
+    table = table_of(one, two)
+    ratio = cell(table, "da", "latency_infer_ms_ratio_2")
+    assert ratio.value == pytest.approx(2.0)
+    assert ratio.best
+    assert notes_of(table, cell(table, "sa", "latency_infer_ms_ratio_2")) == [
+        "Not compared: in run 1 the row ended with oom."
+    ]
+    assert not any(column.key.startswith("params") for column in table.columns)
+    assert any(line.startswith("The same in all runs: Params; MACs") for line in table.caption)
+
+
+def test_rows_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
+    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
+    one.append(record("sa", macs_counter="torchprofile"), {})
+    two.append(record("sa", macs=1), {})
+    two.append(record("da"), {})
+    table = table_of(one.path, two.path)
+    reasons = {m: notes_of(table, cell(table, m, "macs_ratio_2"))[0] for m in ("sa", "da")}
+    assert reasons == {
+        "sa": "Not compared: MACs are counted by torchprofile and ctxbench.",
+        "da": "Not compared: run 1 has no such row.",
+    }
+
+
+def test_the_interval_of_a_ratio_adds_both_on_a_log_scale() -> None:
+    one: dict[str, Any] = {
+        "latency_infer_ms": 10.0,
+        "latency_infer_low_ms": 10 / 1.03,
+        "latency_infer_high_ms": 10 * 1.03,
+    }
+    two: dict[str, Any] = {
+        "latency_infer_ms": 20.0,
+        "latency_infer_low_ms": 20 / 1.04,
+        "latency_infer_high_ms": 20 * 1.04,
+    }
+    interval = ratio_interval(one, two, "latency_infer_ms")
+    assert interval is not None
+    assert interval == pytest.approx((2 / 1.0506, 2 * 1.0506), rel=1e-3)  # sqrt(ln 1.03^2 + ln 1.04^2) = ln 1.0506
+    assert ratio_interval(one, {**two, "latency_infer_low_ms": float("nan")}, "latency_infer_ms") is None
+
+
+def test_runs_of_different_suites_are_refused(tmp_path: Path) -> None:
+    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two", suite="quick")
+    one.append(record("sa"), {})
+    two.append(record("sa"), {})
+    with pytest.raises(UsageError, match="different suites cannot be compared: table3, quick"):
+        table_of(one.path, two.path)
+
+
+def edited(path: Path, old: str, new: str) -> Path:
+    """The run folder with one edit in its records."""
+    records = path / "records.csv"
+    text = records.read_text(encoding="utf-8")
+    assert text.count(old) > 0
+    records.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (",oom,", ",OOM,", r"records\.csv, line 2: unknown status 'OOM'"),
+        ("1,512,128,128", "1,512,0,128", r"records\.csv, line 2: height is '0'; it must be at least 1"),
+        ("1050624", "-5", r"records\.csv, line 2: params is '-5'"),
+        ("5048962", "many", r"records\.csv, line 3: params is 'many', not an integer"),
+        (
+            "da 1x512x128x128 cpu ",
+            "sa 1x512x128x128 cpu ",
+            r"records\.csv, line 3: case is 'sa .*' it has a line already",
+        ),
+    ],
+)
+def test_a_hand_edited_cell_gets_a_sentence_with_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    path = edited(table3_run(tmp_path / "run", failed=["sa"]), old, new)
+    with pytest.raises(UsageError, match=sentence):
+        open_run(path)
+
+
+def test_an_interval_that_excludes_its_median_is_refused(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    values = {"latency_infer_ms": 5.0, "latency_infer_low_ms": 6.0, "latency_infer_high_ms": 7.0}
+    folder.append(record("sa", **values), {})
+    with pytest.raises(UsageError, match=r"line 2: latency_infer_low_ms is '6.0'; it must be positive and at most"):
+        open_run(folder.path)
+
+
+def test_a_torn_line_missing_cells_and_other_encodings_get_sentences(tmp_path: Path) -> None:
+    path = table3_run(tmp_path / "run")
+    records = path / "records.csv"
+    whole = records.read_bytes()
+    header, first, rest = whole.split(b"\n", 2)
+    for content, sentence in (
+        (whole[:-20], r"records\.csv, line 5: the line is torn"),
+        (header + b"\n" + first[:-4] + b"\n" + rest.replace(b",", b"", 1), r"records\.csv, line 3: \d+ cells"),
+        (whole.replace(b"SA block", b"S\xff block"), r"records\.csv, line 2: the text is not UTF-8"),
+        (whole.decode().encode("utf-16"), r"records\.csv, line 1: the text is not UTF-8"),
+        (re.sub(rb"macs_matmul", b"macs_other", whole), "lacks the column 'macs_matmul'"),
+    ):
+        records.write_bytes(content)
+        with pytest.raises(UsageError, match=sentence):
+            open_run(path)
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    path = table3_run(tmp_path / "run")
+    meta = path / "run.json"
+    meta.write_text(meta.read_text().replace('"schema": 1', '"schema": 0'))
+    with pytest.raises(UsageError, match="has schema 0"):
+        table_of(path)
+
+
+def test_many_rows_are_cut_in_the_table_but_not_in_the_csv(tmp_path: Path) -> None:
+    path = scaling_run(tmp_path / "run", {"sa": 2.0}, sizes=range(1, 1103))
+    table = table_of(path)
+    assert len(table.rows) == 1000
+    assert "102 more rows are in the CSV table." in table.caption
+    assert table.csv.count("\n") == 1103
