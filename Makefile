@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test check format clean
+.PHONY: table3 test check format report clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -16,6 +16,11 @@ check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+# Everything that the README and the docs show, from the committed runs.
+report: .venv/.installed
+	$(BIN)/ctxbench report results/table3-cpu --out docs/report
+	$(BIN)/python docs/update.py
 
 format: .venv/.dev
 	$(BIN)/ruff format .

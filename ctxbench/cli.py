@@ -281,6 +281,19 @@ def new(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are compared.")],
+    out: Annotated[Path, typer.Option(help="Where to write the page, tables and figures.")] = Path("ctxbench-report"),
+    figures: Annotated[str | None, typer.Option(help="Comma-separated figures; default: all that have data.")] = None,
+) -> None:
+    """Write tables, figures and a page from stored runs; nothing is measured."""
+    from ctxbench.report import write_report
+
+    written = write_report(runs, out, _split(figures))
+    print(f"{len(written.files)} files; open {written.page}")
+
+
+@app.command()
 def env() -> None:
     """Print the environment that a run would record."""
     from ctxbench import environment

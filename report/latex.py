@@ -42,7 +42,7 @@ def render_latex(table: Table) -> str:
         [
             "% needs \\usepackage{booktabs}",
             r"\begin{table*}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{escape(table.title)}}}",
             "\n\\par\\medskip\n".join(blocks),
             rf"\par\medskip\begin{{minipage}}{{\linewidth}}\scriptsize\raggedright {below}\end{{minipage}}",

@@ -114,7 +114,7 @@ def check_records(frame: pd.DataFrame, path: Path) -> None:
     if wrong_status.any():
         index = int(wrong_status.to_numpy().argmax())
         raise UsageError(f"{path}, line {index + 2}: {unknown('status', frame['status'].iloc[index], STATUSES)}")
-    _refuse(frame["case"].duplicated(), frame["case"], path, "has a line already")
+    _refuse(frame["case"].duplicated(), frame["case"], path, "stands in an earlier line too")
     for name, least in _AT_LEAST.items():
         _refuse((frame[name] < least).fillna(False), frame[name], path, f"must be at least {least}")
     for mode in ("infer", "train"):

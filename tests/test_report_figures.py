@@ -1,0 +1,235 @@
+"""The figures: the data they draw, which appear, and that the same data gives the same bytes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
+from matplotlib.text import Annotation
+from report_data import FACTS, definition, new_run, record, scaling_run, stream, table3_run, timed
+
+from ctxbench import registry
+from ctxbench.errors import UsageError
+from ctxbench.report import figure_cost, figure_points, figure_samples, figure_scaling, write_report
+from ctxbench.report.figures import KINDS, choose, write_figures
+from ctxbench.report.labels import freeze_layout, place_labels
+from ctxbench.report.panels import Panel, panels_of
+from ctxbench.report.runs import open_run
+from ctxbench.report.style import Drawing, looks, new_figure, styled
+
+
+def panels(*paths: Path) -> list[Panel]:
+    return panels_of([open_run(path) for path in paths])
+
+
+def names(found: Sequence[Panel]) -> list[str]:
+    return [kind.name for kind in choose(None, found)]
+
+
+def test_figures_appear_when_their_data_is_there(tmp_path: Path) -> None:
+    every = ["cost", "pareto", "published", "split", "samples"]
+    assert names(panels(table3_run(tmp_path / "full"))) == every
+    static = new_run(tmp_path / "static", definition=definition(published={}))
+    for module in FACTS:
+        static.append(record(module, "meta"), {})
+    assert names(panels(static.path)) == ["cost"]
+    assert names(panels(scaling_run(tmp_path / "scaling", {"linear": 1.0}))) == ["scaling"]
+    alone = new_run(tmp_path / "alone", definition=definition(published={}))
+    alone.append(record("linear", "meta"), {})
+    assert names(panels(alone.path)) == []
+
+
+def test_a_figure_that_is_asked_for_is_drawn_or_refused(tmp_path: Path) -> None:
+    found = panels(table3_run(tmp_path / "run"))
+    assert [kind.name for kind in choose(["split", "cost", "split"], found)] == ["split", "cost"]
+    with pytest.raises(UsageError, match="unknown figure 'paretto'; did you mean 'pareto'"):
+        choose(["paretto"], found)
+    with pytest.raises(UsageError, match="no data for the figure 'scaling': it needs three or more input sizes"):
+        choose(["scaling"], found)
+
+
+def test_cost_bars_are_shares_of_self_attention(tmp_path: Path) -> None:
+    with styled():
+        drawing = figure_cost.cost_bars(panels(table3_run(tmp_path / "run")))
+    by_title = {axes.get_title(): axes for axes in drawing.figure.axes}
+    assert list(by_title) == [
+        "Params", "MACs", "Memory, train\n(predicted, CUDA)", "Memory, infer\n(predicted, CUDA)",
+        "Time, train", "Time, infer",
+    ]  # fmt: skip
+    widths = [patch.get_width() for patch in by_title["MACs"].patches]  # type: ignore[attr-defined]  # bars
+    assert widths == pytest.approx([100 * facts[1] / FACTS["sa"][1] for facts in FACTS.values()])
+    shown = [text.get_text() for text in by_title["MACs"].texts]
+    assert shown == ["100", "84", "4.5", "6.0"]
+
+
+def test_cost_bars_name_a_failed_row(tmp_path: Path) -> None:
+    with styled():
+        drawing = figure_cost.cost_bars(panels(table3_run(tmp_path / "run", failed=["da"])))
+    last = drawing.figure.axes[-1]
+    assert [text.get_text() for text in last.texts][:2] == ["100", "oom"]
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    x = np.array([1.0, 2.0, 3.0, 2.0, 4.0])
+    y = np.array([5.0, 3.0, 4.0, 6.0, 1.0])
+    assert figure_points.front(x, y).tolist() == [0, 1, 4]
+    assert figure_points.front(np.array([1.0, 1.0]), np.array([2.0, 2.0])).tolist() == [0]
+
+
+def test_pareto_draws_memory_latency_and_macs(tmp_path: Path) -> None:
+    with styled():
+        drawing = figure_points.pareto(panels(table3_run(tmp_path / "run", failed=["sa"])))
+    train = drawing.figure.axes[0]
+    points = [item for item in train.collections if isinstance(item, PathCollection)]
+    assert len(points) == 3
+    memory = [float(np.asarray(point.get_offsets())[0, 0]) for point in points]
+    assert memory == [5355, 300, 202]  # predicted for CUDA: the run's device is the CPU
+    areas = [float(point.get_sizes()[0]) for point in points]
+    assert areas[0] == 420
+    assert areas[1] == pytest.approx(420 * FACTS["linear"][1] / FACTS["da"][1])
+    assert "not shown: sa (oom)" in train.get_xlabel()
+    assert "predicted, CUDA" in train.get_xlabel()
+
+
+def test_pareto_takes_measured_memory_on_cuda(tmp_path: Path) -> None:
+    found = panels(table3_run(tmp_path / "run", device="cuda"))
+    assert figure_points.memory_column(found[0], "train") == "memory_train_bytes"
+    assert found[0].title == "Test GPU"
+
+
+def test_published_against_ours_has_the_line_of_equality(tmp_path: Path) -> None:
+    with styled():
+        drawing = figure_points.published_against_ours(panels(table3_run(tmp_path / "run")))
+    params = drawing.figure.axes[0]
+    assert params.get_xlim() == params.get_ylim()
+    assert any("da: published 79.5, ours 246, ratio 3.09" in text for text in drawing.details.values())
+
+
+@pytest.mark.parametrize(("module", "exponent"), [("sa", 2.0), ("ham_nmf", 1.0)])
+def test_scaling_finds_the_exponent(tmp_path: Path, module: str, exponent: float) -> None:
+    path = scaling_run(tmp_path / "run", {module: exponent})
+    with styled():
+        drawing = figure_scaling.scaling("positions")(panels(path))
+    labels = [text.get_text() for text in legend_of(drawing.figure.axes[0])]
+    assert labels == [f"{module}: {exponent:.2f} [{exponent:.2f}, {exponent:.2f}]"]
+
+
+def legend_of(axes: Axes) -> list[object]:
+    legend = axes.get_legend()
+    assert legend is not None
+    return list(legend.get_texts())
+
+
+def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    for size in (8, 16, 32, 64):
+        row = record("sa", shape=(1, 64, size, size), macs=size**4, latency_infer_ms=float(size**4))
+        if size == 64:
+            row.status, row.latency_infer_ms = "oom", None
+        folder.append(row, {})
+    with styled():
+        drawing = figure_scaling.scaling("positions")(panels(folder.path))
+    assert "oom at 4096" in legend_of(drawing.figure.axes[0])[0].get_text()  # type: ignore[attr-defined]  # a Text
+
+
+def test_batch_and_channels_scale_by_themselves(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for batch in (1, 2, 4):
+        folder.append(record("linear", shape=(batch, 64, 16, 16)), {})
+    for channels in (32, 128):
+        folder.append(record("linear", shape=(1, channels, 16, 16)), {})
+    assert names(panels(folder.path)) == ["scaling-batch", "scaling-channels"]
+
+
+def test_streams_show_every_sample_and_mark_drift(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    steady, drifting = record("sa"), record("da")
+    folder.append(steady, timed(steady, {"infer": stream(10.0)}))
+    folder.append(drifting, timed(drifting, {"infer": [1.0] * 20 + [1.2] * 20}))
+    with styled():
+        drawing = figure_samples.sample_streams(panels(folder.path))
+    first, second = drawing.figure.axes[:2]
+    assert len(first.lines[0].get_xdata()) == 31
+    assert first.get_title() == "sa, infer"
+    assert second.get_title() == "da, infer  drift +20%"
+    assert len(second.lines) == len(first.lines) + 2
+
+
+def test_several_devices_are_side_by_side(tmp_path: Path) -> None:
+    found = panels(table3_run(tmp_path / "cpu"), table3_run(tmp_path / "gpu", device="cuda", scale=0.01))
+    assert [panel.title for panel in found] == ["cpu: Test CPU (2 cores)", "gpu: Test GPU"]
+    with styled():
+        drawing = figure_points.pareto(found)
+    axes = drawing.figure.axes
+    assert len(axes) == 4
+    assert axes[0].get_xlim() == axes[2].get_xlim()
+    assert axes[0].get_ylim() == axes[2].get_ylim()
+
+
+def test_a_module_keeps_its_look() -> None:
+    everything = looks(registry.names())
+    assert len({(look.colour, look.marker) for look in everything.values()}) == len(everything)
+    assert looks(["ham_nmf", "mine"])["ham_nmf"] == everything["ham_nmf"]
+
+
+def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
+    found = panels(table3_run(tmp_path / "run"))
+    kinds = choose(["cost", "pareto"], found)
+    contents = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        written = write_figures(found, kinds, tmp_path / name)
+        contents.append([path.read_bytes() for figure in written for path in (figure.svg_path, figure.png_path)])
+    assert contents[0] == contents[1]
+    assert b"Matplotlib" not in contents[0][1]
+
+
+def test_labels_do_not_collide() -> None:
+    rng = np.random.default_rng(1)
+    x, y = 10 ** rng.normal(0, 0.15, 11), 10 ** rng.normal(0, 0.15, 11)
+    with styled():
+        figure = new_figure(4.1, 3.7)
+        axes = figure.subplots()
+        axes.loglog(x, y, "o")
+        axes.margins(0.2)
+        freeze_layout(figure)
+        place_labels(axes, x, y, [f"module_{i}" for i in range(11)], [3.0] * 11)
+        figure.draw_without_rendering()
+        boxes = [text.get_window_extent() for text in axes.texts if isinstance(text, Annotation)]
+    assert len(boxes) == 11
+    texts = [(box.x0, box.y0, box.x1, box.y1) for box in boxes]
+    for i, (left, low, right, high) in enumerate(texts):
+        for other in texts[i + 1 :]:
+            assert right <= other[0] or other[2] <= left or high <= other[1] or other[3] <= low
+
+
+def test_names_from_outside_are_drawn_as_they_are(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module in ("sa", "<script>alert(1)</script>", "$x^2$", "_hidden"):
+        folder.append(record(module), {})
+    report = write_report([folder.path], tmp_path / "out")
+    svg = (tmp_path / "out" / "figures" / "cost.svg").read_text()
+    assert "<script" not in svg
+    assert "&lt;script&gt;" in svg
+    assert "$x^2$" in svg
+    assert report.page.exists()
+
+
+def test_colours_differ_in_grey_or_by_marker() -> None:
+    shown = looks(registry.names()).values()
+    grey = {
+        look: sum(w * int(to_hex(look.colour)[i : i + 2], 16) for w, i in ((0.3, 1), (0.59, 3), (0.11, 5)))
+        for look in shown
+    }
+    for one in shown:
+        for other in shown:
+            assert one is other or abs(grey[one] - grey[other]) > 8 or one.marker != other.marker
+
+
+def test_every_kind_says_what_it_needs() -> None:
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+    assert all(kind.needs and kind.title for kind in KINDS)
+    assert isinstance(Drawing(new_figure(1, 1), "caption").details, dict)

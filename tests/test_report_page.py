@@ -1,0 +1,168 @@
+"""The report as written: its files, its page, what is escaped, and that it needs neither torch nor a network."""
+
+import html
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report_data import definition, new_run, record, scaling_run, table3_run
+
+from ctxbench.errors import UsageError
+from ctxbench.report import write_report
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+class Elements(HTMLParser):
+    """Collects the elements of a page: tag and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def elements(page: Path) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Elements()
+    parser.feed(page.read_text(encoding="utf-8"))
+    return parser.found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    return write_report([table3_run(folder / "run", failed=["sa"])], folder / "out").page
+
+
+def test_a_report_has_every_file(page: Path) -> None:
+    found = {path.relative_to(page.parent).as_posix() for path in page.parent.rglob("*") if path.is_file()}
+    figures = {
+        f"figures/{name}.{kind}"
+        for name in ("cost", "pareto", "published", "split", "samples")
+        for kind in ("svg", "png")
+    }
+    assert found == {"index.html"} | figures | {f"tables/table3.{kind}" for kind in ("md", "tex", "html", "csv")}
+
+
+def test_the_page_needs_nothing_from_outside(page: Path) -> None:
+    for tag, attributes in elements(page):
+        assert tag not in ("link", "iframe", "object", "base")
+        for name in ("src", "href", "xlink:href"):
+            address = attributes.get(name)
+            assert address is None or address.startswith(("#", "data:"))
+    text = page.read_text(encoding="utf-8")
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_ids_are_unique_and_every_reference_leads_somewhere(page: Path) -> None:
+    found = elements(page)
+    ids = [attributes["id"] for _, attributes in found if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    for _, attributes in found:
+        for name in ("href", "xlink:href", "aria-labelledby"):
+            address = attributes.get(name) or ""
+            if address.startswith("#") or (address and name == "aria-labelledby"):
+                assert address.removeprefix("#") in ids
+
+
+def test_warnings_stand_before_the_tables(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    start = text.index('id="warnings"')
+    assert start < text.index('id="table-1-section"')
+    assert "sa: oom: out of memory" in text[start : text.index("</section>", start)]
+
+
+def test_each_figure_has_its_downloads_and_its_command(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in ("cost", "pareto", "published", "split", "samples"):
+        section = text[text.index(f'id="figure-{name}"') :]
+        section = section[: section.index("</section>")]
+        assert f'download="{name}.svg"' in section
+        assert f'download="{name}.png"' in section
+        assert f"--out {page.parent} --figures {name}</code>" in section
+
+
+def test_each_time_says_its_interval_and_samples(page: Path) -> None:
+    details = [a["data-detail"] or "" for tag, a in elements(page) if tag == "button" and a.get("class") == "value"]
+    times = [detail for detail in details if "samples" in detail]
+    assert len(times) == 6
+    assert all(re.search(r"ms, 31 samples, \d+ outliers kept, ended by interval, 95.0% interval \[", t) for t in times)
+
+
+def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
+    meta = {"title": HOSTILE, "source": HOSTILE}
+    environment = {"cpu": HOSTILE, "packages": {"torch": HOSTILE}, HOSTILE: HOSTILE}
+    folder = new_run(
+        tmp_path / "run <b>", suite=f"../{HOSTILE}", command=HOSTILE, environment=environment,
+        definition=definition(**meta, published={}),
+    )  # fmt: skip
+    folder.append(record("sa", latency_infer_ms=2.0, latency_train_ms=3.0), {})
+    hostile = record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=HOSTILE, warnings=HOSTILE)
+    hostile.latency_infer_ms, hostile.latency_train_ms, hostile.memory_marks = 1.0, 2.0, json.dumps([HOSTILE])
+    folder.append(hostile, {})
+    report = write_report([folder.path], tmp_path / "out")
+    found = elements(report.page)
+    assert sum(tag == "script" for tag, _ in found) == 1
+    assert not any(tag in ("img", "b") for tag, _ in found)
+    assert not any(name.startswith("on") for _, attributes in found for name in attributes)
+    assert all(path.resolve().is_relative_to((tmp_path / "out").resolve()) for path in report.files)
+    assert html.escape(HOSTILE) in report.page.read_text(encoding="utf-8").replace("&#34;", "&quot;").replace(
+        "&#39;", "&#x27;"
+    )
+
+
+def test_only_our_own_script_may_run(page: Path) -> None:
+    policy = next(a["content"] for tag, a in elements(page) if tag == "meta" and a.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert "'unsafe-inline'" not in policy[policy.index("script-src") :]
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    run = scaling_run(tmp_path / "run", {"sa": 2.0, "linear": 1.0})
+    contents = []
+    for _ in range(2):
+        report = write_report([run], tmp_path / "out")
+        contents.append({path: path.read_bytes() for path in report.files})
+    assert contents[0] == contents[1]
+
+
+def test_several_runs_share_a_page(tmp_path: Path) -> None:
+    runs = [table3_run(tmp_path / "one"), table3_run(tmp_path / "two", scale=2.0, seed=5)]
+    report = write_report(runs, tmp_path / "out", [])
+    text = report.page.read_text(encoding="utf-8")
+    assert "2 runs of table3" in text
+    assert "Table 3 (one)" in text
+    assert (tmp_path / "out" / "tables" / "table3-compared.csv").exists()
+    assert (tmp_path / "out" / "tables" / "table3-2.md").exists()
+
+
+def test_no_torch_is_needed(tmp_path: Path) -> None:
+    run = table3_run(tmp_path / "run")
+    code = (
+        "import sys; from pathlib import Path; from ctxbench.report import write_report;"
+        f"write_report([Path({str(run)!r})], Path({str(tmp_path / 'out')!r}), ['cost']);"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_wrong_input_gets_a_sentence(tmp_path: Path) -> None:
+    empty = new_run(tmp_path / "empty")
+    with pytest.raises(UsageError, match="holds no record yet"):
+        write_report([empty.path], tmp_path / "out")
+    with pytest.raises(UsageError, match="is no run folder"):
+        write_report([tmp_path / "nowhere"], tmp_path / "out")
+    with pytest.raises(UsageError, match="at least one run folder"):
+        write_report([], tmp_path / "out")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write to"):
+        write_report([table3_run(tmp_path / "run")], tmp_path / "file", [])
