@@ -281,6 +281,28 @@ def new(
 
 
 @app.command()
+def memory(
+    module: Annotated[
+        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
+    ],
+    shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")] = "1,512,128,128",
+    mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
+    device: Annotated[str, typer.Option(help="cuda, cuda-2020 or cpu: what the prediction is for.")] = "cuda",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    settings: Settings = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw live bytes over the pass into this .png or .svg.")] = None,
+) -> None:
+    """Predict a module's peak memory without a device, and say what is alive there and what would lower it."""
+    from ctxbench import describe, registry
+    from ctxbench.suite import parse_shape
+
+    entry = registry.get(module)
+    hparams = entry.check_hparams(_settings(settings).get(module, {}))
+    for part in describe.memory(entry, parse_shape(shape), hparams, mode, device, dtype, plot):
+        _print(part)
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are compared.")],
     out: Annotated[Path, typer.Option(help="Where to write the page, tables and figures.")] = Path("ctxbench-report"),

@@ -49,8 +49,8 @@ class Request:
 
 
 def check_contract(request: Request, candidate: str, executor: Executor) -> list[CheckResult]:
-    """The contract of a candidate with its hyper-parameters, in a fresh process."""
-    return contract.verify(candidate, executor, hparams=request.hparams(candidate))
+    """The contract of a candidate with its hyper-parameters, in a fresh process, without the compilers."""
+    return contract.verify(candidate, executor, hparams=request.hparams(candidate), compilers=False)
 
 
 def check_names(request: Request, suite: str, rank_by: str) -> None:

@@ -1,10 +1,15 @@
-"""What `ctxbench show` prints of a module, and `ctxbench run --dry-run` of the cases ahead."""
+"""What `ctxbench show` and `memory` print of a module, and `ctxbench run --dry-run` of the cases ahead."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.errors import UsageError, unknown
 from ctxbench.registry import Entry
 from ctxbench.suite import Shape
+
+# Groups of blocks beyond these are summed up in one line.
+LISTED_GROUPS = 12
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,6 +61,59 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any]) -> "Table":
     for name, counted, formula in rows:
         table.add_row(name, f"{counted:,}", "" if formula is None else f"{formula:,}")
     return table
+
+
+def memory(
+    entry: Entry, shape: Shape, hparams: Mapping[str, Any], mode: str, device: str, dtype: str, plot: Path | None
+) -> Iterator["Table | str"]:
+    """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave."""
+    import torch
+
+    from ctxbench.memory import CONVENTION, UnpredictableError, predict_peak, remedies
+
+    for name, value, allowed in (
+        ("mode", mode, ("train", "infer")),
+        ("device", device, ("cuda", "cuda-2020", "cpu")),
+        ("dtype", dtype, ("float32", "bfloat16", "float16", "float64")),
+    ):
+        if value not in allowed:
+            raise unknown(name, value, allowed)
+    with torch.device("meta"):
+        model = entry.build(shape[1], hparams).to(getattr(torch, dtype))
+        x = torch.empty(shape, dtype=getattr(torch, dtype))
+    try:
+        profile = predict_peak(model, x, mode=mode, device=device)  # type: ignore[arg-type]  # checked above
+        lower = remedies(model, x, mode=mode, device=device)  # type: ignore[arg-type]  # checked above
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+    yield f"{entry.key} {list(shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
+    table = _table("MiB", "what", "made by", "at", "shape", "blocks")
+    for group in profile.groups()[:LISTED_GROUPS]:
+        size = "x".join(map(str, group.shape))
+        operator = group.op.removeprefix("aten.").removesuffix(".default")
+        table.add_row(_mib(group.bytes), group.category, operator, group.where, size, str(group.count))
+    rest = profile.groups()[LISTED_GROUPS:]
+    if rest:
+        table.add_row(_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller groups", "", "", "", "")
+    yield table
+    for sentence in profile.explain():
+        yield f"- {sentence}"
+    if lower:
+        table = _table("MiB", "what would lower the peak")
+        for remedy in lower:
+            table.add_row(_mib(remedy.peak_bytes), remedy.change)
+        yield table
+    yield f"Convention: {CONVENTION}."
+    if plot is not None:
+        try:
+            profile.plot(plot)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot draw into {plot}: {error}") from None
+        yield f"drawn: {plot}"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.2f}"
 
 
 def plan(planned: "Sequence[Planned]") -> "Table":

@@ -217,7 +217,8 @@ def _from_entry_point(point: importlib.metadata.EntryPoint) -> Entry:
         if entry is None and class_name not in _class_names(path):
             return Entry(point.name, reference, str(path), broken=f"{path} defines no class {class_name!r}")
     except Exception as error:  # a plug-in's fault, whatever it is, stays its own
-        return Entry(point.name, reference, "", title=reference, broken=f"{type(error).__name__}: {error}")
+        reason = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        return Entry(point.name, reference, "", title=reference, broken=reason)
     if entry is not None and entry.key != point.name:
         reason = f"its entry point is named {point.name!r} and its class registers {entry.key!r}; use one name"
         return replace(entry, key=point.name, broken=reason)

@@ -61,14 +61,14 @@ def write(path: Path, class_name: str | None = None) -> str:
     class_name = class_name or "".join(part.capitalize() for part in re.split(r"[_\W]+", key))
     if not class_name.isidentifier():
         raise UsageError(f"{class_name!r} is no name for a class; give one with --class")
+    if path.exists():
+        raise UsageError(f"{path} exists; it is left as it is")
     if key in registry.names():
         raise UsageError(f"the registry has a module {key!r} already; choose another file name")
     text = SOURCE.replace("{key}", key).replace("{title}", class_name).replace("{class_name}", class_name)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{path} exists; it is left as it is") from None
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
     return f"{path}:{class_name}"

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
@@ -40,23 +41,32 @@ def has_pareto(panels: Sequence[Panel]) -> bool:
 def pareto(panels: Sequence[Panel]) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
     panels = [panel for panel in panels if has_pareto([panel])]
-    figure = new_figure(4.1 * len(_MODES), 3.7 * len(panels))
+    modes = [mode for mode in _MODES if any(len(_pareto_rows(panel, mode)) for panel in panels)]
+    figure = new_figure(4.1 * len(modes), 3.7 * len(panels))
     drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main)}.")
-    grid = figure.subplots(len(panels), len(_MODES), squeeze=False, sharex="col", sharey="col")
+    grid = figure.subplots(len(panels), len(modes), squeeze=False, sharex="col", sharey="col")
     drawn = [
         (axes, _pareto_axes(drawing, axes, panel, mode))
         for panel, row in zip(panels, grid, strict=True)
-        for mode, axes in zip(_MODES, row, strict=True)
+        for mode, axes in zip(modes, row, strict=True)
     ]
-    for axes, _ in drawn:
+    _finish(figure, drawn)
+    return drawing
+
+
+def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
+    """Log axes, then a label at each point: `x`, `y`, `label` and `radius` of the marker in points."""
+    filled = [(axes, points) for axes, points in drawn if len(points)]
+    for axes, points in drawn:
+        if points.empty:
+            axes.set_axis_off()
+    for axes, _ in filled:
         log_axis(axes, "x")
         log_axis(axes, "y")
         axes.tick_params(labelbottom=True, labelleft=True)
     freeze_layout(figure)
-    for axes, points in drawn:
-        if len(points):
-            place_labels(axes, points["x"], points["y"], list(points["label"]), list(np.sqrt(points["area"]) / 2))
-    return drawing
+    for axes, points in filled:
+        place_labels(axes, points["x"], points["y"], list(points["label"]), list(points["radius"]))
 
 
 def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.DataFrame:
@@ -87,7 +97,7 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.Da
     missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed.to_dict("records"))
     axes.set_xlabel(f"peak memory, MiB ({kind})" + (f"\nnot shown: {missing}" if missing else ""))
     labels = [label_of(row) for row in frame.to_dict("records")]
-    return pd.DataFrame({"x": x, "y": y, "area": area, "label": labels})
+    return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
 
 
 def front(x: NDArray[np.float64], y: NDArray[np.float64]) -> "NDArray[np.signedinteger[Any]]":
@@ -138,14 +148,7 @@ def published_against_ours(panels: Sequence[Panel]) -> Drawing:
             axes.set_axis_off()
         for quantity, axes in zip(quantities, cells, strict=False):
             drawn.append((axes, _published_axes(drawing, axes, panel, quantity)))
-    for axes, _ in drawn:
-        log_axis(axes, "x")
-        log_axis(axes, "y")
-    freeze_layout(figure)
-    for axes, points in drawn:
-        if len(points):
-            texts = [label_of(row) for row in points.to_dict("records")]
-            place_labels(axes, points["x"], points["y"], texts, [3.0] * len(points))
+    _finish(figure, drawn)
     return drawing
 
 
@@ -159,8 +162,7 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, quantity: Quanti
         text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
         point.set_gid(drawing.detail(text))
     unit = "ms" if quantity.part == "time" else unit_of(panel.run, quantity, panel.main).symbol
-    source = {"predicted": "predicted", "counted": "counted", "measured": "measured"}[quantity.origin]
-    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{source}, {unit}")
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{quantity.origin}, {unit}")
     axes.set_title(quantity.title + (f"\n{panel.title}" if quantity.part == "time" else ""))
     axes.margins(0.2)
     axes.grid(which="major")
@@ -170,4 +172,4 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, quantity: Quanti
         if quantity.part != "time":
             axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
-    return frame
+    return frame.assign(label=[label_of(row) for row in frame.to_dict("records")], radius=3.0)

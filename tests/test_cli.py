@@ -51,6 +51,11 @@ def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
         (["run", "--threads", "two"], "--threads 'two'"),
         (["run", "--resume", "/no/such/folder"], "is no run folder"),
         (["run", "--out", "/proc/ctxbench", "--static"], "cannot write to /proc/ctxbench"),
+        (["memory", "sa", "--mode", "both"], "unknown mode 'both'"),
+        (["memory", "sa", "--device", "tpu"], "unknown device 'tpu'"),
+        (["memory", "sa", "--dtype", "int8"], "unknown dtype 'int8'"),
+        (["memory", "sa", "--shape", "1,8,8,8", "--plot", "/no/such/folder/x.png"], "cannot draw into"),
+        (["report", "/no/such/run"], "no run folder"),
         (["show", "nothing"], "unknown module 'nothing'"),
         (["show", "none.py:Class"], "there is no file"),
         (["show", "json:JSONDecoder"], "no subclass of torch.nn.Module"),
@@ -124,3 +129,20 @@ def test_dry_run_lists_the_cases_and_writes_nothing(tmp_path: Path) -> None:
     assert "5,253 MiB" in done.stdout
     assert "2 cases" in done.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_memory_explains_the_peak_and_draws_it(tmp_path: Path) -> None:
+    done = run("memory", "ham_nmf", "--plot", str(tmp_path / "peak.svg"))
+    assert done.returncode == 0
+    assert "train: predicted peak on cuda 202.14 MiB" in " ".join(done.stdout.split())
+    assert "native_batch_norm_backward" in done.stdout
+    assert "what would lower the peak" in done.stdout
+    assert (tmp_path / "peak.svg").stat().st_size > 1000
+
+
+def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path) -> None:
+    suite = str(suite_file(["sa"]))
+    assert run("run", "--suite", suite, "--static", "--out", str(tmp_path / "run")).returncode == 0
+    done = run("report", str(tmp_path / "run"), "--out", str(tmp_path / "report"))
+    assert done.returncode == 0
+    assert "<table" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")

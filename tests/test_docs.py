@@ -34,3 +34,22 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http:", "https:")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_module_in_the_readme_works_as_shown(tmp_path: Path) -> None:
+    import torch
+
+    from ctxbench import registry
+    from ctxbench.metrics.macs import count_macs
+    from ctxbench.metrics.params import count_params
+
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (source,) = [block for block in blocks if "@register" in block]
+    path = tmp_path / "my_module.py"
+    path.write_text(source, encoding="utf-8")
+    entry = registry.get(f"{path}:MyContext")
+    shape = (2, 8, 5, 6)
+    model = entry.build(8)
+    assert model(torch.ones(shape)).shape == shape
+    assert count_params(model) == entry.closed_form("params", shape) == 72
+    assert count_macs(model, torch.ones(shape)).macs == entry.closed_form("macs", shape) == 144

@@ -1,5 +1,6 @@
 """The engine with real processes: each case alone, every failure a row, nothing lost whatever kills the run."""
 
+import json
 import os
 import random
 import signal
@@ -131,6 +132,15 @@ def test_dtypes_and_layouts_reach_the_module(suite_file: SuiteFile, tmp_path: Pa
     assert {name: list(found) for name, found in by_dtype.items()} == {
         "float32": ["ok"], "bfloat16": ["ok"], "autocast-bfloat16": ["ok"], "tf32": ["unsupported"],
     }  # fmt: skip
+
+
+def test_flags_and_load_are_recorded(suite_file: SuiteFile, tmp_path: Path) -> None:
+    frame = ctxbench.run(str(suite_file(["sa"], axes="threads = 1")), out=tmp_path / "run").frame
+    found = json.loads(frame["conditions"][0])
+    assert found["flags"] == {
+        "threads": 1, "tf32_matmul": False, "tf32_cudnn": False, "cudnn_benchmark": False, "seed": 0,
+    }  # fmt: skip
+    assert found["before"]["load_average"] >= 0
 
 
 def test_wrong_devices_are_refused_before_anything_is_written(suite_file: SuiteFile, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
-from matplotlib.text import Annotation
+from matplotlib.text import Text
 from report_data import FACTS, definition, new_run, record, scaling_run, stream, table3_run, timed
 
 from ctxbench import registry
@@ -22,7 +22,8 @@ from ctxbench.report.style import Drawing, looks, new_figure, styled
 
 
 def panels(*paths: Path) -> list[Panel]:
-    return panels_of([open_run(path) for path in paths])
+    found: list[Panel] = panels_of([open_run(path) for path in paths])
+    return found
 
 
 def names(found: Sequence[Panel]) -> list[str]:
@@ -59,7 +60,7 @@ def test_cost_bars_are_shares_of_self_attention(tmp_path: Path) -> None:
         "Params", "MACs", "Memory, train\n(predicted, CUDA)", "Memory, infer\n(predicted, CUDA)",
         "Time, train", "Time, infer",
     ]  # fmt: skip
-    widths = [patch.get_width() for patch in by_title["MACs"].patches]  # type: ignore[attr-defined]  # bars
+    widths = [patch.get_width() for patch in by_title["MACs"].patches]
     assert widths == pytest.approx([100 * facts[1] / FACTS["sa"][1] for facts in FACTS.values()])
     shown = [text.get_text() for text in by_title["MACs"].texts]
     assert shown == ["100", "84", "4.5", "6.0"]
@@ -100,6 +101,16 @@ def test_pareto_takes_measured_memory_on_cuda(tmp_path: Path) -> None:
     assert found[0].title == "Test GPU"
 
 
+def test_one_mode_alone_is_drawn_alone(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    for module, median in (("sa", 9.0), ("da", 7.0)):
+        row = record(module)
+        folder.append(row, timed(row, {"infer": stream(median)}))
+    with styled():
+        drawing = figure_points.pareto(panels(folder.path))
+    assert [axes.get_title() for axes in drawing.figure.axes] == ["infer; Test CPU (2 cores)"]
+
+
 def test_published_against_ours_has_the_line_of_equality(tmp_path: Path) -> None:
     with styled():
         drawing = figure_points.published_against_ours(panels(table3_run(tmp_path / "run")))
@@ -113,14 +124,14 @@ def test_scaling_finds_the_exponent(tmp_path: Path, module: str, exponent: float
     path = scaling_run(tmp_path / "run", {module: exponent})
     with styled():
         drawing = figure_scaling.scaling("positions")(panels(path))
-    labels = [text.get_text() for text in legend_of(drawing.figure.axes[0])]
+    labels = legend_of(drawing.figure.axes[0])
     assert labels == [f"{module}: {exponent:.2f} [{exponent:.2f}, {exponent:.2f}]"]
 
 
-def legend_of(axes: Axes) -> list[object]:
+def legend_of(axes: Axes) -> list[str]:
     legend = axes.get_legend()
     assert legend is not None
-    return list(legend.get_texts())
+    return [text.get_text() for text in legend.get_texts()]
 
 
 def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
@@ -132,7 +143,7 @@ def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
         folder.append(row, {})
     with styled():
         drawing = figure_scaling.scaling("positions")(panels(folder.path))
-    assert "oom at 4096" in legend_of(drawing.figure.axes[0])[0].get_text()  # type: ignore[attr-defined]  # a Text
+    assert "oom at 4096" in legend_of(drawing.figure.axes[0])[0]
 
 
 def test_batch_and_channels_scale_by_themselves(tmp_path: Path) -> None:
@@ -198,7 +209,7 @@ def test_labels_do_not_collide() -> None:
         freeze_layout(figure)
         place_labels(axes, x, y, [f"module_{i}" for i in range(11)], [3.0] * 11)
         figure.draw_without_rendering()
-        boxes = [text.get_window_extent() for text in axes.texts if isinstance(text, Annotation)]
+        boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the leader lines
     assert len(boxes) == 11
     texts = [(box.x0, box.y0, box.x1, box.y1) for box in boxes]
     for i, (left, low, right, high) in enumerate(texts):

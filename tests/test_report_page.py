@@ -37,7 +37,8 @@ def elements(page: Path) -> list[tuple[str, dict[str, str | None]]]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    return write_report([table3_run(folder / "run", failed=["sa"])], folder / "out").page
+    report = write_report([table3_run(folder / "run", failed=["sa"])], folder / "out")
+    return Path(report.page)
 
 
 def test_a_report_has_every_file(page: Path) -> None:

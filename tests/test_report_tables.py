@@ -344,7 +344,7 @@ def test_a_hand_edited_cell_gets_a_sentence_with_its_line(tmp_path: Path, old: s
 
 def test_an_interval_that_excludes_its_median_is_refused(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
-    values = {"latency_infer_ms": 5.0, "latency_infer_low_ms": 6.0, "latency_infer_high_ms": 7.0}
+    values: dict[str, Any] = {"latency_infer_ms": 5.0, "latency_infer_low_ms": 6.0, "latency_infer_high_ms": 7.0}
     folder.append(record("sa", **values), {})
     with pytest.raises(UsageError, match=r"line 2: latency_infer_low_ms is '6.0'; it must be positive and at most"):
         open_run(folder.path)

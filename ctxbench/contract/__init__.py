@@ -47,11 +47,13 @@ def verify(
     hparams: Mapping[str, Any] | None = None,
     size: tuple[int, int] = SIZE,
     timeout_s: float = TIMEOUT_S,
+    compilers: bool = True,
     on_result: Callable[[CheckResult], None] = lambda result: None,
 ) -> list[CheckResult]:
     """Check a module (a key, `path.py:Class` or `package.module:Class`) in a fresh process of `executor`.
 
-    `on_result` gets each result as it is known. A check that hangs, crashes or eats memory has failed, and ends the
+    `on_result` gets each result as it is known. Without `compilers`, torch.compile and torch.export are left out: they
+    take seconds and only inform. A check that hangs, crashes or eats memory has failed, and ends the
     list. Raises UsageError, with the traceback of the module's own file, if there is nothing to check.
     """
     if min(size) < 1:
@@ -77,6 +79,7 @@ def verify(
         "channels": channels,
         "hparams": dict(hparams or {}),
         "size": list(size),
+        "compilers": compilers,
         "memory_limit_gib": MEMORY_LIMIT_GIB,
     }
     ended = executor.run(task, on_event, timeout_s)
@@ -101,7 +104,7 @@ def verify(
 def perform(task: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """The child's side of `verify`: run the checks, report each result as it is known."""
     from ctxbench import registry
-    from ctxbench.contract.checks import run_checks
+    from ctxbench.contract.checks import CHECKS, COMPILERS, run_checks
     from ctxbench.contract.subject import Subject
 
     try:
@@ -112,7 +115,8 @@ def perform(task: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> 
     except UsageError as error:
         emit({"event": "usage", "message": str(error)})
         return
-    for result in run_checks(subject, on_start=lambda name: emit({"event": "check", "name": name})):
+    checks = [check for check in CHECKS if task["compilers"] or check not in COMPILERS]
+    for result in run_checks(subject, checks, on_start=lambda name: emit({"event": "check", "name": name})):
         emit({"event": "result", "result": asdict(result)})
 
 

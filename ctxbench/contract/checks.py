@@ -4,12 +4,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ctxbench.contract import CheckResult
 from ctxbench.contract.behaviour import batch_items, gradients, keeps_state, modes, repeatable, state_dict
 from ctxbench.contract.costs import closed_forms
-from ctxbench.contract.manners import global_state, quiet
+from ctxbench.contract.manners import global_state, quiet, restored
 from ctxbench.contract.precision import channels_last, compiles, exports, other_dtypes
 from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
 from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
@@ -27,6 +25,10 @@ class Check:
     vital: bool = False
 
 
+COMPILERS = (
+    Check("torch.compile", compiles, required=False),
+    Check("torch.export", exports, required=False),
+)
 CHECKS = (
     Check("constructs", constructs, vital=True),
     Check("typed hyper-parameters", typed, required=False),
@@ -47,8 +49,7 @@ CHECKS = (
     Check("closed forms", closed_forms),
     Check("prints nothing", quiet),
     Check("global state", global_state),
-    Check("torch.compile", compiles, required=False),
-    Check("torch.export", exports, required=False),
+    *COMPILERS,
 )
 
 
@@ -58,7 +59,7 @@ def run_checks(
     """Run the checks in this process, one result at a time; the module's own exceptions become results."""
     for check in checks:
         on_start(check.name)
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        with restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 finding = check.run(subject)

@@ -42,19 +42,13 @@ def quiet(subject: Subject) -> Finding:
 def global_state(subject: Subject) -> Finding:
     """Threads, default dtype, gradient mode and flags stay; the generators are drawn from, never reseeded."""
     before = {name: read() for name, read in SETTINGS.items()}
-    try:
-        _use(subject)
-        changed = [name for name, read in SETTINGS.items() if read() != before[name]]
-        if changed:
-            name = changed[0]
-            return failed(
-                f"{name} was {before[name]} and is {SETTINGS[name]()}",
-                "set it for a block and set it back, or not at all",
-            )
-    finally:
-        torch.set_num_threads(before["torch.get_num_threads"])
-        torch.set_default_dtype(before["torch.get_default_dtype"])
-        torch.set_grad_enabled(before["torch.is_grad_enabled"])
+    _use(subject)
+    changed = [name for name, read in SETTINGS.items() if read() != before[name]]
+    if changed:
+        name = changed[0]
+        return failed(
+            f"{name} was {before[name]} and is {SETTINGS[name]()}", "set it for a block and set it back, or not at all"
+        )
     first, second = _generators_after(subject, 11), _generators_after(subject, 12)
     reseeded = [name for name in first if first[name] == second[name]]
     if reseeded:
@@ -63,6 +57,19 @@ def global_state(subject: Subject) -> Finding:
             "draw from the generator as it is, or from a torch.Generator of your own",
         )
     return passed(f"{len(SETTINGS)} settings unchanged, no generator reseeded")
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Put back the settings that a module is most likely to change, for the checks and the caller that come after."""
+    threads, dtype, gradients = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(gradients)
 
 
 @contextmanager

@@ -123,7 +123,7 @@ class Measurement:
                 self._latency(step, first_pass_s, mode)
             if "energy" in self.metrics:
                 self._energy(step, mode)
-        around = {"before": before, "after": conditions.snapshot(case.device)}
+        around = {"before": before, "after": conditions.snapshot(case.device), "flags": self._flags()}
         self.emit({"event": "values", "values": {"conditions": json.dumps(around)}})
 
     def matmul_peak(self) -> None:
@@ -317,6 +317,17 @@ class Measurement:
         if kind != "autocast":
             return nullcontext()
         return self.torch.autocast(self.device.type, dtype=getattr(self.torch, name))
+
+    def _flags(self) -> dict[str, Any]:
+        """What `_set_flags` set, read back."""
+        torch = self.torch
+        return {
+            "threads": torch.get_num_threads(),
+            "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+            "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "seed": self.settings.seed,
+        }
 
     def _set_flags(self) -> None:
         """Make explicit what torch would choose by itself: threads, TF32, autotuning."""

@@ -54,6 +54,12 @@ def copies_unless_expanded(*positions: int) -> Callable[[Call], Sizes]:
     return held
 
 
+def copy_in_its_format(call: Call) -> Sizes:
+    """A dense copy of the first argument, if it is neither contiguous nor dense in channels last."""
+    tensor = call.args[0]
+    return _copies_in(suggest_memory_format(tensor), tensor)
+
+
 def softmax_backward_cuda(call: Call) -> Sizes:
     """grad * output, and contiguous copies of it and of the output where they are not."""
     product, output = call.args[0] * call.args[1], call.args[1]  # on meta; its strides are what counts

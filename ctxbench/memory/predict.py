@@ -58,7 +58,6 @@ def predict_peak(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "
         module=name,
         mode=mode,
         device=device,
-        peak_bytes=max(step.live_bytes for step in tracker.timeline),
         weights_bytes=weights,
         timeline=tracker.timeline,
         allocations=tracker.allocations,

@@ -1,6 +1,6 @@
 """The result of a memory prediction: the peak, what is alive there, and what would lower it."""
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -10,12 +10,12 @@ Category = Literal["weights", "saved for backward", "gradient", "weight gradient
 Phase = Literal["forward", "backward"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Allocation:
     """One block of memory and the steps of the pass it lives through.
 
-    It is alive from step `born` up to, not including, step `died` (None: to the end); `last_read` is the last step that
-    used it. `where` is the line of the module's code, or the autograd node; `saved_by` the node that kept it.
+    It is alive from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used it.
+    `where` is the line of the module's code or the autograd node that made it, `saved_by` the node that kept it.
     """
 
     bytes: int
@@ -26,7 +26,7 @@ class Allocation:
     where: str
     born: int
     died: int | None = None
-    last_read: int = -1
+    reads: list[int] = field(default_factory=list)
     saved_by: str = ""
 
     def alive_at(self, step: int) -> bool:
@@ -36,7 +36,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class Step:
-    """One operator call: the bytes held when it held most, its own temporaries included."""
+    """One operator call: the bytes held when it held most, the blocks inside its kernel (`inner`) included."""
 
     op: str
     phase: Phase
@@ -45,20 +45,102 @@ class Step:
     where: str = ""
 
 
+@dataclass(frozen=True)
+class Group:
+    """Blocks that are alike: made by the same operator on the same line, for the same purpose."""
+
+    category: Category
+    op: str
+    where: str
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+    bytes: int
+
+
 @dataclass
 class MemoryProfile:
     """Predicted peak memory of one module in one mode, under `ctxbench.memory.CONVENTION`. Sizes are bytes.
 
-    `marks` name the operators whose own temporaries are not known, with the reason; the peak is then a lower bound as
-    far as they go. `workspaces` name what the device's libraries hold beside it.
+    `marks` name the operators whose own blocks are not known, with the reason; as far as they go the peak is a lower
+    bound. `workspaces` name what the device's libraries hold beside it.
     """
 
     module: str
     mode: str
     device: str
-    peak_bytes: int
     weights_bytes: int
     timeline: list[Step]
     allocations: list[Allocation]
-    marks: dict[str, str] = field(default_factory=dict)
-    workspaces: dict[str, str] = field(default_factory=dict)
+    marks: dict[str, str]
+    workspaces: dict[str, str]
+
+    @property
+    def peak_step(self) -> int:
+        """The step at which most is held, the first of equals."""
+        return max(range(len(self.timeline)), key=lambda step: self.timeline[step].live_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is held at any step."""
+        return self.timeline[self.peak_step].live_bytes
+
+    @property
+    def at_op(self) -> str:
+        """The operator at which the peak stands."""
+        return self.timeline[self.peak_step].op
+
+    @property
+    def phase(self) -> Phase:
+        """The pass in which the peak stands."""
+        return self.timeline[self.peak_step].phase
+
+    @property
+    def alive(self) -> list[Allocation]:
+        """What is held at the peak, the blocks inside the kernel among it, largest first; sums to the peak."""
+        step = self.timeline[self.peak_step]
+        blocks = [block for block in self.allocations if block.alive_at(self.peak_step)]
+        blocks += [
+            Allocation(size, (), "", f"inside {step.op}", "temporary", step.where, self.peak_step)
+            for size in step.inner
+        ]
+        return sorted(blocks, key=lambda block: -block.bytes)
+
+    def by_category(self) -> dict[Category, int]:
+        """Bytes held at the peak, by purpose, largest first."""
+        sums: dict[Category, int] = defaultdict(int)
+        for block in self.alive:
+            sums[block.category] += block.bytes
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    def groups(self) -> list[Group]:
+        """What is held at the peak, alike blocks together, largest first; the weights are one group."""
+        alike: dict[tuple[Category, str, str, tuple[int, ...], str], list[int]] = defaultdict(list)
+        for block in self.alive:
+            if block.category == "weights":
+                key: tuple[Category, str, str, tuple[int, ...], str] = ("weights", "", "parameters and buffers", (), "")
+            else:
+                key = (block.category, block.op, block.where, block.shape, block.dtype)
+            alike[key].append(block.bytes)
+        found = [Group(*key, count=len(sizes), bytes=sum(sizes)) for key, sizes in alike.items()]
+        return sorted(found, key=lambda group: -group.bytes)
+
+    def peak_without(self, spared: dict[Allocation, tuple[int, int]]) -> int:
+        """The peak if each block were absent from a first up to, not including, a second step of the pass."""
+        saved = [0] * len(self.timeline)
+        for block, (start, stop) in spared.items():
+            for step in range(start, min(stop, len(saved))):
+                saved[step] += block.bytes if block.alive_at(step) else 0
+        return max(step.live_bytes - less for step, less in zip(self.timeline, saved, strict=True))
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the held bytes over the pass, forward and backward shaded, the peak marked; the suffix is the format."""
+        from ctxbench.memory.plot import draw  # matplotlib takes a second to import
+
+        draw(self, Path(path))
+
+    def explain(self) -> list[str]:
+        """Sentences on what holds the memory and what would lower the peak, every number from this profile."""
+        from ctxbench.memory.explain import sentences
+
+        return sentences(self)

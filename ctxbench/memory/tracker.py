@@ -86,7 +86,7 @@ class Tracker(TorchDispatchMode):
         reads = [self._held.get(self._key(tensor)) for tensor in call.tensors]
         for block in reads:
             if block is not None:
-                block.last_read = len(self.timeline) - 1
+                block.reads.append(len(self.timeline) - 1)
         out = self.table.outputs(call, func(*args, **kwargs))
         call.out = tuple(self._tensors(out))
         new = [block for tensor in call.out if (block := self._note(tensor, call.name, where)) is not None]
@@ -142,7 +142,6 @@ class Tracker(TorchDispatchMode):
         dtype = str(tensor.dtype).removeprefix("torch.")
         born = max(len(self.timeline) - 1, 0)
         block = Allocation(size, tuple(tensor.shape), dtype, op, category, where, born)
-        block.last_read = born
         self._held[key] = block
         self.allocations.append(block)
         self.live_bytes += size
@@ -170,6 +169,7 @@ class Tracker(TorchDispatchMode):
             is_dense = torch.empty_like(first).stride() == first.stride()
             # the node's incoming gradient is held until its outgoing ones are added
             is_shared = block in self._node_reads or block is self._held.get(self._key(call.tensors[1]))
+            is_shared = is_shared or first._is_view()  # a view holds its base
             wanted = self.table.sums_in_place and is_dense and not is_shared
             wanted = wanted and block is not None and block.category == "gradient"
         else:
@@ -196,12 +196,13 @@ class Tracker(TorchDispatchMode):
             line = self._forward_lines.get(node._sequence_nr(), "")
             name = node.name().rpartition("::")[2]
             return f"{name} of {line}" if line else name
+        if self.phase == "backward":
+            return "the loss"
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, _OWN)):
             frame = frame.f_back
         line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        if self.phase == "forward":
-            self._forward_lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, line)
+        self._forward_lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, line)
         return line
 
     def _refuse_data_dependent(self, call: Call) -> None:

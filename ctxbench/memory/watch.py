@@ -36,6 +36,8 @@ class CallWatch(TorchFunctionMode):
             self._refuse_fused_attention(name, kwargs)
         if func is functional.dropout and self.tracker.table.device != "cpu":
             return _dropout_cuda(*args, **kwargs)
+        if name == "group_norm" and self.tracker.table.counts_host and not args[0].is_contiguous():
+            self.tracker.marks[name] = "the CPU keeps a channels-last layout, where meta makes a contiguous copy"
         self.tracker.in_linear = name == "linear"
         result = func(*args, **kwargs)
         self.tracker.in_linear = False
