@@ -1,4 +1,4 @@
-"""Puts the tables of committed runs into README.md and docs/: the blocks between `<!-- table: RUN -->` and `<!-- /table -->`.
+"""Puts the tables of committed runs into README.md and docs/, between `<!-- table: RUN -->` and `<!-- /table -->`.
 
 Run: python docs/update.py
 """

@@ -14,7 +14,7 @@ from .labels import freeze_layout, place_labels
 from .numbers import MIB, significant, with_interval
 from .panels import Panel, conditions_of, label_of
 from .quantities import QUANTITIES, Quantity, unit_of
-from .style import FAINT, INK, Drawing, log_axis, looks, new_figure
+from .style import FAINT, Drawing, log_axis, looks, new_figure
 
 _MODES = ("train", "infer")
 # Areas of the largest and the smallest marker, points squared.
@@ -50,8 +50,22 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
         for panel, row in zip(panels, grid, strict=True)
         for mode, axes in zip(modes, row, strict=True)
     ]
+    for axes, _ in drawn:
+        axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # the front does not move them
+    for axes, points in drawn:
+        _draw_front(axes, points)
     _finish(figure, drawn)
     return drawing
+
+
+def _draw_front(axes: Axes, points: pd.DataFrame) -> None:
+    """The staircase through the front, from the upper edge of the axes to the right one."""
+    x, y = np.asarray(points["x"], np.float64), np.asarray(points["y"], np.float64)
+    best = front(x, y)
+    if len(best):
+        across = [x[best[0]], *x[best], axes.get_xlim()[1]]
+        up = [axes.get_ylim()[1], *y[best], y[best[-1]]]
+        axes.step(across, up, where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
 
 
 def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
@@ -83,10 +97,6 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.Da
             f"{label_of(row)}: {_time(row, mode)}, {significant(across)} MiB, {significant(row['macs'] / 1e9)} G MACs"
         )
         marker.set_gid(drawing.detail(text))
-    on_front = front(np.asarray(x, np.float64), np.asarray(y, np.float64))
-    axes.step(
-        x.to_numpy()[on_front], y.to_numpy()[on_front], where="post", color=INK, linewidth=0.9, linestyle="--", zorder=1
-    )
     kind = "measured" if "predicted" not in memory_column(panel, mode) else "predicted, CUDA"
     axes.set(xscale="log", yscale="log", ylabel="ms a pass")
     axes.set_title(f"{mode}; {panel.title}")

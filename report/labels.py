@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from .style import INK
+from .style import INK, PAPER
 
 Floats = NDArray[np.float64]
 
@@ -123,5 +123,6 @@ def _write(axes: Axes, point: Floats, box: Floats, text: str, leader: bool) -> N
         va="center",
         fontsize=_FONT_SIZE,
         annotation_clip=False,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.4, "alpha": 0.85},
         arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if leader else None,
     )

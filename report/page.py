@@ -98,19 +98,30 @@ def _data_address(content: bytes, kind: str) -> str:
 
 
 def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]:
-    """What a reader must not miss: unfinished runs, and each footnote on our own numbers with its rows."""
+    """What a reader must not miss: unfinished runs, and each footnote on our own numbers with its rows.
+
+    With several runs the first table compares them and each of the others is a run's own.
+    """
     for run in runs:
         if run.meta.get("state") not in (None, "finished"):
             yield f"{run.name} is not finished: rows are missing."
-    for table in tables:
-        concerned: dict[int, dict[str, None]] = {}
-        for row in table.rows:
-            for column, cell in zip(table.columns, row.cells, strict=True):
-                for number in cell.notes if column.origin != "published" else ():
-                    concerned.setdefault(number, {})[row.module] = None
-        for number, modules in sorted(concerned.items()):
-            where = f" ({table.title})" if len(tables) > 1 else ""
-            yield f"{', '.join(modules)}: {table.notes[number - 1]}{where}"
+    places: dict[str, list[str]] = {}
+    names = [run.name for run in runs]
+    for table, place in zip(tables, names if len(runs) == 1 else ["", *names], strict=True):
+        for number, modules in sorted(_concerned(table).items()):
+            places.setdefault(f"{', '.join(modules)}: {table.notes[number - 1]}", []).append(place)
+    for sentence, where in places.items():
+        yield sentence if len(runs) == 1 or where == [""] else f"{sentence} ({', '.join(where)})"
+
+
+def _concerned(table: Table) -> dict[int, dict[str, None]]:
+    """The number of each footnote on our own numbers, with the modules that it concerns in order."""
+    found: dict[int, dict[str, None]] = {}
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            for number in cell.notes if column.origin != "published" else ():
+                found.setdefault(number, {})[row.module] = None
+    return found
 
 
 def report_command(paths: Sequence[Path], out: Path) -> str:

@@ -79,7 +79,8 @@ def test_order_is_exact_for_counts_and_by_interval_for_times(first: Value, secon
         ),
         (
             standing("r", 100, 1000, 2050, 9.75, 9.85),
-            "mine: 4.1x less training memory than r, for 1.02x its inference latency; about the same parameters and MACs.",
+            "mine: 4.1x less training memory than r, for 1.02x its inference latency; "
+            "about the same parameters and MACs.",
         ),
         (standing("r", 100, 1000, 500, 10, 12), "mine is not told apart from r on any of the four."),
         (
@@ -246,7 +247,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     frame = one.frame()
     assert list(frame["module"]) == ["Mine", "Local", "sa", "linear"]
     assert list(frame["hparams"]) == ['{"width": 3}', "{}", "{}", '{"reduction": 4}']
-    assert list(frame["params"])[0] == 8 * 3 + 3 + 3 * 8 + 8
+    assert frame["params"].iloc[0] == 8 * 3 + 3 + 3 * 8 + 8
 
     request = compare.Request([f"{file}:Mine"], ["sa", "linear"], {"": {"width": 4}, "linear": {"reduction": 4}})
     now = one.meta["environment"]

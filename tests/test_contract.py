@@ -60,7 +60,7 @@ class Base(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weights = self.weight(x).flatten(2).softmax(2)  # [B, C, n]
         context = (weights * self.value(x).flatten(2)).sum(2)
-        return x + context[:, :, None, None]
+        return torch.add(x, context[:, :, None, None])
 
 
 def test_the_good_module_passes_everything() -> None:
@@ -168,6 +168,7 @@ class Random(Base):
 class Counts(Base):
     def __init__(self, channels: int) -> None:
         super().__init__(channels)
+        self.seen: Tensor
         self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -184,7 +185,8 @@ class Lazy(Base):
     def forward(self, x: Tensor) -> Tensor:
         if not hasattr(self, "bases"):
             self.register_buffer("bases", torch.rand(x.shape[1], 1, 1, dtype=x.dtype))
-        return super().forward(x) * self.bases
+        bases: Tensor = self.get_buffer("bases")
+        return super().forward(x) * bases
 
 
 class Hidden(Base):
@@ -215,7 +217,7 @@ class Overflows(Base):
 
 class ReadsMemoryOrder(Base):
     def forward(self, x: Tensor) -> Tensor:
-        batch, channels, height, width = x.shape
+        _, channels, height, width = x.shape
         return super().forward(x) + x.as_strided(x.shape, (channels * height * width, height * width, width, 1))
 
 
@@ -225,7 +227,7 @@ class Local(nn.Module):
         self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.depthwise(x)
+        return torch.add(x, self.depthwise(x))
 
 
 class Pointwise(nn.Module):
@@ -244,7 +246,7 @@ class Squeeze(nn.Module):
         self.gate = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.gate(x.mean((2, 3))).sigmoid()[:, :, None, None]
+        return torch.mul(x, self.gate(x.mean((2, 3))).sigmoid()[:, :, None, None])
 
 
 class Prints(Base):
@@ -436,9 +438,7 @@ def test_the_template_passes_as_it_is_and_is_never_overwritten(tmp_path: Path) -
         ("none/mine.py", None, "No such file"),
     ],
 )
-def test_the_template_refuses_with_a_sentence(
-    tmp_path: Path, name: str, class_name: str | None, sentence: str
-) -> None:
+def test_the_template_refuses_with_a_sentence(tmp_path: Path, name: str, class_name: str | None, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         template.write(tmp_path / name, class_name)
 

@@ -1,11 +1,11 @@
 """Plug-ins: the example package, installed for real; broken ones are listed with their reason and stop nothing."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -76,8 +76,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def discover(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> dict[str, registry.Entry]:
-    found = [EntryPoint(name, value, registry.ENTRY_POINT_GROUP) for name, value in points]
-    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: found)
+    found = [importlib.metadata.EntryPoint(name, value, registry.ENTRY_POINT_GROUP) for name, value in points]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
     return registry._discovered()
 
 

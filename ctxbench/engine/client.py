@@ -110,7 +110,7 @@ class Zygote:
     def _kill_child(self) -> None:
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child, signal.SIGKILL)
+                os.killpg(self._child, signal.SIGKILL)
 
     def _next(self, deadline: float | None) -> Any:
         """The next message; None when the deadline passes first."""

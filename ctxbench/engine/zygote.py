@@ -59,6 +59,8 @@ def _fork(task: dict[str, Any], orders: int, messages: int, acks: int) -> None:
         os.close(orders)
         _child(task, messages, acks)
     os.close(held)
+    with contextlib.suppress(PermissionError, ProcessLookupError):  # the child may have done it, or be gone
+        os.setpgid(pid, pid)
     send(messages, {"event": "started", "pid": pid})
     try:
         _wait(pid, alive, orders, messages)
@@ -71,14 +73,18 @@ def _wait(pid: int, alive: int, orders: int, messages: int) -> None:
     ready, _, _ = select.select([alive, orders], [], [])
     if orders in ready and alive not in ready:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     send(messages, {"event": "exit", "code": max(code, 0), "signal": max(-code, 0)})
 
 
 def _child(task: dict[str, Any], messages: int, acks: int) -> None:
-    """Run the task and leave without the parent's exit handlers."""
+    """Run the task and leave without the parent's exit handlers.
+
+    The child leads a process group of its own, so that what it starts (a compiler's workers) can be killed with it.
+    """
+    os.setpgrp()
     output = os.open(task["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)

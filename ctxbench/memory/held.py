@@ -93,6 +93,8 @@ def convolution_cpu(call: Call) -> Sizes | str:
     if backend != torch._C._ConvBackend.Slow2d:
         return f"the {backend.name} convolution keeps its blocks in formats that depend on the processor"
     layout = _convolution_layout(data, weight)
+    if rest[5] > 1 and layout is torch.channels_last:
+        return "a grouped convolution of a channels-last input copies each group"
     columns = _columns(data, weight, call.out[0], rest)
     return [*_copies_in(layout, data, weight), _per_group([data.contiguous()], columns, call.out, rest[5])]
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -36,7 +37,7 @@ class CallWatch(TorchFunctionMode):
             self._refuse_fused_attention(name, kwargs)
         if func is functional.dropout and self.tracker.table.device != "cpu":
             return _dropout_cuda(*args, **kwargs)
-        if name == "group_norm" and self.tracker.table.counts_host and not args[0].is_contiguous():
+        if name == "group_norm" and self.tracker.table.counts_host and not _keeps_contiguous(args[0]):
             self.tracker.marks[name] = "the CPU keeps a channels-last layout, where meta makes a contiguous copy"
         self.tracker.in_linear = name == "linear"
         result = func(*args, **kwargs)
@@ -85,6 +86,10 @@ def _refuse_named_device(name: str, args: tuple[Any, ...], kwargs: Mapping[str, 
             f"{name} asks for the device {str(named)!r} by name; a module that is to run anywhere takes its input's: "
             "device=x.device"
         )
+
+
+def _keeps_contiguous(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() or suggest_memory_format(tensor) is torch.contiguous_format
 
 
 def _dropout_cuda(
