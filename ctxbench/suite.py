@@ -90,9 +90,10 @@ class Footnote(_Strict):
 
 
 class Published(_Strict):
-    """A paper's numbers as printed. The unit of each column is given once; the digits stay strings."""
+    """A paper's numbers as printed, for the input `shape`. A column's unit is given once; the digits stay strings."""
 
     device: str = ""
+    shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
     params_unit: str = "M = 2^20"
     macs_unit: str = "G = 10^9"
     rows: dict[str, dict[PublishedColumn, str]] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from .conventions import LATENCY, MACS, MEMORY, PARAMS, PREDICTED_FOR
+from .conventions import LATENCY, MACS, MEMORY, PARAMS, PREDICTED_FOR, RATES
 from .numbers import Unit
 from .runs import CONDITIONS, RunData
 from .table import Column
@@ -74,6 +74,8 @@ def _conventions(run: RunData, keys: set[str], units: Mapping[str, Unit]) -> lis
         lines.append(f"Memory: measured peak, MiB = 2^20 bytes; {MEMORY}.")
     if keys & {"latency_train", "latency_infer"}:
         lines.append(f"{LATENCY}.")
+    if "achieved" in keys:
+        lines.append(f"{RATES}.")
     if keys & {"params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"}:
         lines.append("Bold: the smallest under the same conditions, and what cannot be told apart from it.")
     return lines

@@ -14,3 +14,4 @@ LATENCY = (
     "Time: ms a pass, median [95 % interval of the median]; infer: eval, inference_mode; "
     "train: forward and y.sum().backward()"
 )
+RATES = "Rates: batch over time, MACs over time; of matmul: over the rate of a large matrix product in the same run"

@@ -13,6 +13,7 @@ from .caption import caption_lines
 from .numbers import Unit, decimals_of, fixed, leading_value, ratio_text, significant
 from .numbers import with_interval as write_interval
 from .quantities import QUANTITIES, Quantity, plain_numbers, unit_of, with_published
+from .rates import rate_columns
 from .runs import CONDITIONS, DRIFT_WARNING, RunData, drifts
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Row, Table
 
@@ -43,6 +44,7 @@ def suite_table(run: RunData) -> Table:
     for quantity in QUANTITIES:
         if frame[quantity.here].notna().any() or quantity.metric in run.meta.get("metrics", ()):
             pairs += _quantity_columns(run, quantity, shown, units[quantity.key], notes)
+    pairs += rate_columns(shown)
     if (frame["status"] != "ok").any():
         pairs.append((Column("status", "", "Status", "status"), _status_cells(shown, notes)))
     columns = tuple(column for column, _ in pairs)

@@ -197,7 +197,7 @@ def test_the_terminal_table_fits_its_width(tmp_path: Path, width: int) -> None:
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert max(map(len, lines)) <= width
     rows = [line for line in lines if line.startswith("ham_nmf ")]
-    assert len(rows) == (3 if width == 80 else 2)
+    assert len(rows) == (4 if width == 80 else 2)
     assert not any(line.startswith(" ") and "ham" in line for line in lines)
     numbers = " ".join(rows)
     for column in ("params", "macs_published", "memory_train", "latency_infer"):

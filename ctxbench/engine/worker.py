@@ -359,7 +359,7 @@ def _macs_warnings(macs: int, formula: int | None, uncounted: Mapping[str, int])
     """A sentence if the counters disagree by more than 1e-5."""
     if formula is None or abs(macs - formula) <= 1e-5 * max(macs, formula):
         return []
-    missing = f"; not counted: {', '.join(uncounted)}" if uncounted else ""
+    missing = f" (not counted: {', '.join(uncounted)})" if uncounted else ""
     return [f"MAC counters disagree: counted {macs}, closed form {formula}{missing}"]
 
 

@@ -60,6 +60,33 @@ def copy_in_its_format(call: Call) -> Sizes:
     return _copies_in(suggest_memory_format(tensor), tensor)
 
 
+def pooling_backward_cuda(call: Call) -> Sizes:
+    """The gradient, and a maximum's positions, in the input's format."""
+    return _copies_in(suggest_memory_format(call.args[1]), call.args[0], *_positions(call))
+
+
+def pooling_backward_cpu(call: Call) -> Sizes:
+    """All that is read and written in the incoming gradient's format."""
+    grad = call.args[0]
+    return _copies_in(suggest_memory_format(grad), grad, call.out[0], *_positions(call))
+
+
+def _positions(call: Call) -> list[torch.Tensor]:
+    return [tensor for tensor in call.tensors if not tensor.is_floating_point()]
+
+
+def convolution_cuda(call: Call) -> Sizes:
+    """Copies of what is not in the format that cuDNN computes in."""
+    data, weight = call.args[:2]
+    return _copies_in(_convolution_layout(data, weight), data, weight)
+
+
+def convolution_backward_cuda(call: Call) -> Sizes:
+    """As the forward pass, and the gradient."""
+    grad, data, weight = call.args[:3]
+    return _copies_in(_convolution_layout(data, weight), grad, data, weight)
+
+
 def softmax_backward_cuda(call: Call) -> Sizes:
     """grad * output, and contiguous copies of it and of the output where they are not."""
     product, output = call.args[0] * call.args[1], call.args[1]  # on meta; its strides are what counts
@@ -221,6 +248,12 @@ def _number(value: Any) -> int:
     if isinstance(value, bool):
         return 1
     return 16 if isinstance(value, complex) else 8 if isinstance(value, int | float) else 0
+
+
+def convolution_outputs(call: Call, out: torch.Tensor) -> torch.Tensor:
+    """The output in the format that the convolution is computed in."""
+    layout = _convolution_layout(*call.args[:2])
+    return out if out.is_contiguous(memory_format=layout) else torch.empty_like(out, memory_format=layout)
 
 
 def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -44,8 +44,8 @@ KERNELS = (
     Kernel("mm addmm", _EVERY, held.product, "BLAS needs one unit stride", "cuda/Blas.cpp prepare_matrix_for_cublas; LinearAlgebra.cpp addmm_impl_cpu_"),
     Kernel("bmm baddbmm", _CUDA, held.product, "BLAS needs one unit stride", "cuda/Blas.cpp prepare_batch_matrix_for_cublas"),
     Kernel("bmm baddbmm", ("cpu",), held.batched_product_cpu, "copies one image's matrix at a time", "LinearAlgebra.cpp bmm_out_or_baddbmm_; " + _PROFILER),
-    Kernel("convolution", _CUDA, held.copies(0, 1), "cuDNN reads contiguous arguments; its workspace is apart", "Convolution.cpp _convolution"),
-    Kernel("convolution_backward", _CUDA, held.copies(0, 1, 2), "cuDNN reads contiguous arguments; its workspace is apart", "Convolution.cpp convolution_backward"),
+    Kernel("convolution", _CUDA, held.convolution_cuda, "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp _convolution"),
+    Kernel("convolution_backward", _CUDA, held.convolution_backward_cuda, "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp convolution_backward"),
     Kernel("convolution", ("cpu",), held.convolution_cpu, "the unfolded input; oneDNN is not predicted", _PROFILER),
     Kernel("convolution_backward", ("cpu",), held.convolution_backward_cpu, "the unfolded input; oneDNN is not predicted", _PROFILER),
     Kernel("native_batch_norm", _CUDA, held.copies(0), "cuDNN reads a contiguous input", "cudnn/BatchNorm.cpp cudnn_batch_norm"),
@@ -58,7 +58,8 @@ KERNELS = (
     Kernel("native_group_norm", ("cpu",), lambda _: (), "none: the input is made contiguous before", _PROFILER),
     Kernel("native_group_norm_backward", ("cpu",), held.group_norm_backward_cpu, "two sums for each image and channel", _PROFILER),
     Kernel("_adaptive_avg_pool2d avg_pool2d max_pool2d_with_indices", _EVERY, held.copy_in_its_format, "reads a dense input", "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
-    Kernel("_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward", _EVERY, held.copy_in_its_format, "reads a dense gradient", "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
+    Kernel("_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward", _CUDA, held.pooling_backward_cuda, "reads a gradient of the input's format", "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu"),
+    Kernel("_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward", ("cpu",), held.pooling_backward_cpu, "works in the gradient's format", _PROFILER),
     Kernel("linalg_inv_ex", _CUDA, held.inverse, "LU factors and pivots; the solver's workspace is apart", "BatchLinearAlgebra.cpp linalg_inv_ex_out"),
     Kernel("linalg_inv_ex", ("cpu",), held.inverse_cpu, "LU factors, pivots and their check", _PROFILER),
     Kernel("_linalg_check_errors", ("cpu",), lambda call: (1, call.args[0].numel()), "one truth value a matrix, and their union", _PROFILER),
@@ -84,6 +85,7 @@ FREE = frozenset(
 
 # Where a meta kernel's outputs lie otherwise than the real ones: layouts, blocks that are left empty.
 OUTPUTS = {
+    "convolution": held.convolution_outputs,
     "native_batch_norm": held.batch_norm_outputs,
     "native_batch_norm_backward": held.batch_norm_backward_outputs,
 }
