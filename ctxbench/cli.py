@@ -139,6 +139,7 @@ def run(
 @app.command("list")
 def list_modules() -> None:
     """List the registered modules."""
+    from rich.markup import escape
     from rich.table import Table
 
     from ctxbench import registry
@@ -147,8 +148,8 @@ def list_modules() -> None:
     for column in ("key", "title", "family", "year"):
         table.add_column(column, style="bold" if column == "key" else None)
     for entry in registry.entries():
-        title = f"[red]broken[/]: {entry.broken}" if entry.broken else entry.title
-        table.add_row(entry.key, title, entry.family, str(entry.year or ""))
+        title = f"[red]broken[/]: {escape(entry.broken)}" if entry.broken else escape(entry.title)
+        table.add_row(escape(entry.key), title, entry.family, str(entry.year or ""))
     _print(table)
 
 

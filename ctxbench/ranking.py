@@ -124,8 +124,11 @@ def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
 
 
 def times(value: float) -> str:
-    """A ratio as it is read: 1.02x, 4.1x, 37x."""
-    return f"{value:.2f}x" if value < 2 else f"{value:.1f}x" if value < 10 else f"{value:.0f}x"
+    """A ratio as it is read: 1.0003x, 1.02x, 4.1x, 37x; never 1.00x, since it is told of what differs."""
+    if value < 2:
+        decimals = next((d for d in range(2, 9) if round(value, d) != 1), 9)
+        return f"{value:.{decimals}f}x"
+    return f"{value:.1f}x" if value < 10 else f"{value:.0f}x"
 
 
 def _gains(better: Standing, worse: Standing, axes: Sequence[str]) -> str:

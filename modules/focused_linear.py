@@ -87,7 +87,9 @@ class FocusedLinearAttention(nn.Module):
         weights = query @ key.mean(dim=2, keepdim=True).transpose(2, 3) + OFFSET  # [B, heads, n, 1]
         root = x.shape[2:].numel() ** -0.5
         descriptors = (key * root).transpose(2, 3) @ (value * root)  # [B, heads, C / heads, C / heads]
-        context = (query @ descriptors) * weights.reciprocal()
+        # In float16 the inverse of a weight near OFFSET is infinite, so it is taken in float32 at least.
+        widened = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        context = ((query @ descriptors) * widened.reciprocal()).to(x.dtype)
         context = context.transpose(1, 2).flatten(2) + self._details(value, x)
         return torch.unflatten(self.output(context).transpose(1, 2), 2, x.shape[2:])
 

@@ -15,7 +15,19 @@ from ctxbench.engine.scheduler import Plan
 from ctxbench.engine.turns import execute_in_turns
 from ctxbench.errors import UsageError
 from ctxbench.progress import Quiet
-from ctxbench.ranking import Standing, Value, dominates, exactly, front, order, ranked, sentence, sentences, shared_axes
+from ctxbench.ranking import (
+    Standing,
+    Value,
+    dominates,
+    exactly,
+    front,
+    order,
+    ranked,
+    sentence,
+    sentences,
+    shared_axes,
+    times,
+)
 from ctxbench.results import RunFolder
 from ctxbench.statistics import summarise
 from ctxbench.suite import Case, Measure, load
@@ -96,6 +108,13 @@ def test_order_is_exact_for_counts_and_by_interval_for_times(first: Value, secon
 )
 def test_a_sentence_says_how_two_modules_stand(other: Standing, expected: str) -> None:
     assert sentence(MINE, other, ALL) == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.0003, "1.0003x"), (1.004, "1.004x"), (1.02, "1.02x"), (4.12, "4.1x"), (36.6, "37x")]
+)
+def test_a_ratio_shows_that_two_counts_differ(ratio: float, text: str) -> None:
+    assert times(ratio) == text
 
 
 def test_a_parameter_free_module_has_no_parameters_rather_than_a_ratio() -> None:

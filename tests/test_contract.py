@@ -33,13 +33,7 @@ def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) ->
     return found
 
 
-FLOAT16 = pytest.mark.xfail(strict=True, reason="in float16 the inverse of a weight near 1e-6 is infinite")
-
-
-@pytest.mark.parametrize(
-    "key",
-    [pytest.param(key, marks=[FLOAT16] if key == "focused_linear" else []) for key in registry.names()],
-)
+@pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry_honours_the_contract(key: str) -> None:
     entry = registry.get(key)
     results = list(run_checks(Subject(entry, entry.load(), 64, {}, contract.SIZE), CORE))
