@@ -121,8 +121,8 @@ def reading(share: float) -> str:
         return "On this machine the stated interval is about the whole uncertainty of a run."
     return (
         "So part of the difference between runs is not in the interval of either: the interval is the uncertainty of "
-        "this process's median, and a fresh process on a shared machine has its own speed. To decide whether a change "
-        "made a module slower, use `ctxbench check`, which measures pairs of fresh processes."
+        "this process's median, and a fresh process on a shared machine has its own speed. Whether a change made a "
+        "module slower takes pairs of fresh processes, not two runs."
     )
 
 

@@ -1,6 +1,7 @@
 """The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -204,7 +205,7 @@ def _time_cells(run: RunData, frame: pd.DataFrame, mode: str, notes: Footnotes) 
             text = " ".join(write_interval(median, low, high))
             detail += f", {confidence:.1%} interval [{low:.6g}, {high:.6g}], drift {drift:+.1%}"
         else:
-            text, confidence = significant(median, 2), 0.0
+            text, confidence = significant(median, 2), math.nan
         sentences = _time_sentences(run, confidence, stop)
         if drifts(row, mode):
             sentences.append(f"Drift: the medians of the measurement's halves differ by more than {DRIFT_WARNING:.0%}.")
@@ -216,7 +217,7 @@ def _time_cells(run: RunData, frame: pd.DataFrame, mode: str, notes: Footnotes) 
 def _time_sentences(run: RunData, confidence: float, stop: str) -> list[str]:
     """How sure a median is, in a sentence that is the same for all cells that it concerns."""
     measure = run.definition.get("measure") or {}
-    if confidence == 0:
+    if math.isnan(confidence):
         return ["A single sample: no interval."]
     if confidence < 0.9495:
         return ["Few samples: the interval is from the smallest to the largest, and covers less than 95 %."]

@@ -134,22 +134,30 @@ def test_a_snapshot_names_clocks_temperature_and_other_processes(monkeypatch: py
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     state = conditions.snapshot("cuda:1")
     assert nvml.index == 1
-    assert {name: state[name] for name in state if name != "load_average"} == {
+    assert {name: state[name] for name in state if name != "busy_cores"} == {
         "sm_clock_mhz": 1980,
         "memory_clock_mhz": 3201,
         "temperature_c": 41,
         "power_w": 76.5,
         "other_processes": [4242],
     }
-    assert conditions.warnings({**state, "load_average": 0.1}, cores=2) == ["1 other process(es) compute on the GPU"]
+    assert conditions.warnings({**state, "busy_cores": 0.1}) == ["1 other process(es) compute on the GPU"]
 
 
 def test_without_nvml_a_snapshot_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install ctxbench[nvidia]" in conditions.snapshot("cuda")["nvml"]
-    assert set(conditions.snapshot("cpu")) == {"load_average"}
+    assert set(conditions.snapshot("cpu")) == {"busy_cores"}
 
 
 def test_a_busy_machine_is_warned_of() -> None:
-    assert conditions.warnings({"load_average": 1.9}, cores=2) == []
-    assert conditions.warnings({"load_average": 7.0}, cores=2) == ["the machine is busy: load average 7.0 on 2 cores"]
+    assert conditions.warnings({"busy_cores": 0.4}) == []
+    assert conditions.warnings({"busy_cores": None}) == []
+    assert conditions.warnings({"busy_cores": 1.26}) == ["the machine was not at rest: others kept 1.3 cores busy"]
+
+
+def test_busy_cores_come_from_the_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([100, 100 + round(0.1 * os.sysconf("SC_CLK_TCK") * 1.5)])
+    monkeypatch.setattr(conditions, "_busy_ticks", lambda: next(ticks))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert conditions.busy_cores() == 1.5

@@ -140,7 +140,7 @@ def test_flags_and_load_are_recorded(suite_file: SuiteFile, tmp_path: Path) -> N
     assert found["flags"] == {
         "threads": 1, "tf32_matmul": False, "tf32_cudnn": False, "cudnn_benchmark": False, "seed": 0,
     }  # fmt: skip
-    assert found["before"]["load_average"] >= 0
+    assert found["before"]["busy_cores"] >= 0
 
 
 def test_wrong_devices_are_refused_before_anything_is_written(suite_file: SuiteFile, tmp_path: Path) -> None:

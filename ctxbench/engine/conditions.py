@@ -2,8 +2,14 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+WINDOW_S = 0.1
+# Others' load, in cores, from which a measurement is warned of.
+BUSY = 0.5
 
 
 @contextlib.contextmanager
@@ -29,8 +35,11 @@ def _physical(index: int) -> int:
 
 
 def snapshot(device: str) -> dict[str, Any]:
-    """The machine now: load average; on CUDA also clocks (MHz), temperature (C), power (W) and other processes."""
-    state: dict[str, Any] = {"load_average": os.getloadavg()[0]}
+    """The machine now: cores that others keep busy; on CUDA also clocks (MHz), temperature (C), power (W), processes.
+
+    Call while this process is idle.
+    """
+    state: dict[str, Any] = {"busy_cores": busy_cores()}
     kind, _, index = device.partition(":")
     if kind != "cuda":
         return state
@@ -49,11 +58,27 @@ def snapshot(device: str) -> dict[str, Any]:
         }
 
 
-def warnings(before: Mapping[str, Any], cores: int) -> list[str]:
+def busy_cores() -> float | None:
+    """How many cores were at work over a tenth of a second, from the kernel's own count; None where it has none."""
+    try:
+        before = _busy_ticks()
+        time.sleep(WINDOW_S)
+        return round((_busy_ticks() - before) / os.sysconf("SC_CLK_TCK") / WINDOW_S, 2)
+    except OSError:
+        return None
+
+
+def _busy_ticks() -> int:
+    """Clock ticks of all cores since boot that were neither idle nor waiting for a disk."""
+    fields = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[1:9]]
+    return sum(fields) - fields[3] - fields[4]
+
+
+def warnings(before: Mapping[str, Any]) -> list[str]:
     """Sentences for a machine that is not at rest when a measurement begins."""
     notes = []
     if before.get("other_processes"):
         notes.append(f"{len(before['other_processes'])} other process(es) compute on the GPU")
-    if before["load_average"] > cores + 0.5:
-        notes.append(f"the machine is busy: load average {before['load_average']:.1f} on {cores} cores")
+    if (before["busy_cores"] or 0) > BUSY:
+        notes.append(f"the machine was not at rest: others kept {before['busy_cores']:.1f} cores busy")
     return notes

@@ -113,7 +113,7 @@ class Measurement:
         if case.execution == "compile":
             model.compile()
         before = conditions.snapshot(case.device)
-        self._note(*conditions.warnings(before, os.cpu_count() or 1))
+        self._note(*conditions.warnings(before))
         for mode in MODES:
             step = self._step(model, x, mode)
             first_pass_s = self._first_pass(model, step, mode)

@@ -1,4 +1,4 @@
-"""Sentences that answer "what do I change to need less": where the peak stands, what holds it, what each remedy leaves."""
+"""Sentences that answer "what do I change to need less": where the peak stands, what holds it, what remedies leave."""
 
 import copy
 from collections import defaultdict
@@ -35,8 +35,8 @@ def sentences(profile: MemoryProfile) -> list[str]:
 def remedies(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Remedy]:
     """The changes that lower the peak, each by predicting the changed module again, the largest effect first.
 
-    Tried: in-place activations, checkpointing the whole module, half precision, half the batch. A change that the module
-    does not allow, or that does not lower the peak, is left out.
+    Tried: in-place activations, checkpointing the whole module, half precision, half the batch. A change that the
+    module does not allow, or that does not lower the peak, is left out.
     """
     peak = predict_peak(module, *inputs, mode=mode, device=device).peak_bytes
     found = []
@@ -48,9 +48,7 @@ def remedies(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda
     return sorted((r for r in found if r.peak_bytes < peak), key=lambda remedy: remedy.peak_bytes)
 
 
-def _changes(
-    module: nn.Module, inputs: tuple[Any, ...], mode: Mode, device: Device
-) -> dict[str, Callable[[], int]]:
+def _changes(module: nn.Module, inputs: tuple[Any, ...], mode: Mode, device: Device) -> dict[str, Callable[[], int]]:
     def predicted(changed: nn.Module, given: tuple[Any, ...]) -> int:
         return predict_peak(changed, *given, mode=mode, device=device).peak_bytes
 
@@ -61,7 +59,9 @@ def _changes(
         "bfloat16 for weights and maps": lambda: predicted(_meta_copy(module).bfloat16(), _to(meta, torch.bfloat16)),
     }
     if mode == "train":
-        changes["checkpointing the module (torch.utils.checkpoint)"] = lambda: predicted(_Checkpointed(module), tuple(meta))
+        changes["checkpointing the module (torch.utils.checkpoint)"] = lambda: predicted(
+            _Checkpointed(module), tuple(meta)
+        )
     if any(a is not b and a.shape != b.shape for a, b in zip(meta, halved, strict=True) if isinstance(a, torch.Tensor)):
         changes["half the batch"] = lambda: predicted(module, tuple(halved))
     return changes
@@ -122,15 +122,19 @@ def _held_in_vain(profile: MemoryProfile) -> Iterator[str]:
         for block in profile.allocations
         if block.alive_at(peak) and block.category == "temporary" and max(block.reads, default=block.born) < peak
     ]
+    all_spared: dict[Allocation, tuple[int, int]] = {}
     for where, blocks in _by_line(idle):
         size = sum(block.bytes for block in blocks)
         if size < _WORTH_NAMING * profile.peak_bytes:
             continue
         spared = {block: (max(block.reads, default=block.born) + 1, len(profile.timeline)) for block in blocks}
+        all_spared |= spared
         yield (
-            f"{_mib(size)} made by {blocks[0].op} at {where} are held though nothing reads them again: `del` the name, or "
-            f"do not give it one, and the peak is {_mib(profile.peak_without(spared))}."
+            f"{_mib(size)} made by {blocks[0].op} at {where} are held though nothing reads them again: `del` the name, "
+            f"or do not give it one, and the peak is {_mib(profile.peak_without(spared))}."
         )
+    if len({block.where for block in all_spared}) > 1:
+        yield f"Without all of these the peak is {_mib(profile.peak_without(all_spared))}."
 
 
 def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
@@ -151,7 +155,7 @@ def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
         least = profile.peak_without(spared)
         savers = ", ".join(sorted({block.saved_by for block in blocks if block.saved_by}))
         effect = (
-            f"freed after the forward pass and recomputed for it (checkpointing), they would leave at best {_mib(least)}"
+            f"freed after the forward pass and recomputed for it (checkpointing), they leave {_mib(least)} at best"
             if least < profile.peak_bytes
             else "checkpointing them would not lower the peak, which needs them where it stands"
         )

@@ -1,4 +1,4 @@
-"""The byte rules behind the table in `kernels.py`: from one operator call to the blocks its kernel holds inside itself."""
+"""The byte rules behind the table in `kernels.py`: from one operator call to the blocks inside its kernel."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +117,7 @@ def convolution_cpu(call: Call) -> Sizes | str:
     """The unfolded input of one group; with groups, their outputs until they are joined."""
     data, weight, bias, *rest = call.args
     backend = _convolution_backend(data, weight, bias, rest)
-    if backend != torch._C._ConvBackend.Slow2d:
+    if backend.name != "Slow2d":
         return f"the {backend.name} convolution keeps its blocks in formats that depend on the processor"
     layout = _convolution_layout(data, weight)
     if rest[5] > 1 and layout is torch.channels_last:
@@ -131,7 +131,7 @@ def convolution_backward_cpu(call: Call) -> Sizes | str:
     grad, data, weight, bias_sizes, *rest, _mask = call.args
     bias = grad.new_empty(bias_sizes) if bias_sizes and any(bias_sizes) else None
     backend = _convolution_backend(data, weight, bias, rest)
-    if backend != torch._C._ConvBackend.Slow2d:
+    if backend.name != "Slow2d":
         return f"the backward pass of the {backend.name} convolution keeps formats that depend on the processor"
     layout = _convolution_layout(data, weight)
     columns = _columns(data, weight, grad, rest)
@@ -198,6 +198,12 @@ def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
     return by_rank.get(tensor.dim(), torch.contiguous_format)
 
 
+def batch_norm_backward_cuda(call: Call) -> Sizes:
+    """A copy of the gradient that is not in the input's format, an expanded one too."""
+    grad, data = call.args[:2]
+    return _copies_in(suggest_memory_format(data), grad, data)
+
+
 def layer_norm_backward_cpu(call: Call) -> Sizes:
     """Copies, and one row of each parameter's gradient a thread."""
     return [*copies(0, 1)(call), 2 * math.prod(call.args[2]) * call.args[1].element_size()]
@@ -219,6 +225,16 @@ def inverse_cpu(call: Call) -> Sizes:
     """As `inverse`, and the check of the pivots: a number, its cast, one truth value a pivot."""
     matrix = call.args[0]
     return [*inverse(call), 12 + matrix.numel() // matrix.shape[-1]]
+
+
+def check_errors_cpu(call: Call) -> Sizes:
+    """A truth value for each matrix, and their union."""
+    return [1, call.args[0].numel()]
+
+
+def repeat_cpu(call: Call) -> Sizes:
+    """Four index vectors of eight bytes a dimension."""
+    return [32 * len(call.args[1])]
 
 
 def mean_cpu(call: Call) -> Sizes:
@@ -263,9 +279,7 @@ def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch
     return (_in_suggested_format(data), *statistics)
 
 
-def batch_norm_backward_outputs(
-    call: Call, out: tuple[torch.Tensor | None, ...]
-) -> tuple[torch.Tensor | None, ...]:
+def batch_norm_backward_outputs(call: Call, out: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
     """The input's gradient in the input's suggested format, where it is asked for."""
     return (_in_suggested_format(call.args[1]) if call.args[9][0] else None, *out[1:])
 

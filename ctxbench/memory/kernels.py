@@ -1,8 +1,9 @@
 """The table of what kernels hold inside themselves: operator, bytes beside its outputs, device, why, source.
 
 An operator allocates its outputs, which the tracker sees; some allocate more and free it before they return, which only
-this table knows. The CPU's rows were read off `torch.profiler` and tests hold them to the byte (one thread). CUDA's rows
-were read in PyTorch's sources. An operator that is neither here, nor a view, nor pointwise, nor in `FREE` is marked.
+this table knows. The CPU's rows were read off `torch.profiler` and tests hold them to the byte (one thread). CUDA's
+rows were read in PyTorch's sources, below aten/src/ATen/native, and await a GPU. An operator that is neither here, nor
+a view, nor pointwise (by PyTorch's own tags), nor in `FREE` is marked by name.
 
 Devices: `cuda` is the PyTorch that is installed, with cuDNN. `cuda-2020` is the convention under which the figures of
 that year's papers come out: gradients that meet are summed into a new block (since 2.0 the engine adds in place when it
@@ -20,7 +21,9 @@ from ctxbench.memory.held import Call, Sizes
 
 Device = Literal["cuda", "cuda-2020", "cpu"]
 _CUDA = ("cuda", "cuda-2020")
+_CPU = ("cpu",)
 _EVERY = get_args(Device)
+_POOLING_BACKWARD = "_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward"
 
 
 @dataclass(frozen=True)
@@ -37,54 +40,91 @@ class Kernel:
 _PROFILER = "torch.profiler, tests/test_memory_cpu.py"
 
 KERNELS = (
-    Kernel("_softmax _log_softmax", _EVERY, held.copies(0), "reads a contiguous input", "cuda/SoftMax.cu host_softmax; " + _PROFILER),
-    Kernel("_softmax_backward_data", _CUDA, held.softmax_backward_cuda, "forms grad * output, one more map; copies what is strided", "cuda/SoftMax.cu softmax_backward_cuda_out, host_softmax_backward"),
-    Kernel("_softmax_backward_data", ("cpu",), held.copies(0, 1), "reads contiguous arguments", _PROFILER),
-    Kernel("_log_softmax_backward_data", _EVERY, held.copies(0, 1), "reads contiguous arguments", "cuda/SoftMax.cu host_softmax_backward; " + _PROFILER),
-    Kernel("mm addmm", _EVERY, held.product, "BLAS needs one unit stride", "cuda/Blas.cpp prepare_matrix_for_cublas; LinearAlgebra.cpp addmm_impl_cpu_"),
-    Kernel("bmm baddbmm", _CUDA, held.product, "BLAS needs one unit stride", "cuda/Blas.cpp prepare_batch_matrix_for_cublas"),
-    Kernel("bmm baddbmm", ("cpu",), held.batched_product_cpu, "copies one image's matrix at a time", "LinearAlgebra.cpp bmm_out_or_baddbmm_; " + _PROFILER),
-    Kernel("convolution", _CUDA, held.convolution_cuda, "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp _convolution"),
-    Kernel("convolution_backward", _CUDA, held.convolution_backward_cuda, "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp convolution_backward"),
-    Kernel("convolution", ("cpu",), held.convolution_cpu, "the unfolded input; oneDNN is not predicted", _PROFILER),
-    Kernel("convolution_backward", ("cpu",), held.convolution_backward_cpu, "the unfolded input; oneDNN is not predicted", _PROFILER),
-    Kernel("native_batch_norm", _CUDA, held.copies(0), "cuDNN reads a contiguous input", "cudnn/BatchNorm.cpp cudnn_batch_norm"),
-    Kernel("native_batch_norm_backward", ("cuda",), held.copies(0, 1), "cuDNN reads a contiguous gradient", "cudnn/BatchNorm.cpp cudnn_batch_norm_backward"),
-    Kernel("native_batch_norm_backward", ("cuda-2020",), held.copies_unless_expanded(0, 1), "PyTorch's own kernel reads the gradient of a sum by its strides", "cuda/Normalization.cu batch_norm_backward_cuda"),
-    Kernel("native_batch_norm", ("cpu",), held.batch_norm_cpu, "per-channel scale and shift", _PROFILER),
-    Kernel("native_batch_norm_backward", ("cpu",), held.batch_norm_backward_cpu, "a map of x - mean on contiguous arguments", _PROFILER),
-    Kernel("native_layer_norm", _EVERY, held.copies(0), "reads a contiguous input", "layer_norm.cpp; " + _PROFILER),
-    Kernel("native_layer_norm_backward", ("cpu",), held.layer_norm_backward_cpu, "a buffer for the parameters' gradients", _PROFILER),
-    Kernel("native_group_norm", ("cpu",), lambda _: (), "none: the input is made contiguous before", _PROFILER),
-    Kernel("native_group_norm_backward", ("cpu",), held.group_norm_backward_cpu, "two sums for each image and channel", _PROFILER),
-    Kernel("_adaptive_avg_pool2d avg_pool2d max_pool2d_with_indices", _EVERY, held.copy_in_its_format, "reads a dense input", "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
-    Kernel("_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward", _CUDA, held.pooling_backward_cuda, "reads a gradient of the input's format", "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu"),
-    Kernel("_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward", ("cpu",), held.pooling_backward_cpu, "works in the gradient's format", _PROFILER),
-    Kernel("linalg_inv_ex", _CUDA, held.inverse, "LU factors and pivots; the solver's workspace is apart", "BatchLinearAlgebra.cpp linalg_inv_ex_out"),
-    Kernel("linalg_inv_ex", ("cpu",), held.inverse_cpu, "LU factors, pivots and their check", _PROFILER),
-    Kernel("_linalg_check_errors", ("cpu",), lambda call: (1, call.args[0].numel()), "one truth value a matrix, and their union", _PROFILER),
-    Kernel("repeat", ("cpu",), lambda call: (32 * len(call.args[1]),), "index vectors, 32 bytes a dimension", _PROFILER),
-    Kernel("repeat", _CUDA, lambda _: (), "none that grows with the input", "TensorShape.cpp repeat"),
-    Kernel("mean", ("cpu",), held.mean_cpu, "divides the sum by a number", _PROFILER),
-    Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod", ("cpu",), held.binary_cpu, "numbers become tensors, other dtypes are cast", "TensorIterator.cpp compute_types; " + _PROFILER),
+    Kernel("_softmax _log_softmax", _EVERY, held.copies(0),
+           "reads a contiguous input", "cuda/SoftMax.cu, host_softmax; " + _PROFILER),
+    Kernel("_softmax_backward_data", _CUDA, held.softmax_backward_cuda,
+           "forms grad * output, one more map, and copies what is strided",
+           "cuda/SoftMax.cu, softmax_backward_cuda_out and host_softmax_backward"),
+    Kernel("_softmax_backward_data", _CPU, held.copies(0, 1),
+           "reads contiguous arguments", _PROFILER),
+    Kernel("_log_softmax_backward_data", _EVERY, held.copies(0, 1),
+           "reads contiguous arguments", "cuda/SoftMax.cu, host_softmax_backward; " + _PROFILER),
+    Kernel("mm addmm", _EVERY, held.product,
+           "BLAS needs one unit stride",
+           "cuda/Blas.cpp, prepare_matrix_for_cublas; LinearAlgebra.cpp, addmm_impl_cpu_; " + _PROFILER),
+    Kernel("bmm baddbmm", _CUDA, held.product,
+           "BLAS needs one unit stride", "cuda/Blas.cpp, prepare_batch_matrix_for_cublas"),
+    Kernel("bmm baddbmm", _CPU, held.batched_product_cpu,
+           "copies one image's matrix at a time", "LinearAlgebra.cpp, bmm_out_or_baddbmm_; " + _PROFILER),
+    Kernel("convolution", _CUDA, held.convolution_cuda,
+           "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp, _convolution"),
+    Kernel("convolution_backward", _CUDA, held.convolution_backward_cuda,
+           "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp, convolution_backward"),
+    Kernel("convolution", _CPU, held.convolution_cpu,
+           "unfolds its input; oneDNN is not predicted", _PROFILER),
+    Kernel("convolution_backward", _CPU, held.convolution_backward_cpu,
+           "unfolds its input; oneDNN is not predicted", _PROFILER),
+    Kernel("native_batch_norm", _CUDA, held.copy_in_its_format,
+           "cuDNN reads a dense input", "cudnn/BatchNorm.cpp, cudnn_batch_norm"),
+    Kernel("native_batch_norm_backward", ("cuda",), held.batch_norm_backward_cuda,
+           "cuDNN reads a gradient of the input's format", "cudnn/BatchNorm.cpp, cudnn_batch_norm_backward"),
+    Kernel("native_batch_norm_backward", ("cuda-2020",), held.copies_unless_expanded(0, 1),
+           "PyTorch's own kernel reads the gradient of a sum by its strides",
+           "cuda/Normalization.cu, batch_norm_backward_cuda"),
+    Kernel("native_batch_norm", _CPU, held.batch_norm_cpu,
+           "scale and shift of each channel", _PROFILER),
+    Kernel("native_batch_norm_backward", _CPU, held.batch_norm_backward_cpu,
+           "a map of x - mean on dense arguments", _PROFILER),
+    Kernel("native_layer_norm", _EVERY, held.copies(0),
+           "reads a contiguous input", "layer_norm.cpp; " + _PROFILER),
+    Kernel("native_layer_norm_backward", _CPU, held.layer_norm_backward_cpu,
+           "a buffer for the parameters' gradients", _PROFILER),
+    Kernel("native_group_norm", _CPU, lambda _: (),
+           "none: its input is made contiguous before", _PROFILER),
+    Kernel("native_group_norm_backward", _CPU, held.group_norm_backward_cpu,
+           "two sums for each image and channel", _PROFILER),
+    Kernel("_adaptive_avg_pool2d avg_pool2d max_pool2d_with_indices", _EVERY, held.copy_in_its_format,
+           "reads a dense input",
+           "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
+    Kernel(_POOLING_BACKWARD, _CUDA, held.pooling_backward_cuda,
+           "reads a gradient of the input's format",
+           "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu"),
+    Kernel(_POOLING_BACKWARD, _CPU, held.pooling_backward_cpu,
+           "works in the gradient's format", _PROFILER),
+    Kernel("linalg_inv_ex", _CUDA, held.inverse,
+           "LU factors and pivots; the solver's workspace is apart", "BatchLinearAlgebra.cpp, linalg_inv_ex_out"),
+    Kernel("linalg_inv_ex", _CPU, held.inverse_cpu,
+           "LU factors, pivots and their check", _PROFILER),
+    Kernel("_linalg_check_errors", _CPU, held.check_errors_cpu,
+           "a truth value for each matrix, and their union", _PROFILER),
+    Kernel("repeat", _CPU, held.repeat_cpu,
+           "index vectors", _PROFILER),
+    Kernel("repeat", _CUDA, lambda _: (),
+           "none that grows with the input", "TensorShape.cpp, repeat"),
+    Kernel("bernoulli", _CUDA, lambda _: "CUDA's dropout keeps a mask of one byte an element, meta's one of a float",
+           "another path on meta", "Dropout.cpp, is_fused_kernel_acceptable"),
+    Kernel("mean", _CPU, held.mean_cpu,
+           "divides the sum by a number", _PROFILER),
+    Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod", _CPU, held.binary_cpu,
+           "numbers become tensors, other dtypes are cast", "TensorIterator.cpp, compute_types; " + _PROFILER),
 )  # fmt: skip
 
 # Reviewed: these write their outputs and hold nothing else that grows with the input, on any of the devices. On CUDA a
-# reduction over few outputs adds its partial sums, below a mebibyte.
-FREE = frozenset(
-    """
+# reduction to few outputs adds its partial sums, below a mebibyte.
+_FREE_NAMES = """
     sum mean amax amin max min argmax argmin linalg_vector_norm norm var std var_mean any all prod
-    cat stack clone copy _to_copy _unsafe_view constant_pad_nd slice_backward select_backward tril triu flip roll pixel_shuffle
-    pixel_unshuffle empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like
-    new_ones full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh rand rand_like randn randn_like
-    _linalg_check_errors uniform normal bernoulli masked_fill resize set unsqueeze squeeze transpose t as_strided dot mv addmv
+    cat stack clone copy _to_copy _unsafe_view constant_pad_nd slice_backward select_backward tril triu flip
+    pixel_shuffle pixel_unshuffle masked_fill unsqueeze squeeze transpose t as_strided resize set
+    empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones
+    full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh
+    rand rand_like randn randn_like uniform normal bernoulli native_dropout
+    dot mv addmv _linalg_check_errors promote_types
     hardswish hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward mish_backward glu
-    """.split()
-)
-
+"""
+FREE = frozenset(_FREE_NAMES.split())
 
 # Where a meta kernel's outputs lie otherwise than the real ones: layouts, blocks that are left empty.
-OUTPUTS = {
+OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
     "convolution": held.convolution_outputs,
     "native_batch_norm": held.batch_norm_outputs,
     "native_batch_norm_backward": held.batch_norm_backward_outputs,
@@ -92,10 +132,13 @@ OUTPUTS = {
 
 # What CUDA's libraries hold beside the peak: operators, name, size and when.
 WORKSPACES = (
-    ("mm addmm bmm baddbmm linear", "cuBLAS", "8,519,680 bytes by default, 32 MiB on compute capability 9.0; from the first product on"),
-    ("convolution convolution_backward", "cuDNN convolution", "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
-    ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm", "a workspace a call and a reserve kept for the backward pass, small beside a map"),
-    ("linalg_inv_ex", "cuSOLVER", "a workspace of about one batch of matrices; freed after each call"),
+    ("mm addmm bmm baddbmm", "cuBLAS",
+     "8,519,680 bytes by default, 32 MiB on compute capability 9.0; from the first product on"),
+    ("convolution convolution_backward", "cuDNN convolution",
+     "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
+    ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm",
+     "a workspace a call and a reserve kept for the backward pass, small beside a map"),
+    ("linalg_inv_ex", "cuSOLVER", "about one batch of matrices; freed after each call"),
 )  # fmt: skip
 
 

@@ -17,7 +17,9 @@ def draw(profile: MemoryProfile, path: Path) -> None:
         figure = Figure(figsize=(9, 4), layout="constrained")
         axes = figure.add_subplot()
         steps = range(len(profile.timeline))
-        axes.step(steps, [step.live_bytes / MIB for step in profile.timeline], where="mid", color="#333333", linewidth=1)
+        axes.step(
+            steps, [step.live_bytes / MIB for step in profile.timeline], where="mid", color="#333333", linewidth=1
+        )
         for phase, shade in SHADES.items():
             inside = [i for i in steps if profile.timeline[i].phase == phase]
             if inside:
@@ -36,6 +38,10 @@ def draw(profile: MemoryProfile, path: Path) -> None:
         )
         axes.margins(x=0, y=0.15)
         axes.set_ylim(bottom=0)
-        axes.set(xlabel="operator calls", ylabel="held [MiB]", title=f"{profile.module}, {profile.mode}: predicted for {profile.device}")
+        axes.set(
+            xlabel="operator calls",
+            ylabel="held [MiB]",
+            title=f"{profile.module}, {profile.mode}: predicted for {profile.device}",
+        )
         axes.legend(loc="lower right", fontsize="small")
         figure.savefig(path)

@@ -104,7 +104,7 @@ def _on_meta(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, tup
     """A copy of the module whose parameters and buffers are on meta, made without copying their data."""
     memo: dict[int, Any] = {}
     for name, tensor in weight_tensors(module):
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if nn.parameter.is_lazy(tensor):
             raise UnpredictableError(f"{name} has no shape before the first forward; run the module once")
         empty = torch.empty_like(tensor, device="meta")
         is_parameter = isinstance(tensor, nn.Parameter)

@@ -14,8 +14,8 @@ Phase = Literal["forward", "backward"]
 class Allocation:
     """One block of memory and the steps of the pass it lives through.
 
-    It is alive from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used it.
-    `where` is the line of the module's code or the autograd node that made it, `saved_by` the node that kept it.
+    It is alive from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used
+    it, `where` is the line of the module's code or the autograd node that made it, `saved_by` the node that kept it.
     """
 
     bytes: int

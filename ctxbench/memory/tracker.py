@@ -28,7 +28,7 @@ class Tracker(TorchDispatchMode):
     """
 
     def __init__(self, table: Table) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.table = table
         self.phase: Phase = "forward"
         self.allocations: list[Allocation] = []
@@ -109,7 +109,7 @@ class Tracker(TorchDispatchMode):
 
     @staticmethod
     def _key(tensor: torch.Tensor) -> int:
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
 
     def _note_reads(self, reads: list[Allocation | None]) -> None:
         node = torch._C._current_autograd_node()
@@ -191,13 +191,13 @@ class Tracker(TorchDispatchMode):
 
     def _where(self) -> str:
         """The line of the module's code that is running, or the autograd node with the line it belongs to."""
-        node = torch._C._current_autograd_node()
-        if self.phase == "backward" and node is not None:
+        if self.phase == "backward":
+            node = torch._C._current_autograd_node()
+            if node is None:
+                return "the loss"
             line = self._forward_lines.get(node._sequence_nr(), "")
             name = node.name().rpartition("::")[2]
             return f"{name} of {line}" if line else name
-        if self.phase == "backward":
-            return "the loss"
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, _OWN)):
             frame = frame.f_back
@@ -210,6 +210,6 @@ class Tracker(TorchDispatchMode):
         dependent = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
         if dependent and any(tensor.device.type == "meta" for tensor in call.tensors):
             raise UnpredictableError(
-                f"{self._where()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that sets a "
-                "shape); what it allocates depends on the data, so only a measurement can tell"
+                f"{self._where()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
+                "sets a shape); what it allocates depends on the data, so only a measurement can tell"
             )

@@ -32,7 +32,9 @@ class CallWatch(TorchFunctionMode):
         if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
             raise UnpredictableError("autocast does not reach the meta device; predict module.half() or .bfloat16()")
         if name in _RECURRENT:
-            raise UnpredictableError(f"{name} is one library call on CUDA and many operators on meta; measure it instead")
+            raise UnpredictableError(
+                f"{name} is one library call on CUDA and many operators on meta; measure it instead"
+            )
         if name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
             self._refuse_fused_attention(name, kwargs)
         if func is functional.dropout and self.tracker.table.device != "cpu":
@@ -60,8 +62,8 @@ class CallWatch(TorchFunctionMode):
             )
         if self.mode == "infer" and weighs and torch.backends.mha.get_fastpath_enabled():
             raise UnpredictableError(
-                "MultiheadAttention takes a fused path in inference, not on meta; measure it, or predict the plain path "
-                "with torch.backends.mha.set_fastpath_enabled(False)"
+                "MultiheadAttention takes a fused path in inference, not on meta; measure it, or predict the plain "
+                "path with torch.backends.mha.set_fastpath_enabled(False)"
             )
 
     def _count_saved_numbers(self, name: str, result: Any) -> None:
@@ -92,9 +94,7 @@ def _keeps_contiguous(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() or suggest_memory_format(tensor) is torch.contiguous_format
 
 
-def _dropout_cuda(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
+def _dropout_cuda(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     """CUDA's dropout keeps a mask of one byte an element; the path that meta takes keeps a float mask."""
     if inplace or not training or not 0 < p < 1:
         return torch.dropout_(input, p, training) if inplace else torch.dropout(input, p, training)

@@ -1,0 +1,222 @@
+"""The tracker with its CPU table equals the profiler's allocation peak to the byte, on one thread."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ctxbench import registry
+from ctxbench.memory import Mode, measure_peak, predict_peak
+from ctxbench.memory.held import Call
+from ctxbench.memory.kernels import Table
+
+MODES: tuple[Mode, Mode] = ("train", "infer")
+
+
+@pytest.fixture(autouse=True)
+def _plain_kernels() -> Iterator[None]:
+    """One thread; without oneDNN and NNPACK, whose blocks depend on the processor."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    (nnpack,) = torch.backends.nnpack.set_flags(False)
+    with torch.backends.mkldnn.flags(enabled=False):
+        yield
+    torch.backends.nnpack.set_flags(nnpack)
+    torch.set_num_threads(threads)
+
+
+def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
+    for mode in MODES:
+        profile = predict_peak(module, *inputs, mode=mode, device="cpu")
+        assert profile.marks == {}
+        assert profile.peak_bytes == measure_peak(module, *inputs, mode=mode), mode
+
+
+@pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 16, 12, 10)])
+@pytest.mark.parametrize("key", registry.names())
+def test_every_module_of_the_registry(key: str, shape: tuple[int, ...]) -> None:
+    options = {"rank": 8} if key.startswith("ham") else {}
+    assert_exact(registry.get(key).build(shape[1], options), torch.randn(shape))
+
+
+class EinsumAttention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.project(x).chunk(3, dim=2)
+        affinity = torch.einsum("bnc,bmc->bnm", query, key) * query.shape[2] ** -0.5
+        return torch.einsum("bnm,bmc->bnc", affinity.softmax(dim=2), value)
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int, inplace: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=inplace),
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(x + self.body(x))
+
+
+class InPlaceAndViews(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * self.scale
+        first, second = y.chunk(2, dim=1)
+        y = torch.cat([second, first.transpose(2, 3)], dim=1)
+        y += 1
+        y = y.mul_(2).flatten(2)
+        return y[:, :, 1:].clone().clamp_(-1, 1)
+
+
+MLP = nn.Sequential(nn.Linear(12, 48), nn.GELU(), nn.Linear(48, 12), nn.Dropout(0.1))
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (MLP, (4, 12)),
+        (MLP, (2, 5, 12)),
+        (EinsumAttention(8), (2, 24, 8)),
+        (Residual(6, inplace=True), (2, 6, 9, 7)),
+        (Residual(6, inplace=False), (1, 6, 8, 8)),
+        (InPlaceAndViews(6), (2, 6, 5, 5)),
+        (nn.Sequential(nn.Conv2d(4, 4, 3, stride=2), nn.GroupNorm(2, 4), nn.SiLU(), nn.AdaptiveAvgPool2d(1)), (2, 4, 9, 9)),
+        (nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), nn.MaxPool2d(2), nn.LeakyReLU(), nn.AvgPool2d(2)), (2, 4, 14, 14)),
+        (nn.BatchNorm2d(4), (2, 4, 6, 6)),
+        (nn.LayerNorm(8), (2, 6, 8)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else str(value),
+)  # fmt: skip
+def test_further_modules(module: nn.Module, shape: tuple[int, ...]) -> None:
+    assert_exact(module, torch.randn(shape))
+
+
+def test_an_input_that_asks_for_a_gradient() -> None:
+    assert_exact(nn.Conv2d(3, 3, 1), torch.randn(2, 3, 5, 5, requires_grad=True))
+
+
+def _attend(x: Tensor) -> Tensor:
+    tokens = x.flatten(2)
+    affinity = (tokens.transpose(1, 2) @ tokens).softmax(dim=-1)
+    return (tokens @ affinity.transpose(1, 2)).view(x.shape)
+
+
+def _attend_by_tokens(x: Tensor) -> Tensor:
+    tokens = x.flatten(2).transpose(1, 2)
+    affinity = torch.softmax(tokens @ tokens.transpose(1, 2) / x.shape[1] ** 0.5, dim=-1)
+    return (affinity @ tokens).transpose(1, 2).reshape(x.shape)
+
+
+def _attend_over_channels(x: Tensor) -> Tensor:
+    channels = x.flatten(2)
+    return ((channels @ channels.transpose(1, 2)).softmax(dim=-1) @ channels).view(x.shape)
+
+
+def _swap_halves(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=1)
+    return torch.cat([second, first], dim=1)
+
+
+OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "relu in place": lambda x: functional.relu(x.clone(), inplace=True),
+    "sigmoid": torch.sigmoid,
+    "gelu": functional.gelu,
+    "gate": lambda x: x * torch.sigmoid(x),
+    "softmax over channels": lambda x: x.softmax(dim=1),
+    "softmax over positions": lambda x: x.flatten(2).softmax(dim=-1).view(x.shape),
+    "log softmax": lambda x: functional.log_softmax(x, dim=1),
+    "halve": lambda x: x * 0.5,
+    "divide in place": lambda x: x.clone().div_(3),
+    "one minus": lambda x: 1 - x,
+    "inverse": lambda x: 1 / (x.abs() + 1),
+    "square": lambda x: x**2,
+    "less its mean": lambda x: x - x.mean(dim=(2, 3), keepdim=True),
+    "less its maximum": lambda x: x - x.amax(dim=1, keepdim=True),
+    "unit length": lambda x: functional.normalize(x, dim=1),
+    "by its deviation": lambda x: x / (x.std(dim=(2, 3), keepdim=True) + 1e-5),
+    "transpose": lambda x: x.transpose(2, 3),
+    "transpose and copy": lambda x: x.transpose(2, 3).contiguous(),
+    "attention": _attend,
+    "attention by tokens": _attend_by_tokens,
+    "attention over channels": _attend_over_channels,
+    "swap halves": _swap_halves,
+    "masked": lambda x: x.masked_fill(x < 0, 0.0),
+    "add pooled": lambda x: x + functional.adaptive_avg_pool2d(x, 1),
+    "max pool": lambda x: functional.max_pool2d(x, 3, 1, 1),
+    "pad and cut": lambda x: functional.pad(x, (1, 1, 1, 1))[:, :, 1:-1, 1:-1],
+    "clamp": lambda x: x.clamp(-1, 1),
+}
+LAYERS: dict[str, Callable[[int], nn.Module]] = {
+    "conv 1x1": lambda width: nn.Conv2d(width, width, 1),
+    "conv 3x3": lambda width: nn.Conv2d(width, width, 3, padding=1, bias=False),
+    "batch norm": nn.BatchNorm2d,
+}
+
+
+class Chain(nn.Module):
+    """A first convolution, then the named steps; `residual` adds the first map at the end."""
+
+    def __init__(self, steps: list[str], width: int, residual: bool) -> None:
+        super().__init__()
+        self.steps, self.residual = steps, residual
+        self.first = nn.Conv2d(width, width, 1)
+        self.layers = nn.ModuleList(LAYERS[step](width) if step in LAYERS else nn.Identity() for step in steps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = start = self.first(x)
+        for step, layer in zip(self.steps, self.layers, strict=True):
+            x = OPERATIONS[step](x) if step in OPERATIONS else layer(x)
+        return x + start if self.residual else x
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(st.sampled_from([*OPERATIONS, *LAYERS]), min_size=1, max_size=7),
+    width=st.sampled_from([2, 4, 6]),
+    side=st.sampled_from([4, 5, 6]),
+    residual=st.booleans(),
+)
+def test_random_chains(steps: list[str], width: int, side: int, residual: bool) -> None:
+    assert_exact(Chain(steps, width, residual), torch.randn(2, width, side, side))
+
+
+def test_onednn_is_marked_and_not_guessed() -> None:
+    with torch.backends.mkldnn.flags(enabled=True):
+        profile = predict_peak(nn.Conv2d(8, 8, 3), torch.randn(2, 8, 9, 9), mode="infer", device="cpu")
+    assert list(profile.marks) == ["aten.convolution"]
+    assert "processor" in profile.marks["aten.convolution"]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda-2020", "cpu"])
+def test_no_operator_is_both_free_and_in_the_table_of_one_device_twice(device: str) -> None:
+    from ctxbench.memory.kernels import KERNELS
+
+    names = [name for row in KERNELS if device in row.devices for name in row.operators.split()]
+    assert len(names) == len(set(names))
+    assert all(row.why and row.source for row in KERNELS)
+
+
+def test_softmax_backward_on_cuda_holds_one_more_map_and_a_copy_of_a_transposed_gradient() -> None:
+    softmax = torch.ops.aten._softmax_backward_data.default
+    output = torch.empty(2, 8, 16, device="meta")
+    for grad, blocks in ((output, 1), (torch.empty(2, 16, 8, device="meta").transpose(1, 2), 2)):
+        call = Call(softmax, (grad, output, 2, torch.float32), {}, (grad, output))
+        assert Table("cuda").inner(call) == ([1024] * blocks, "")
+    assert Table("cuda").round(1) == 512
+    assert Table("cpu").round(1) == 1
