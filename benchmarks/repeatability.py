@@ -4,6 +4,7 @@ Run: python benchmarks/repeatability.py [RUN_FOLDER ...]   (without folders: mea
 """
 
 import itertools
+import json
 import math
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ from ctxbench.results import MODES, RunFolder
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "repeatability.md"
 RUNS = 3
-BUDGET_S = 2.0
+BUDGET_S = 1.0
+# One thread: with as many threads as cores, any other process stalls every parallel region for a scheduler's tick.
+THREADS = 1
 # The half width of a 95 % interval in standard errors.
 Z = 1.96
 
@@ -26,7 +29,9 @@ TEXT = """# Do the numbers repeat?
 `python benchmarks/repeatability.py` measured the suite `{suite}` {runs} times, one run after the other, and wrote this
 page from the run folders {folders}.
 
-Machine: {cpu}, {cores} usable cores, torch {torch}; {budget:g} s a case and mode, {cases} cases, both modes.
+Machine: {cpu}, {cores} usable cores, one thread, torch {torch}; {budget:g} s a case and mode, {cases} cases, \
+both modes. While the cases began, other \
+processes kept {busy:.1f} cores busy (median; up to {busiest:.1f}).
 
 | question | answer |
 |---|---|
@@ -57,7 +62,12 @@ def measure() -> list[RunFolder]:
     for number in range(RUNS):
         out = ROOT / "results" / f"repeatability-cpu-{number + 1}"
         run = ctxbench.run(
-            "quick", metrics=["latency"], measure={"budget_s": BUDGET_S, "target": 0.005}, out=out, reporter=Plain()
+            "quick",
+            threads=THREADS,
+            metrics=["latency"],
+            measure={"budget_s": BUDGET_S, "target": 0.005},
+            out=out,
+            reporter=Plain(),
         )
         folders.append(run.folder)
     return folders
@@ -90,6 +100,7 @@ def page(folders: list[RunFolder]) -> str:
         rows.append(f"| {case} | {mode} | {shown} | {spans} | {max(case_moves):.1%} |")
     environment = folders[0].meta["environment"]
     share = float(np.mean(agree))
+    busy = [json.loads(text)["before"]["busy_cores"] or 0.0 for frame in frames for text in frame["conditions"]]
     return TEXT.format(
         suite=folders[0].meta["suite"],
         runs=len(folders),
@@ -99,6 +110,8 @@ def page(folders: list[RunFolder]) -> str:
         torch=environment["packages"]["torch"],
         budget=folders[0].meta["definition"]["measure"]["budget_s"],
         cases=len(frames[0]),
+        busy=np.median(busy),
+        busiest=max(busy),
         half=np.quantile(moves, 0.5),
         ninety=np.quantile(moves, 0.9),
         most=max(moves),

@@ -174,6 +174,7 @@ def resume(
         folder.save_meta(state="running")
         plan = Plan(suite.file.measure, meta["metrics"], meta["counter"], meta["force"])
         _measure([case for case in cases if case.id not in done], plan, executor, folder, shown)
+        folder.arrange([case.id for case in cases])
     return Run(folder)
 
 

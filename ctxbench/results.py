@@ -203,6 +203,15 @@ class RunFolder:
                 text = "".join(_csv_line(row) for i, row in enumerate(rows) if i == 0 or row[0] not in cases)
                 _replace(self.path / name, text.encode())
 
+    def arrange(self, order: Sequence[str]) -> None:
+        """Put the records into the given order of cases, as a run without an interruption has them."""
+        place = {case: index for index, case in enumerate(order)}
+        with self._written():
+            path = self.path / "records.csv"
+            header, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
+            rows.sort(key=lambda row: place.get(row[0], len(place)))
+            _replace(path, "".join(map(_csv_line, [header, *rows])).encode())
+
     def cases(self) -> set[str]:
         """The ids of the cases that have a record."""
         with (self.path / "records.csv").open(newline="", encoding="utf-8") as file:

@@ -95,7 +95,7 @@ MLP = nn.Sequential(nn.Linear(12, 48), nn.GELU(), nn.Linear(48, 12), nn.Dropout(
         (Residual(6, inplace=True), (2, 6, 9, 7)),
         (Residual(6, inplace=False), (1, 6, 8, 8)),
         (InPlaceAndViews(6), (2, 6, 5, 5)),
-        (nn.Sequential(nn.Conv2d(4, 4, 3, stride=2), nn.GroupNorm(2, 4), nn.SiLU(), nn.AdaptiveAvgPool2d(1)), (2, 4, 9, 9)),
+        (nn.Sequential(nn.Conv2d(4, 4, 3, stride=2), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1)), (2, 4, 9, 9)),
         (nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), nn.MaxPool2d(2), nn.LeakyReLU(), nn.AvgPool2d(2)), (2, 4, 14, 14)),
         (nn.BatchNorm2d(4), (2, 4, 6, 6)),
         (nn.LayerNorm(8), (2, 6, 8)),

@@ -81,6 +81,13 @@ def test_drop_removes_a_case_from_both_tables(folder: RunFolder) -> None:
     assert folder.samples()["case"].tolist() == ["second"]
 
 
+def test_arrange_puts_records_into_the_order_of_the_suite(folder: RunFolder) -> None:
+    for case in ("third", "first", "second"):
+        folder.append(record(case), {})
+    folder.arrange(["first", "second", "third"])
+    assert folder.frame()["case"].tolist() == ["first", "second", "third"]
+
+
 def test_a_full_disk_is_a_sentence_and_no_half_row(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.append(record("first"), {})
     before = (folder.path / "records.csv").read_bytes()

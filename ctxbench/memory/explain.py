@@ -35,7 +35,7 @@ def sentences(profile: MemoryProfile) -> list[str]:
 def remedies(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Remedy]:
     """The changes that lower the peak, each by predicting the changed module again, the largest effect first.
 
-    Tried: in-place activations, checkpointing the whole module, half precision, half the batch. A change that the
+    Tried: in-place activations, checkpointing each block, half precision, half the batch. A change that the
     module does not allow, or that does not lower the peak, is left out.
     """
     peak = predict_peak(module, *inputs, mode=mode, device=device).peak_bytes
@@ -59,8 +59,8 @@ def _changes(module: nn.Module, inputs: tuple[Any, ...], mode: Mode, device: Dev
         "bfloat16 for weights and maps": lambda: predicted(_meta_copy(module).bfloat16(), _to(meta, torch.bfloat16)),
     }
     if mode == "train":
-        changes["checkpointing the module (torch.utils.checkpoint)"] = lambda: predicted(
-            _Checkpointed(module), tuple(meta)
+        changes["checkpointing each block (torch.utils.checkpoint)"] = lambda: predicted(
+            _checkpoint_blocks(module), tuple(meta)
         )
     if any(a is not b and a.shape != b.shape for a, b in zip(meta, halved, strict=True) if isinstance(a, torch.Tensor)):
         changes["half the batch"] = lambda: predicted(module, tuple(halved))
@@ -68,12 +68,29 @@ def _changes(module: nn.Module, inputs: tuple[Any, ...], mode: Mode, device: Dev
 
 
 class _Checkpointed(nn.Module):
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, block: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        self.block = block
 
     def forward(self, *inputs: Any) -> Any:
-        return checkpoint(self.module, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(self.block, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+
+def _checkpoint_blocks(module: nn.Module) -> nn.Module:
+    """A copy whose children that have children themselves are checkpointed; ValueError if there is none."""
+    twin = _meta_copy(module)
+    lists = [child for child in twin.children() if isinstance(child, nn.ModuleList)]
+    found = [
+        (parent, name, child)
+        for parent in (twin, *lists)
+        for name, child in parent.named_children()
+        if child not in lists and any(True for _ in child.children())
+    ]
+    if not found:
+        raise ValueError("no block to checkpoint")
+    for parent, name, child in found:
+        setattr(parent, name, _Checkpointed(child))
+    return twin
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
@@ -125,16 +142,20 @@ def _held_in_vain(profile: MemoryProfile) -> Iterator[str]:
     all_spared: dict[Allocation, tuple[int, int]] = {}
     for where, blocks in _by_line(idle):
         size = sum(block.bytes for block in blocks)
-        if size < _WORTH_NAMING * profile.peak_bytes:
-            continue
         spared = {block: (max(block.reads, default=block.born) + 1, len(profile.timeline)) for block in blocks}
         all_spared |= spared
+        if profile.peak_bytes - profile.peak_without(spared) < _WORTH_NAMING * profile.peak_bytes:
+            continue
         yield (
             f"{_mib(size)} made by {blocks[0].op} at {where} are held though nothing reads them again: `del` the name, "
             f"or do not give it one, and the peak is {_mib(profile.peak_without(spared))}."
         )
-    if len({block.where for block in all_spared}) > 1:
-        yield f"Without all of these the peak is {_mib(profile.peak_without(all_spared))}."
+    least = profile.peak_without(all_spared)
+    if (
+        len({block.where for block in all_spared}) > 1
+        and profile.peak_bytes - least >= _WORTH_NAMING * profile.peak_bytes
+    ):
+        yield f"With all that is held in vain freed, the peak is {_mib(least)}."
 
 
 def _saved_maps(profile: MemoryProfile) -> Iterator[str]:

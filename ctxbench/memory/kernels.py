@@ -119,7 +119,8 @@ _FREE_NAMES = """
     full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh
     rand rand_like randn randn_like uniform normal bernoulli native_dropout
     dot mv addmv _linalg_check_errors promote_types
-    hardswish hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward mish_backward glu
+    hardswish leaky_relu glu hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward
+    mish_backward
 """
 FREE = frozenset(_FREE_NAMES.split())
 

@@ -16,6 +16,7 @@ class Allocation:
 
     It is alive from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used
     it, `where` is the line of the module's code or the autograd node that made it, `saved_by` the node that kept it.
+    `reused`: it took over the memory of an earlier block, as an addition in place does.
     """
 
     bytes: int
@@ -28,6 +29,7 @@ class Allocation:
     died: int | None = None
     reads: list[int] = field(default_factory=list)
     saved_by: str = ""
+    reused: bool = False
 
     def alive_at(self, step: int) -> bool:
         """Whether the block is held during a step."""

@@ -124,6 +124,8 @@ class Tracker(TorchDispatchMode):
             return None
         key = self._key(tensor)
         if key not in self._held:
+            if not tensor.untyped_storage().nbytes():
+                return None
             # with gradients on, the backward pass is recomputing a checkpointed part of the forward pass
             is_gradient = self.phase == "backward" and not torch.is_grad_enabled()
             category: Category = "gradient" if is_gradient else "temporary"
@@ -185,6 +187,7 @@ class Tracker(TorchDispatchMode):
         step = len(self.timeline) - 1
         if first.died == step + 1:
             first.died = step
+            total.reused = True
             self.timeline[step].live_bytes -= total.bytes
             self.live_bytes += first.bytes - total.bytes
             total.bytes = first.bytes  # a view's gradient keeps its whole storage

@@ -1,0 +1,129 @@
+"""Predicted against measured peak memory on a GPU, for the registry; where they part, block by block.
+
+Run on a machine with a GPU:
+
+    python benchmarks/memory_cuda.py --out results/memory-cuda
+
+The run folder gets the measured and the predicted peaks (`records.csv`, written by ctxbench as for any suite) and
+`blocks.csv`: the blocks that only the prediction or only the caching allocator's history has. Each module is traced in
+a fresh process. The exit code is 1 if a module's prediction, workspaces apart, is off by more than `--within` percent.
+"""
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+import ctxbench
+from ctxbench import registry
+from ctxbench.memory import CONVENTION, Mode, measure_peak, predict_peak
+from ctxbench.memory.convention import prepared
+from ctxbench.memory.history import Comparison, compare
+from ctxbench.memory.measure import run_pass
+
+MIB = 2**20
+MODES: tuple[Mode, Mode] = ("infer", "train")
+COLUMNS = ("module", "mode", "predicted_bytes", "measured_bytes", "only_in", "bytes", "made_by", "where")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One module in one mode: both peaks, and how the allocator's history differs from the prediction."""
+
+    module: str
+    mode: Mode
+    predicted_bytes: int
+    measured_bytes: int
+    weights_bytes: int
+    comparison: Comparison
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured less one, the blocks at the measured peak that were not predicted left out."""
+        return self.predicted_bytes / (self.measured_bytes - self.comparison.stray_bytes_at_peak) - 1
+
+
+def trace(key: str, mode: Mode, shape: tuple[int, ...]) -> Traced:
+    """Measure one module, then run it again with the allocator recording."""
+    device = torch.device("cuda")
+    module = registry.get(key).build(shape[1]).to(device)
+    image = torch.randn(shape, device=device)
+    profile = predict_peak(module, image, mode=mode, device="cuda")
+    measured = measure_peak(module, image, mode=mode)
+    with prepared(module, mode):
+        torch.cuda.memory._record_memory_history(max_entries=10**6, context="alloc", stacks="python")
+        output = run_pass(module, (image,), mode)
+        torch.cuda.synchronize()
+        entries = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+        torch.cuda.memory._record_memory_history(enabled=None)
+        del output
+    return Traced(key, mode, profile.peak_bytes, measured, profile.weights_bytes, compare(profile, entries))
+
+
+def trace_all(keys: list[str], shape: tuple[int, ...]) -> Iterator[Traced]:
+    """One fresh process a module and mode."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for key in keys:
+            for mode in MODES:
+                yield pool.submit(trace, key, mode, shape).result()
+
+
+def write_blocks(path: Path, results: list[Traced]) -> None:
+    """Write the strays of each module and mode, largest first; a row without a block where there is none."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for result in results:
+            head = (result.module, result.mode, result.predicted_bytes, result.measured_bytes)
+            for stray in result.comparison.strays:
+                writer.writerow((*head, stray.only_in, stray.block.bytes, stray.block.made_by, stray.block.where))
+            if not result.comparison.strays:
+                writer.writerow((*head, "", "", "", ""))
+
+
+def show(result: Traced) -> str:
+    """One line: both peaks in MiB, the error with workspaces apart, and the largest stray."""
+    strays = result.comparison.strays
+    largest = (
+        f"  largest stray: {strays[0].block.bytes / MIB:.1f} MiB only in the {strays[0].only_in}" if strays else ""
+    )
+    return (
+        f"{result.module:16} {result.mode:6} predicted {result.predicted_bytes / MIB:9.1f}  measured "
+        f"{result.measured_bytes / MIB:9.1f}  not predicted at the peak "
+        f"{result.comparison.stray_bytes_at_peak / MIB:7.1f}  error {result.error:+.2%}{largest}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="1,512,128,128", help="B,C,H,W")
+    parser.add_argument("--modules", default="", help="comma-separated keys; default: the registry")
+    parser.add_argument("--out", type=Path, required=True, help="the run folder to write")
+    parser.add_argument("--within", type=float, default=1.0, help="percent")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("there is no CUDA device; the predictions are proven on the CPU by tests/test_memory_cpu.py")
+        return 2
+    shape = tuple(int(size) for size in arguments.shape.split(","))
+    keys = arguments.modules.split(",") if arguments.modules else registry.names()
+    measure = {"memory_device": "cuda"}
+    ctxbench.run(
+        modules=keys, shape=[shape], device="cuda", metrics=["params", "memory"], measure=measure, out=arguments.out
+    )
+    print(f"memory: {CONVENTION}")
+    results = []
+    for result in trace_all(keys, shape):
+        results.append(result)
+        print(show(result), flush=True)
+    write_blocks(arguments.out / "blocks.csv", results)
+    return int(any(abs(result.error) * 100 > arguments.within for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""What cannot be predicted is refused with a sentence or marked by name; a user's bad input gets the reason."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ctxbench.memory import Mode, UnpredictableError, measure_peak, predict_peak
+
+IMAGE = torch.empty(2, 8, 6, 6, device="meta")
+
+
+class Applied(nn.Module):
+    """A 1x1 convolution, then a function of its output."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(8, 8, 1)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.layer(x))
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0] * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (lambda x: x * x.mean().item(), r"test_memory_honesty.py:\d+ reads a tensor's values"),
+        (lambda x: x if x.sum() > 0 else -x, "depends on the data"),
+        (lambda x: x[x > 0], "depends on the data"),
+        (lambda x: x + torch.tensor(x.tolist()), "depends on the data"),
+        (lambda x: x + torch.zeros(8, 6, 6), "device=x.device"),
+        (lambda x: x + torch.zeros(8, 6, 6, device="cuda"), "zeros asks for the device 'cuda' by name"),
+        (lambda x: x.cuda(), "cuda asks for the device 'cuda' by name"),
+        (lambda x: x.to("cpu"), "to asks for the device 'cpu' by name"),
+        (lambda x: (x, x), "returns a tuple; the convention needs one tensor"),
+        (lambda x: None, "returns a NoneType"),
+        (lambda x: functional.scaled_dot_product_attention(x, x, x), "fused kernel"),
+        (lambda x: x @ torch.empty(7, 7, device=x.device), "fails on the meta device at test_memory_honesty.py"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_refused_with_a_sentence(function: Any, sentence: str, mode: Mode) -> None:
+    with pytest.raises(UnpredictableError, match=sentence) as caught:
+        predict_peak(Applied(function), IMAGE, mode=mode)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        (nn.Identity(), "calls no operator"),
+        (nn.LazyConv2d(4, 1), "run the module once"),
+        (torch.jit.script(nn.Conv2d(8, 8, 1)), "compiled"),
+        (Applied(lambda x: nn.functional.interpolate(x, 12)[0].unsqueeze(0).to(torch.int32)), "has a gradient"),
+    ],
+)
+def test_modules_that_have_no_training_step_to_predict(module: nn.Module, sentence: str) -> None:
+    with pytest.raises(UnpredictableError, match=sentence):
+        predict_peak(module, IMAGE, mode="train" if "gradient" in sentence else "infer")
+
+
+def test_a_missing_second_input_names_the_argument_and_two_inputs_work() -> None:
+    class Cross(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x + y
+
+    with pytest.raises(UnpredictableError, match="missing 1 required positional argument: 'y'"):
+        predict_peak(Cross(), IMAGE, mode="infer")
+    assert (
+        predict_peak(Cross(), IMAGE, IMAGE.clone(), mode="infer").peak_bytes == 2560
+    )  # 576 floats in blocks of 512 bytes
+
+
+def test_recurrent_layers_and_autocast_are_refused() -> None:
+    tokens = torch.empty(2, 5, 8, device="meta")
+    with pytest.raises(UnpredictableError, match="one library call on CUDA"):
+        predict_peak(Recurrent(), tokens, mode="train")
+    with torch.autocast("cpu"), pytest.raises(UnpredictableError, match="autocast"):
+        predict_peak(nn.Linear(8, 8), tokens, mode="train")
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(8, 8, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x)[0]
+        return out
+
+
+def test_the_plain_attention_path_is_predicted_when_it_is_asked_for() -> None:
+    attend = Applied(lambda x: functional.scaled_dot_product_attention(x, x, x))
+    with sdpa_kernel(SDPBackend.MATH):
+        assert predict_peak(attend, IMAGE, mode="train").peak_bytes > 0
+
+
+def test_the_fast_path_of_multihead_attention_is_refused() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.layer(x, x, x)[0]
+            return out
+
+    tokens = torch.empty(2, 5, 8, device="meta")
+    with pytest.raises(UnpredictableError, match="set_fastpath_enabled"):
+        predict_peak(Attention(), tokens, mode="infer")
+    assert predict_peak(Attention(), tokens, mode="train").peak_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("function", "mark"),
+    [
+        (Doubled.apply, "DoubledBackward"),
+        (lambda x: x.cumsum(1), "aten.cumsum"),
+        (lambda x: functional.interpolate(x, scale_factor=2.0, mode="bilinear"), "aten.upsample_bilinear2d"),
+        (lambda x: functional.dropout2d(x, 0.5), "aten.bernoulli_"),
+    ],
+)
+def test_what_the_table_does_not_know_is_marked_by_name(function: Any, mark: str) -> None:
+    assert mark in predict_peak(Applied(function), IMAGE, mode="train").marks
+
+
+def test_a_custom_operator_is_marked() -> None:
+    @torch.library.custom_op("ctxbench_test::negate", mutates_args=())
+    def negate(x: Tensor) -> Tensor:
+        return -x
+
+    @negate.register_fake
+    def _(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    profile = predict_peak(Applied(lambda x: negate(x)), IMAGE, mode="infer")
+    assert "ctxbench_test.negate" in profile.marks
+
+
+def test_channels_last_is_marked() -> None:
+    image = IMAGE.to(memory_format=torch.channels_last)
+    assert "channels_last" in predict_peak(nn.Conv2d(8, 8, 1), image, mode="infer").marks
+
+
+def test_dropout_on_cuda_keeps_a_mask_of_one_byte_an_element() -> None:
+    module = Applied(lambda x: functional.dropout(x, 0.5))
+    profile = predict_peak(module, IMAGE, mode="train")
+    mask = next(block for block in profile.allocations if block.dtype == "bool")
+    assert mask.bytes == -(-IMAGE.numel() // 512) * 512
+    assert mask.category == "saved for backward"
+
+
+def test_neither_module_nor_input_is_changed() -> None:
+    layer = nn.Conv2d(8, 8, 1)
+    layer.weight.grad = torch.ones_like(layer.weight)
+    module = nn.Sequential(layer, nn.BatchNorm2d(8)).eval()
+    before = copy.deepcopy(module.state_dict())
+    image = torch.randn(2, 8, 6, 6)
+    predict_peak(module, image, mode="train")
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert layer.weight.grad is not None
+    assert not module.training
+    assert image.device.type == "cpu"
+
+
+def test_the_prediction_repeats_exactly() -> None:
+    module = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+    peaks = {predict_peak(module, IMAGE, mode="train").peak_bytes for _ in range(3)}
+    assert len(peaks) == 1
+
+
+@pytest.mark.parametrize("measure", [predict_peak, measure_peak])
+def test_a_wrong_mode_names_the_two(measure: Any) -> None:
+    with pytest.raises(ValueError, match="'train' or 'infer'"):
+        measure(nn.Conv2d(8, 8, 1), IMAGE, mode="eval")
+
+
+def test_a_wrong_device_names_the_three() -> None:
+    with pytest.raises(ValueError, match="cuda, cuda-2020, cpu"):
+        predict_peak(nn.Conv2d(8, 8, 1), IMAGE, mode="infer", device="tpu")  # type: ignore[arg-type]  # the wrong input
+
+
+def test_measuring_on_meta_is_refused() -> None:
+    with pytest.raises(UnpredictableError, match="are on cpu, meta"):
+        measure_peak(nn.Conv2d(8, 8, 1), IMAGE, mode="infer")
+
+
+def test_measuring_restores_the_module() -> None:
+    module = nn.Conv2d(2, 2, 1).eval()
+    image = torch.randn(1, 2, 3, 3)
+    # weights 24 bytes, output 72, its sum 4, the gradient of the sum 4, and the weights' gradients over a copy
+    assert measure_peak(module, image, mode="train") > measure_peak(module, image, mode="infer") == 24 + 72
+    assert not module.training
+    assert module.weight.grad is None

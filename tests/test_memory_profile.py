@@ -1,0 +1,143 @@
+"""The profile: lifetimes, groups, sentences with computed numbers, remedies, the drawing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ctxbench.memory import Allocation, MemoryProfile, Step, predict_peak, remedies
+
+MIB = 2**20
+
+
+def block(size: int, born: int, died: int | None, reads: list[int], category: str = "temporary") -> Allocation:
+    return Allocation(
+        size * MIB, (size,), "float32", "aten.mm", category, f"net.py:{born}", born, died, reads  # type: ignore[arg-type]  # a plain str
+    )  # fmt: skip
+
+
+@pytest.fixture
+def profile() -> MemoryProfile:
+    """Three steps forward, two backward; the peak, 29 MiB with 6 inside the kernel, stands at the fourth."""
+    weights = block(1, 0, None, [0, 4], "weights")
+    idle = block(8, 0, 5, [1])
+    saved = block(4, 1, 5, [2, 4], "saved for backward")
+    saved.saved_by = "MulBackward0"
+    gradient = block(10, 3, None, [4], "gradient")
+    live = [9, 13, 13, 29, 23]
+    timeline = [Step(f"aten.op{i}", "forward" if i < 3 else "backward", size * MIB) for i, size in enumerate(live)]
+    timeline[3].inner = (6 * MIB,)
+    return MemoryProfile("Net", "train", "cuda", MIB, timeline, [weights, idle, saved, gradient], {}, {})
+
+
+def test_the_peak_and_what_is_alive(profile: MemoryProfile) -> None:
+    assert (profile.peak_step, profile.peak_bytes, profile.at_op, profile.phase) == (
+        3,
+        29 * MIB,
+        "aten.op3",
+        "backward",
+    )
+    assert [b.bytes // MIB for b in profile.alive] == [10, 8, 6, 4, 1]
+    assert profile.by_category() == {
+        "temporary": 14 * MIB,
+        "gradient": 10 * MIB,
+        "saved for backward": 4 * MIB,
+        "weights": MIB,
+    }
+
+
+def test_lifetimes_that_are_cut_lower_the_peak(profile: MemoryProfile) -> None:
+    idle = profile.allocations[1]
+    assert profile.peak_without({idle: (2, 5)}) == 21 * MIB
+    assert profile.peak_without({idle: (4, 5)}) == 29 * MIB
+    assert profile.peak_without({}) == profile.peak_bytes
+
+
+def test_the_sentences_carry_the_numbers(profile: MemoryProfile) -> None:
+    text = "\n".join(profile.explain())
+    assert "The peak, 29.0 MiB, stands in the backward pass at aten.op3, step 4 of 5." in text
+    assert "temporary 14.0 MiB (48%)" in text
+    assert "8.0 MiB made by aten.mm at net.py:0 are held though nothing reads them again" in text
+    assert "and the peak is 21.0 MiB." in text
+    assert "4.0 MiB (14%) of net.py:1 are kept for MulBackward0" in text
+    assert "they leave 25.0 MiB at best" in text
+    assert "aten.op3 holds 6.0 MiB inside its kernel" in text
+
+
+def test_marks_and_workspaces_are_told(profile: MemoryProfile) -> None:
+    profile.marks["aten.foo"] = "not in the table"
+    profile.workspaces["cuBLAS"] = "8 MiB"
+    text = "\n".join(profile.explain())
+    assert "the peak may be higher: aten.foo (not in the table)" in text
+    assert "the workspace of cuBLAS (8 MiB)" in text
+
+
+class KeepsItsMap(nn.Module):
+    def __init__(self, free: bool) -> None:
+        super().__init__()
+        self.free = free
+
+    def forward(self, x: Tensor) -> Tensor:
+        raw = x @ x.transpose(1, 2)
+        affinity = raw.softmax(dim=2)
+        if self.free:
+            del raw
+        return affinity @ affinity @ x
+
+
+def test_a_map_kept_by_its_name_is_found_and_its_price_is_right() -> None:
+    x = torch.empty(1, 512, 8, device="meta")
+    keeps = predict_peak(KeepsItsMap(free=False), x, mode="infer")
+    frees = predict_peak(KeepsItsMap(free=True), x, mode="infer")
+    output = 4 * 512 * 8
+    assert keeps.peak_bytes == 3 * MIB + output
+    assert frees.peak_bytes == 2 * MIB + output
+    sentence = next(s for s in keeps.explain() if "nothing reads them again" in s)
+    assert "1.0 MiB made by aten.bmm.default at test_memory_profile.py" in sentence
+    assert "the peak is 2.0 MiB" in sentence
+    assert not any("nothing reads" in s for s in frees.explain())
+
+
+def test_a_linear_layer_by_hand() -> None:
+    x = torch.empty(4, 256, device="meta")
+    profile = predict_peak(nn.Linear(256, 128, bias=False), x, mode="train")
+    weight, output, scalar = 4 * 256 * 128, 4 * 4 * 128, 512
+    # at the product that gives the weight's gradient: weight, output, sum, ones, the dense copy of the gradient, result
+    assert profile.peak_bytes == 2 * weight + 2 * output + 2 * scalar
+    assert profile.weights_bytes == weight
+    assert profile.at_op == "aten.mm.default"
+
+
+def test_remedies_are_predicted_and_ordered() -> None:
+    module = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.SiLU())), nn.Linear(64, 64))
+    found = remedies(module, torch.empty(512, 64, device="meta"), mode="train")
+    peak = predict_peak(module, torch.empty(512, 64, device="meta"), mode="train").peak_bytes
+    assert {remedy.change.split(" ")[0] for remedy in found} >= {"bfloat16", "half"}
+    assert [remedy.peak_bytes for remedy in found] == sorted(remedy.peak_bytes for remedy in found)
+    assert all(remedy.peak_bytes < peak for remedy in found)
+
+
+def test_an_in_place_activation_is_a_remedy_where_it_helps() -> None:
+    module, image = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU()), torch.empty(1, 8, 64, 64, device="meta")
+    found = {remedy.change: remedy.peak_bytes for remedy in remedies(module, image, mode="infer")}
+    weights = 1024  # two blocks of 512 bytes
+    assert found["in-place activations (inplace=True)"] == 4 * image.numel() + weights
+    assert predict_peak(module, image, mode="infer").peak_bytes == 8 * image.numel() + weights
+
+
+def test_checkpointing_blocks_is_a_remedy_where_it_helps() -> None:
+    block = [nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.SiLU()) for _ in range(4))) for _ in range(4)]
+    found = {
+        r.change: r.peak_bytes
+        for r in remedies(nn.Sequential(*block), torch.empty(1024, 32, device="meta"), mode="train")
+    }
+    peak = predict_peak(nn.Sequential(*block), torch.empty(1024, 32, device="meta"), mode="train").peak_bytes
+    # without: 32 kept maps (two a layer); with: four blocks' inputs, and eight maps of the block that is recomputed
+    assert found["checkpointing each block (torch.utils.checkpoint)"] < 0.5 * peak
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_the_drawing_is_written(profile: MemoryProfile, tmp_path: Path, suffix: str) -> None:
+    profile.plot(tmp_path / f"memory.{suffix}")
+    assert (tmp_path / f"memory.{suffix}").stat().st_size > 1000
