@@ -25,7 +25,7 @@ SuiteFile = Callable[..., Path]
 EXPECTED = {
     "Failing": ("ok", ""),
     "Segfault": ("crashed", "killed in first_infer by SIGSEGV"),
-    "Sleep": ("timeout", "still in first_infer after 3 s"),
+    "Sleep": ("timeout", "still in first_infer after 6 s"),
     "Eat": ("oom", "out of memory"),
     "Killed": ("crashed", "killed in first_infer by SIGKILL"),
     "Quit": ("crashed", "exit code 3; it last printed: last words"),
@@ -46,7 +46,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     modules = ", ".join(f'"{FAILING}:{name}"' for name in EXPECTED)
     suite.write_text(
         f'title = "t"\nmodules = [{modules}]\nmetrics = ["params", "macs", "latency"]\n[axes]\nshape = [1, 8, 6, 5]\n'
-        "[measure]\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 3\nmemory_limit_gib = 2\n"
+        "[measure]\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 6\nmemory_limit_gib = 1\n"
     )
     frame = ctxbench.run(str(suite), out=folder / "run").frame
     return frame.set_index("module")
