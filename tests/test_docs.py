@@ -23,7 +23,7 @@ def update() -> ModuleType:
 
 def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleType) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "| sa " in readme
+    assert "| Self-attention (SA)" in readme
     for page in update.pages():
         text = page.read_text(encoding="utf-8")
         assert update.updated(text) == text, f"{page.name} is not what `make report` writes"

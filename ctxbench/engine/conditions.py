@@ -35,21 +35,16 @@ def _physical(index: int) -> int:
 
 
 def snapshot(device: str) -> dict[str, Any]:
-    """The machine now: cores that others keep busy; on CUDA also clocks (MHz), temperature (C), power (W), processes.
-
-    Call while this process is idle.
-    """
-    state: dict[str, Any] = {"busy_cores": busy_cores()}
+    """The device now: on CUDA its clocks (MHz), temperature (C), power (W) and other processes; nothing on the CPU."""
     kind, _, index = device.partition(":")
     if kind != "cuda":
-        return state
+        return {}
     with nvml(int(index or 0)) as found:
         if found is None:
-            return {**state, "nvml": "not available; pip install ctxbench[nvidia]"}
+            return {"nvml": "not available; pip install ctxbench[nvidia]"}
         library, handle = found
         others = [p.pid for p in library.nvmlDeviceGetComputeRunningProcesses(handle) if p.pid != os.getpid()]
         return {
-            **state,
             "sm_clock_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
             "memory_clock_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM),
             "temperature_c": library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU),
@@ -59,7 +54,10 @@ def snapshot(device: str) -> dict[str, Any]:
 
 
 def busy_cores() -> float | None:
-    """How many cores were at work over a tenth of a second, from the kernel's own count; None where it has none."""
+    """How many cores were at work over a tenth of a second, from the kernel's own count; None where it has none.
+
+    Call while this process is idle.
+    """
     try:
         before = _busy_ticks()
         time.sleep(WINDOW_S)

@@ -112,7 +112,7 @@ class Measurement:
                 self._memory(model, x, mode)
         if case.execution == "compile":
             model.compile()
-        before = conditions.snapshot(case.device)
+        before = {"busy_cores": conditions.busy_cores(), **conditions.snapshot(case.device)}
         self._note(*conditions.warnings(before))
         for mode in MODES:
             step = self._step(model, x, mode)
