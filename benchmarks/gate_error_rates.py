@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from synthetic import ABBA, NOISE_LEVELS, FloatArray, Noise, SyntheticMachine, block_samples
 
-from ctxbench.gate_rules import GateRule, pair_log_ratio, run_gate
+from ctxbench.gate.rules import GateRule, pair_log_ratio, run_gate
 
 PAGE = Path(__file__).parents[1] / "docs" / "gate-error-rates.md"
 BEGIN, END = "<!-- simulated: begin -->", "<!-- simulated: end -->"

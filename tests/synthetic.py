@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxbench.gate_rules import PairRatios, pair_log_ratio
+from ctxbench.gate.rules import PairRatios, pair_log_ratio
 
 FloatArray = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import LAPTOP, NOISE_LEVELS, SHARED_CI, Noise, SyntheticMachine, block_samples
 
-from ctxbench.gate_rules import (
+from ctxbench.gate.rules import (
     ExitCode,
     GateRule,
     GateVerdict,
