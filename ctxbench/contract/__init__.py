@@ -101,7 +101,7 @@ def verify(
     return results
 
 
-def perform(task: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def perform(task: Mapping[str, Any], emit: Callable[[dict[str, Any]], object]) -> None:
     """The child's side of `verify`: run the checks, report each result as it is known."""
     from ctxbench import registry
     from ctxbench.contract.checks import CHECKS, COMPILERS, run_checks

@@ -35,23 +35,27 @@ class EngineError(RuntimeError):
 class Zygote:
     """A running zygote. It and its children have their own session: Ctrl-C reaches the parent alone, which ends them.
 
-    Tasks run one at a time. `path` is put first on the zygote's module search path.
+    Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.engine.tree`). The
+    zygote imports torch while its maker goes on; the first task waits for it.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, tree: Path | None = None) -> None:
         orders_read, self._orders = os.pipe()
         self._messages, messages_write = os.pipe()
         acks_read, self._acks = os.pipe()
         inherited = (orders_read, messages_write, acks_read)
         # numpy's OpenBLAS would start its threads at import, before the fork.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        if path is not None:
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(path), os.environ.get("PYTHONPATH", "")]))
+        options: list[str] = []
+        if tree is not None:
+            options = ["-P"]  # no working folder on the search path: the harness is the installed one, not the tree's
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ctxbench.engine.zygote", *map(str, inherited)],
+            [sys.executable, *options, "-m", "ctxbench.engine.zygote", *map(str, inherited), *filter(None, [tree])],
             pass_fds=inherited,
             env=environment,
             stdin=subprocess.DEVNULL,
+            cwd=tree,
             start_new_session=True,
         )
         for descriptor in inherited:
@@ -62,8 +66,7 @@ class Zygote:
         self._child: int | None = None
         handle, self._output = tempfile.mkstemp(prefix="ctxbench-", suffix=".log")
         os.close(handle)
-        if self._next(None)["event"] != "ready":
-            raise EngineError("the measuring process did not start")
+        self._ready = False
 
     def __enter__(self) -> Self:
         return self
@@ -77,8 +80,37 @@ class Zygote:
         self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
     ) -> Exit:
         """Run a task in a fresh child; `on_event` gets each message. The child is killed after `timeout_s` seconds."""
+        self.start(task)
+        ended = self._follow(on_event, timeout_s)
+        if not isinstance(ended, Exit):
+            raise EngineError(f"the task {task['task']!r} waits for turns; start it and take them")
+        return ended
+
+    def start(self, task: Mapping[str, Any]) -> None:
+        """Begin a task in a fresh child."""
+        if not self._ready:
+            self._next(None)
+            self._ready = True
         Path(self._output).write_bytes(b"")
         os.write(self._orders, json.dumps({**task, "output": self._output}).encode() + b"\n")
+
+    def turn(self, command: bytes, timeout_s: float | None = None) -> dict[str, Any] | Exit:
+        """Let a child that takes turns do one (`command` is one byte); what it says after it, or how it ended.
+
+        The empty command only waits for the child to be ready for its first turn.
+        """
+        if command:
+            os.write(self._acks, command)
+        return self._follow(lambda event: None, timeout_s)
+
+    def stop(self) -> None:
+        """End the child, if one runs, so that another task can start."""
+        self._kill_child()
+        if self._child is not None:
+            self._follow(lambda event: None, None)
+
+    def _follow(self, on_event: Callable[[dict[str, Any]], None], timeout_s: float | None) -> dict[str, Any] | Exit:
+        """The child's messages go to `on_event` until it waits for a turn or has ended."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         timed_out = False
         while True:
@@ -91,6 +123,8 @@ class Zygote:
             elif message["event"] == "exit":
                 self._child = None
                 return Exit(message["code"], message["signal"], timed_out, self._tail())
+            elif message["event"] == "turn":
+                return dict(message)
             else:
                 on_event(message)
                 if message["event"] == "sample":

@@ -88,7 +88,9 @@ def measure_case(
     record.elapsed_s = round(time.monotonic() - start, 3)
     record.warnings = "; ".join(dict.fromkeys(listener.notes))
     if listener.traceback is None:
-        record.status, record.message = _verdict(ended, plan.measure.timeout_s, listener.doing, _kernel_kills() > kills)
+        record.status, record.message = exit_status(
+            ended, plan.measure.timeout_s, listener.doing, _kernel_kills() > kills
+        )
     for text in (listener.traceback, ended.output):
         if text and text.strip():
             folder.log(case.id, text)
@@ -175,7 +177,7 @@ def blank_record(case: Case) -> Record:
     )
 
 
-def _verdict(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:
+def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:
     """Status and sentence for a child that reported no failure of its own."""
     if ended.timed_out:
         return "timeout", f"still in {doing} after {timeout_s:g} s"

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ctxbench.memory.convention import Mode
     from ctxbench.suite import Case, Measure
 
-Emit = Callable[[dict[str, Any]], None]
+# Tells the parent; the answer is its byte, where the child waits for one.
+Emit = Callable[[dict[str, Any]], bytes | None]
 
 
 def preload() -> None:
@@ -45,8 +46,8 @@ def preload() -> None:
 def perform(task: Mapping[str, Any], emit: Emit) -> None:
     """Run one task.
 
-    `environment`; `contract` (check a module); `peak` (the matmul rate for a case's device, dtype and threads); `case`
-    (measure it).
+    `environment`; `contract` (check a module); `cases` (what a suite has in this source tree); `pair` (one side of a
+    gate's pair); `peak` (the matmul rate for a case's device, dtype and threads); `case` (measure it).
     Failures of a case are reported, not raised.
     """
     if task["task"] == "environment":
@@ -59,6 +60,16 @@ def perform(task: Mapping[str, Any], emit: Emit) -> None:
 
         _limit_memory(task["memory_limit_gib"])
         contract.perform(task, emit)
+        return
+    if task["task"] in ("cases", "pair"):
+        from ctxbench.engine import pair
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if task["task"] == "cases":
+                pair.resolve(task, emit)
+            else:
+                pair.take_turns(task, emit)
         return
     from ctxbench.suite import Case, Measure
 
@@ -99,24 +110,14 @@ class Measurement:
         self._static()
         if not {"memory", "latency", "energy"} & set(self.metrics) or case.device == "meta":
             return
-        self._set_flags()
-        self._check_fit()
-        self.torch.manual_seed(self.settings.seed)
-        model = self._build().to(self.device, self._parameter_dtype())
-        x = self.torch.randn(case.shape, device=self.device, dtype=self._parameter_dtype())
-        if case.memory_format == "channels_last":
-            self.torch.nn.utils.convert_conv2d_weight_memory_format(model, self.torch.channels_last)
-            x = x.to(memory_format=self.torch.channels_last)
+        model, x = self.load()
         if "memory" in self.metrics:
             for mode in MODES:
                 self._memory(model, x, mode)
-        if case.execution == "compile":
-            model.compile()
         before = {"busy_cores": conditions.busy_cores(), **conditions.snapshot(case.device)}
         self._note(*conditions.warnings(before))
         for mode in MODES:
-            step = self._step(model, x, mode)
-            first_pass_s = self._first_pass(model, step, mode)
+            step, first_pass_s = self.first_pass(model, x, mode)
             if case.execution == "compile":
                 self.emit({"event": "values", "values": {f"compile_{mode}_s": first_pass_s}})
             if "latency" in self.metrics:
@@ -126,13 +127,28 @@ class Measurement:
         around = {"before": before, "after": conditions.snapshot(case.device), "flags": self._flags()}
         self.emit({"event": "values", "values": {"conditions": json.dumps(around)}})
 
+    def load(self) -> tuple["nn.Module", "Tensor"]:
+        """The model and its input, on the case's device, once it is known to fit; torch's flags are set."""
+        case = self.case
+        self._set_flags()
+        self._check_fit()
+        self.torch.manual_seed(self.settings.seed)
+        model = self._build().to(self.device, self._parameter_dtype())
+        x = self.torch.randn(case.shape, device=self.device, dtype=self._parameter_dtype())
+        if case.memory_format == "channels_last":
+            self.torch.nn.utils.convert_conv2d_weight_memory_format(model, self.torch.channels_last)
+            x = x.to(memory_format=self.torch.channels_last)
+        if case.execution == "compile":
+            model.compile()
+        return model, x
+
     def matmul_peak(self) -> None:
         """Report the rate of a large matrix product on the case's device, dtype and threads."""
         from ctxbench.metrics.peak import matmul_peak
 
         self._set_flags()
         with self._autocast():
-            rate = matmul_peak(self._clock(), self.device, self._compute_dtype())
+            rate = matmul_peak(self.clock(), self.device, self._compute_dtype())
         self.emit({"event": "values", "values": {"matmul_peak_macs_per_s": rate}})
 
     def _note(self, *sentences: str) -> None:
@@ -248,13 +264,14 @@ class Measurement:
         model.train(mode == "train")
         return train if mode == "train" else infer
 
-    def _first_pass(self, model: "nn.Module", step: "Step", mode: "Mode") -> float:
-        """Run the first pass (it allocates, autotunes, compiles) and check what comes out; its seconds."""
+    def first_pass(self, model: "nn.Module", x: "Tensor", mode: "Mode") -> tuple["Step", float]:
+        """A pass as a function, and the seconds of the first (it allocates, compiles), whose output is checked."""
         self.emit({"event": "metric", "metric": f"first_{mode}"})
+        step = self._step(model, x, mode)
         outputs: list[Any] = []
-        seconds = self._clock().time_block(lambda: outputs.append(step()), 1)
+        seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
         self._check_output(model, outputs[0], mode)
-        return seconds
+        return step, seconds
 
     def _check_output(self, model: "nn.Module", y: "Tensor", mode: "Mode") -> None:
         if not isinstance(y, self.torch.Tensor):
@@ -270,15 +287,20 @@ class Measurement:
                 if parameter.grad is not None and not self.torch.isfinite(parameter.grad).all():
                     raise NotFinite(f"the gradient of {name} holds NaN or infinity")
 
-    def _clock(self) -> "Clock":
+    def clock(self) -> "Clock":
         from ctxbench.engine.clock import CpuClock, CudaClock
 
         return CudaClock(self.device, self.settings.flush_l2) if self.device.type == "cuda" else CpuClock()
 
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize(self.device)
+
     def _latency(self, step: "Step", first_pass_s: float, mode: "Mode") -> None:
         from ctxbench.metrics.latency import measure_latency
 
-        clock = self._clock()
+        clock = self.clock()
         last = [clock.now()]
 
         def progress(count: int, ms: float) -> None:
@@ -296,7 +318,7 @@ class Measurement:
 
         self.emit({"event": "metric", "metric": f"energy_{mode}"})
         try:
-            joules = measure_energy(step, self._clock(), self.device)
+            joules = measure_energy(step, self.clock(), self.device)
         except NoEnergyCounter as error:
             self._note(str(error))
             return

@@ -1,12 +1,13 @@
 """A process with torch imported and no threads, which forks one fresh child a task; run as `python -m`.
 
 multiprocessing's forkserver runs the caller's `__main__` again in every child and knows one source tree only; a caller
-here may be any script, and the gate needs two trees.
+here may be any script, and the gate needs two trees: a fourth argument is the tree to take modules from.
 
 Protocol, one JSON object a line. In (`orders`): a task. Out (`messages`): `{"event": "started", "pid": N}`, whatever
 the child reports, then `{"event": "exit", "code": N, "signal": N}`. After a `sample` event the child waits for a byte
-on `acks`, so that the parent draws its progress between two samples and not during one. A child's own output goes to
-the file that the task names, so nothing that a module prints mixes with the messages.
+on `acks`, so that the parent draws its progress between two samples and not during one; after a `turn` event that byte
+says what to do next. A child's own output goes to the file that the task names, so nothing that a module prints mixes
+with the messages.
 """
 
 import contextlib
@@ -16,13 +17,18 @@ import os
 import select
 import signal
 import sys
+from pathlib import Path
 from typing import Any
+
+from ctxbench.engine.tree import enter_tree
 
 _READ = 65536
 
 
 def main() -> None:
     orders, messages, acks = (int(argument) for argument in sys.argv[1:4])
+    for tree in sys.argv[4:]:
+        enter_tree(Path(tree))
     _preload()
     gc.collect()
     gc.freeze()  # a child's collections pass over what was imported, and leave its pages shared
@@ -90,10 +96,9 @@ def _child(task: dict[str, Any], messages: int, acks: int) -> None:
     os.dup2(output, 2)
     import ctxbench.engine.worker
 
-    def emit(message: dict[str, Any]) -> None:
+    def emit(message: dict[str, Any]) -> bytes:
         send(messages, message)
-        if message["event"] == "sample":
-            os.read(acks, 1)
+        return os.read(acks, 1) if message["event"] in ("sample", "turn") else b""
 
     code = 1
     try:

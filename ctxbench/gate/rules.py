@@ -41,10 +41,11 @@ class PairRatios:
 
 @dataclass(frozen=True)
 class PairFailure:
-    """A row that could not be measured in a pair: which side failed or lacks it, and why."""
+    """A row that could not be measured in a pair: which side failed or lacks it, why, and whether its process ended."""
 
     side: Side
     message: str
+    process_ended: bool = False
 
 
 PairResult = PairRatios | PairFailure

@@ -52,7 +52,7 @@ def measure_latency(
     Passes that do not count come first, until `warmup_s` seconds are used, the first pass included. `progress` is
     called between blocks with the count of samples and the last one's ms.
     """
-    pass_s = _warm_up(step, first_pass_s, clock, measure.warmup_s)
+    pass_s = warm_up(step, first_pass_s, clock, measure.warmup_s)
     if measure.protocol == "paper":
         passes, rule = measure.passes, None
     else:
@@ -76,7 +76,7 @@ def measure_latency(
     return Latency(samples, summarise(times), stop)
 
 
-def _warm_up(step: Step, first_pass_s: float, clock: Clock, seconds: float) -> float:
+def warm_up(step: Step, first_pass_s: float, clock: Clock, seconds: float) -> float:
     """Run passes for what the first one left of `seconds`; seconds of the fastest."""
     end = clock.now() + seconds - first_pass_s
     fastest = first_pass_s

@@ -1,0 +1,44 @@
+"""Makes a process take modules from a given source tree, with the installed harness around them."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+# In a source tree of ctxbench itself, this folder installs as `ctxbench.modules`.
+MODULES = "modules"
+
+
+def enter_tree(root: Path) -> None:
+    """Put a tree (and its `src`) first on the module search path and make it the working folder.
+
+    `ctxbench` is imported by now, so that its submodules are the installed harness's, even where the tree has a
+    `ctxbench` folder. In a source tree of ctxbench, `ctxbench.modules` becomes the tree's.
+    """
+    sys.path[:0] = [str(folder) for folder in (root, root / "src") if folder.is_dir()]
+    os.chdir(root)
+    if is_ctxbench(root):
+        _use_modules(root / MODULES)
+
+
+def is_ctxbench(root: Path) -> bool:
+    """Whether the tree is ctxbench's own source."""
+    return (root / MODULES / "__init__.py").is_file() and (root / "ctxbench" / "registry.py").is_file()
+
+
+def _use_modules(folder: Path) -> None:
+    name = "ctxbench.modules"
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder} is no package")
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+
+
+def own_file(file: str, root: Path) -> bool:
+    """Whether a file belongs to the tree, and not to an environment that happens to lie inside it."""
+    path = Path(file).resolve()
+    return path.is_relative_to(root.resolve()) and not path.is_relative_to(Path(sys.prefix).resolve())
