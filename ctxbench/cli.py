@@ -1,6 +1,7 @@
 """The command line: parse, call one function, print."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from ctxbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ctxbench.api import Interrupted
-    from ctxbench.progress import Quiet
+    from ctxbench.progress import Quiet, QuietGate
     from ctxbench.ranking import Ranking
 
 app = typer.Typer(
@@ -317,6 +318,72 @@ def report(
 
 
 @app.command()
+def check(
+    against: Annotated[str | None, typer.Option(metavar="GIT_REF", help="The commit to compare with.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="A run folder, a records.csv or a pytest-benchmark JSON to compare with.")
+    ] = None,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="The working tree against itself: what can this machine see?")
+    ] = False,
+    inject: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="With --self-test: slow every other row, such as 10%.")
+    ] = None,
+    suite: Annotated[str, typer.Option(help="A suite's name or file.", autocompletion=complete_suite)] = "ci",
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--modules", "--module", help="Keys, path.py:Class, package.module:Class; comma or repeated."),
+    ] = None,
+    margin: Annotated[str | None, typer.Option(help="The change that matters; default: the suite's, 5%.")] = None,
+    budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "5m",
+    inconclusive_is: Annotated[
+        str, typer.Option(help="Whether rows without an answer fail the check: fail (exit code 3) or ok.")
+    ] = "fail",
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the whole finding here.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown here.")] = None,
+) -> None:
+    """Has a module become slower, larger or broken? Three answers: ok, regressed, inconclusive.
+
+    Exit codes: 0 ok, 1 regressed, 2 usage, 3 inconclusive, 4 newly broken or missing, 5 nothing compared.
+    """
+    from rich.console import Console
+
+    from ctxbench.gate import outputs, request
+    from ctxbench.gate.check import check_against
+    from ctxbench.gate.self_test import self_test as test_itself
+    from ctxbench.suite import Overrides, load
+
+    if sum([against is not None, baseline is not None, self_test]) != 1:
+        raise UsageError("check takes one of --against GIT_REF, --baseline PATH and --self-test")
+    if inject is not None and not self_test:
+        raise UsageError("--inject goes with --self-test: it slows rows on purpose, to see whether they are found")
+    chosen = [name for text in modules for name in _split(text) or []] if modules else None
+    asked = request.Request(
+        load(suite, Overrides(modules=chosen)),
+        request.parse_share(margin, "--margin") if margin is not None else None,
+        request.parse_seconds(budget, "--budget"),
+        request.parse_inconclusive_is(inconclusive_is),
+    )
+    console = Console()
+    try:
+        if self_test:
+            tested = test_itself(asked, request.parse_share(inject, "--inject") if inject else 0.0, _gate_progress())
+            finding, environ = tested.finding, {}  # what is injected is no news for a job's summary
+        elif against is not None:
+            finding, environ = check_against(against, asked, _gate_progress()), dict(os.environ)
+        else:
+            raise UsageError("not written yet")
+    except KeyboardInterrupt:
+        print("interrupted: no verdict, and nothing is left behind", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    outputs.emit(finding, console, junit, json_path, markdown, environ)
+    if self_test:
+        console.print(outputs.self_test_table(tested))
+    raise typer.Exit(finding.exit_code)
+
+
+@app.command()
 def env() -> None:
     """Print the environment that a run would record."""
     from ctxbench import environment
@@ -366,6 +433,12 @@ def _reporter() -> "Quiet":
     from ctxbench.progress import Live, Plain
 
     return Live() if sys.stderr.isatty() else Plain()
+
+
+def _gate_progress() -> "QuietGate":
+    from ctxbench.progress import LiveGate, PlainGate
+
+    return LiveGate() if sys.stderr.isatty() else PlainGate()
 
 
 def _print(renderable: Any) -> None:

@@ -1,5 +1,6 @@
 """What a person sees while a run goes on: a live line on a terminal, plain lines elsewhere."""
 
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -99,6 +100,62 @@ class Live(Quiet):
     def _update(self, **changes: object) -> None:
         self._progress.update(self._task, **changes)  # type: ignore[arg-type]  # fields are passed through
         self._progress.refresh()
+
+
+class QuietGate:
+    """Shows nothing of a gate's progress."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def stage(self, text: str) -> None:
+        """What is done before and between the pairs."""
+
+    def row(self, pair: int, index: int, total: int, name: str) -> None:
+        """Row `index` of `total` begins in the pair of processes `pair`, counted from 0."""
+
+
+class PlainGate(QuietGate):
+    """A line for each stage and each pair."""
+
+    def __enter__(self) -> Self:
+        self._start = time.monotonic()
+        return self
+
+    def stage(self, text: str) -> None:
+        print(f"{time.monotonic() - self._start:4.0f} s  {text}", file=sys.stderr, flush=True)
+
+    def row(self, pair: int, index: int, total: int, name: str) -> None:
+        if index == 0:
+            self.stage(f"pair {pair + 1} of processes, rows undecided: {total}")
+
+
+class LiveGate(QuietGate):
+    """One line that names the pair and the row. Drawn only between turns: no child computes meanwhile."""
+
+    def __enter__(self) -> Self:
+        self._start = time.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._draw("")
+
+    def stage(self, text: str) -> None:
+        self._draw(f"{time.monotonic() - self._start:4.0f} s  {text}")
+
+    def row(self, pair: int, index: int, total: int, name: str) -> None:
+        self.stage(f"pair {pair + 1} of processes, row {index + 1} of {total} undecided: {name}")
+
+    def _draw(self, text: str) -> None:
+        width = shutil.get_terminal_size().columns
+        print(f"\r\x1b[K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
 
 
 def _outcome(record: Record) -> str:

@@ -3,8 +3,9 @@
 import itertools
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -100,6 +101,20 @@ class Published(_Strict):
     footnotes: list[Footnote] = []
 
 
+class Gate(_Strict):
+    """What `ctxbench check` counts as a change of latency, relative (0.05: 5 %).
+
+    `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train").
+    """
+
+    margin: Annotated[float, Field(gt=0, strict=False)] = 0.05
+    margins: dict[str, Annotated[float, Field(gt=0, strict=False)]] = {}
+
+    def of(self, module: str, mode: str) -> float:
+        """The margin of a row."""
+        return self.margins.get(f"{module} {mode}", self.margins.get(module, self.margin))
+
+
 class SuiteFile(_Strict):
     """The keys of a suite file."""
 
@@ -112,6 +127,7 @@ class SuiteFile(_Strict):
     exclude: list[dict[str, Scalar]] = []
     cases: list[dict[str, Scalar | list[int]]] = []
     measure: Measure = Measure()
+    gate: Gate = Gate()
     published: Published = Published()
 
 
@@ -174,21 +190,35 @@ class Suite:
 
         `auto_device` stands in for the device `auto`. Raises UsageError for unknown modules and hyper-parameters.
         """
-        found: list[Case] = []
-        for name in self.file.modules:
-            for entry in registry.entries() if name == "*" else [registry.get(name)]:
-                if not entry.broken or name != "*":
-                    found += self._grid(entry, auto_device)
-        found += [self._extra(values, auto_device) for values in self.file.cases]
+        missing: dict[str, UsageError] = {}
+        found = self.cases_here(auto_device, missing)
+        for error in missing.values():
+            raise error
         for name in self.file.hparams.keys() - {case.module for case in found}:
             registry.get(name)
-        unique = {case.id: case for case in found}
-        if not unique:
+        if not found:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
-        return list(unique.values())
+        return found
 
-    def _grid(self, entry: registry.Entry, auto_device: str) -> Iterator[Case]:
+    def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
+        """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module."""
+        found: list[Case] = []
+        sources: list[tuple[str, Callable[[], Iterable[Case]]]] = []
+        for name in self.file.modules:
+            keys = [entry.key for entry in registry.entries() if not entry.broken] if name == "*" else [name]
+            sources += [(key, partial(self._grid, key, auto_device)) for key in keys]
+        for values in self.file.cases:
+            sources.append((str(values.get("module", "")), partial(self._extra, values, auto_device)))
+        for name, cases in sources:
+            try:
+                found += cases()
+            except UsageError as error:
+                missing[name] = error
+        return list({case.id: case for case in found}.values())
+
+    def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
         axes = self.file.axes
+        entry = registry.get(name)
         hparams = self.file.hparams.get(entry.key, {})
         choices = [_as_list(value) for value in hparams.values()]
         shapes = [
@@ -208,7 +238,7 @@ class Suite:
             if not any(_matches(case, rule) for rule in self.file.exclude):
                 yield case
 
-    def _extra(self, values: Mapping[str, Any], auto_device: str) -> Case:
+    def _extra(self, values: Mapping[str, Any], auto_device: str) -> Iterator[Case]:
         axes = self.file.axes
         rest = dict(values)
         entry = registry.get(str(rest.pop("module", "")))
@@ -217,7 +247,7 @@ class Suite:
         fixed = {name: rest.pop(name, getattr(axes, name)[0]) for name in ("dtype", "memory_format", "execution")}
         threads = rest.pop("threads", None)
         chosen = entry.check_hparams(rest)
-        return Case(
+        yield Case(
             entry.key,
             entry.reference,
             chosen,
@@ -303,6 +333,7 @@ def _model_at(names: list[str]) -> type[BaseModel]:
     models: dict[str, type[BaseModel]] = {
         "axes": Axes,
         "measure": Measure,
+        "gate": Gate,
         "published": Published,
         "footnotes": Footnote,
     }

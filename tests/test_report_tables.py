@@ -370,7 +370,7 @@ def test_a_torn_line_missing_cells_and_other_encodings_get_sentences(tmp_path: P
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     path = table3_run(tmp_path / "run")
     meta = path / "run.json"
-    meta.write_text(meta.read_text().replace('"schema": 1', '"schema": 0'))
+    meta.write_text(meta.read_text().replace('"schema": 2', '"schema": 0'))
     with pytest.raises(UsageError, match="has schema 0"):
         table_of(path)
 

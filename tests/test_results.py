@@ -11,7 +11,7 @@ import pytest
 
 from ctxbench import results
 from ctxbench.errors import UsageError
-from ctxbench.results import Record, RunFolder, Sample
+from ctxbench.results import SINCE_2, Held, Record, RunFolder, Sample
 
 
 def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
@@ -62,9 +62,27 @@ def test_samples_keep_their_order_and_digits(folder: RunFolder) -> None:
     assert frame["ms"].tolist()[:5] == [1 / (i + 1) for i in range(5)]
 
 
+def leave(folder: RunFolder, case: str) -> None:
+    """Write a case with a row in every table."""
+    folder.append_timeline(case, {"infer": [Held(0, "forward", "aten.bmm.default", 2**40)]})
+    folder.append(record(case), {"infer": [Sample(0.1, 1, 1.0)]})
+
+
+def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
+    train = [Held(0, "forward", "aten.bmm.default", 2**60 + 1), Held(7, "backward", "aten.bmm.default", 3)]
+    folder.append_timeline("sa", {"infer": train[:1], "train": train})
+    frame = folder.timeline()
+    assert frame["mode"].tolist() == ["infer", "train", "train"]
+    assert frame["step"].tolist() == [0, 0, 7]
+    assert frame["phase"].tolist() == ["forward", "forward", "backward"]
+    assert frame["bytes"].tolist() == [2**60 + 1, 2**60 + 1, 3]
+
+
 def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
-    folder.append(record("first"), {"infer": [Sample(0.1, 1, 1.0)]})
-    whole = {name: (folder.path / name).read_bytes() for name in ("records.csv", "samples.csv")}
+    leave(folder, "first")
+    whole = {name: (folder.path / name).read_bytes() for name in results.TABLES}
+    with (folder.path / "timeline.csv").open("a") as file:
+        file.write("second,infer,0,forward,aten.bmm.default,7\nsecond,infer,1,forw")
     with (folder.path / "samples.csv").open("a") as file:
         file.write("second,infer,0,0.1,1,2.0\nsecond,infer,1,0.")
     with (folder.path / "records.csv").open("a") as file:
@@ -73,12 +91,13 @@ def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
     assert {name: (folder.path / name).read_bytes() for name in whole} == whole
 
 
-def test_drop_removes_a_case_from_both_tables(folder: RunFolder) -> None:
+def test_drop_removes_a_case_from_every_table(folder: RunFolder) -> None:
     for case in ("first", "second"):
-        folder.append(record(case), {"infer": [Sample(0.1, 1, 1.0)]})
+        leave(folder, case)
     folder.drop({"first"})
     assert folder.cases() == {"second"}
     assert folder.samples()["case"].tolist() == ["second"]
+    assert folder.timeline()["case"].tolist() == ["second"]
 
 
 def test_arrange_puts_records_into_the_order_of_the_suite(folder: RunFolder) -> None:
@@ -113,7 +132,15 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [("{", "is damaged"), ('{"schema": 99}', "has schema 99; this ctxbench reads schema 1"), ("[]", "has schema None")],
+    [
+        ("{", "is damaged"),
+        ('{"schema": 99}', "it has schema 99, this one reads up to 2; upgrade with pip install --upgrade ctxbench"),
+        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 2"),
+        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 2"),
+        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 2"),
+        ("{}", "run.json has schema None; a run has one from 1 to 2"),
+        ("[]", "run.json has schema None; a run has one from 1 to 2"),
+    ],
 )
 def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str, sentence: str) -> None:
     (tmp_path / "run.json").write_text(content)
@@ -125,6 +152,48 @@ def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str,
 def test_open_refuses_a_folder_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no run folder: it has no run\.json"):
         RunFolder.open(tmp_path)
+
+
+def of_schema_1(folder: RunFolder) -> Path:
+    """What an older ctxbench would have written in this folder's place."""
+    meta = json.loads((folder.path / "run.json").read_text())
+    (folder.path / "run.json").write_text(json.dumps(meta | {"schema": 1}))
+    frame = pd.read_csv(folder.path / "records.csv", dtype="string").drop(columns=[*SINCE_2])
+    frame.to_csv(folder.path / "records.csv", index=False)
+    (folder.path / "timeline.csv").unlink()
+    return folder.path
+
+
+def test_an_older_run_is_read_with_its_new_columns_empty(folder: RunFolder) -> None:
+    folder.append(record(params=7, control_ms=1.5), {"infer": [Sample(0.1, 1, 1.0)]})
+    old = RunFolder.open(of_schema_1(folder))
+    frame = old.frame()
+    assert frame.columns.tolist() == [*results.COLUMNS]
+    assert frame["params"].tolist() == [7]
+    assert frame[[*SINCE_2]].isna().all(axis=None)
+    assert frame["control_ms"].dtype == "float64"
+    assert len(old.samples()) == 1
+    assert old.timeline().columns.tolist() == [*results.TIMELINE_COLUMNS]
+    assert old.timeline().empty
+
+
+def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:
+    leave(folder, "first")
+    path = of_schema_1(folder)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    old = RunFolder.open(path)
+    for write in (old.recover, lambda: old.append(record("second"), {}), lambda: old.save_meta(state="running")):
+        with pytest.raises(UsageError, match=r"\(schema 1, now 2\), so it cannot be resumed; start a new run"):
+            write()
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+@pytest.mark.parametrize("column", SINCE_2)
+def test_a_run_of_today_must_have_its_columns(folder: RunFolder, column: str) -> None:
+    path = folder.path / "records.csv"
+    path.write_text(path.read_text().replace(f",{column}", "", 1))
+    with pytest.raises(UsageError, match=f"lacks the column '{column}'"):
+        folder.frame()
 
 
 def test_a_hand_edited_cell_is_named_with_its_line(folder: RunFolder) -> None:

@@ -150,6 +150,6 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) 
     example = text.split("```toml")[1].split("```")[0].replace(', "my_module.py:MyContext"', "")
     loaded = load(tmp_path, example)
     assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
-    for model in (suite.SuiteFile, suite.Axes, suite.Measure, suite.Published, suite.Footnote):
+    for model in (suite.SuiteFile, suite.Axes, suite.Measure, suite.Gate, suite.Published, suite.Footnote):
         for key in model.model_fields:
             assert key in example

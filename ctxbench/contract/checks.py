@@ -54,7 +54,7 @@ CHECKS = (
 
 
 def run_checks(
-    subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[str], None] = lambda name: None
+    subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[str], object] = lambda name: None
 ) -> Iterator[CheckResult]:
     """Run the checks in this process, one result at a time; the module's own exceptions become results."""
     for check in checks:

@@ -43,7 +43,9 @@ class Zygote:
         orders_read, self._orders = os.pipe()
         self._messages, messages_write = os.pipe()
         acks_read, self._acks = os.pipe()
-        inherited = (orders_read, messages_write, acks_read)
+        # Without a name, so that it is gone when the processes are. Appended to: the writers share one offset.
+        self._output = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by close()
+        inherited = (orders_read, messages_write, acks_read, self._output.fileno())
         # numpy's OpenBLAS would start its threads at import, before the fork.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         options: list[str] = []
@@ -58,14 +60,12 @@ class Zygote:
             cwd=tree,
             start_new_session=True,
         )
-        for descriptor in inherited:
+        for descriptor in (orders_read, messages_write, acks_read):
             os.close(descriptor)
         self._buffer = b""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._messages, selectors.EVENT_READ)
         self._child: int | None = None
-        handle, self._output = tempfile.mkstemp(prefix="ctxbench-", suffix=".log")
-        os.close(handle)
         self._ready = False
 
     def __enter__(self) -> Self:
@@ -91,8 +91,8 @@ class Zygote:
         if not self._ready:
             self._next(None)
             self._ready = True
-        Path(self._output).write_bytes(b"")
-        os.write(self._orders, json.dumps({**task, "output": self._output}).encode() + b"\n")
+        self._output.truncate(0)
+        os.write(self._orders, json.dumps(task).encode() + b"\n")
 
     def turn(self, command: bytes, timeout_s: float | None = None) -> dict[str, Any] | Exit:
         """Let a child that takes turns do one (`command` is one byte); what it says after it, or how it ended.
@@ -139,7 +139,7 @@ class Zygote:
         self._selector.close()
         self._process.kill()
         self._process.wait()
-        Path(self._output).unlink(missing_ok=True)
+        self._output.close()
 
     def _kill_child(self) -> None:
         if self._child is not None:
@@ -160,4 +160,6 @@ class Zygote:
         return json.loads(line)
 
     def _tail(self) -> str:
-        return Path(self._output).read_text(encoding="utf-8", errors="replace")[-_OUTPUT_TAIL:]
+        size = os.fstat(self._output.fileno()).st_size
+        tail = os.pread(self._output.fileno(), _OUTPUT_TAIL, max(0, size - _OUTPUT_TAIL))
+        return tail.decode("utf-8", errors="replace")

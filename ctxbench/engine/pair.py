@@ -1,11 +1,15 @@
 """One side of a pair of processes: it prepares rows and times blocks, one turn at a time, when the other side rests."""
 
+import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.engine.failures import describe_failure
+from ctxbench.engine.tree import own_file
 from ctxbench.engine.worker import Emit
 
 if TYPE_CHECKING:
@@ -108,29 +112,31 @@ def slowed(step: "Step", share: float, synchronize: Callable[[], None]) -> "Step
 
 
 def resolve(task: Mapping[str, Any], emit: Emit) -> None:
-    """Report the cases that a suite has in this source tree, with the file of each; or why a module has none.
+    """Report the cases that a suite has in this source tree, and why a module has none.
 
-    Modules are named as the suite names them; `*` is every module of the registry that is not broken.
+    Each case comes with the file of its module, and with the files below `task["other"]` that loading it brought in: a
+    tree that loads another tree's code shares it with that one.
     """
     from dataclasses import asdict
 
     from ctxbench import registry
     from ctxbench.errors import UsageError
-    from ctxbench.suite import Suite, SuiteFile
+    from ctxbench.suite import restore
 
-    file = SuiteFile(**task["definition"])
+    suite = restore(task["suite"], Path(task["path"]), task["definition"])
+    missing: dict[str, UsageError] = {}
     cases: list[dict[str, Any]] = []
-    missing: dict[str, str] = {}
-    for name in file.modules:
-        names = [entry.key for entry in registry.entries() if not entry.broken] if name == "*" else [name]
-        for each in names:
-            try:
-                entry = registry.get(each)
-                hparams = {key: value for key, value in file.hparams.items() if key == entry.key}
-                changes = {"modules": [each], "hparams": hparams, "cases": []}
-                suite = Suite(task["suite"], task["path"], file.model_copy(update=changes))
-                for case in suite.cases(task["auto_device"]):
-                    cases.append({"case": asdict(case), "file": entry.file, "title": entry.title})
-            except UsageError as error:
-                missing[each] = str(error)
-    emit({"event": "cases", "cases": cases, "missing": missing})
+    try:
+        found = suite.cases_here(task["auto_device"], missing)
+    except UsageError as error:
+        emit({"event": "usage", "message": str(error)})
+        return
+    for case in found:
+        entry = registry.get(case.module if case.module in registry.names() else case.reference)
+        before = set(sys.modules)
+        with contextlib.suppress(Exception):  # what does not load fails as a case, with its message
+            entry.load()
+        loaded = [getattr(sys.modules[name], "__file__", None) for name in set(sys.modules) - before]
+        foreign = [file for file in loaded if file and task["other"] and own_file(file, Path(task["other"]))]
+        cases.append({"case": asdict(case), "file": entry.file, "foreign": sorted(foreign)})
+    emit({"event": "cases", "cases": cases, "missing": {name: str(error) for name, error in missing.items()}})

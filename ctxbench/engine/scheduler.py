@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ctxbench import registry
 from ctxbench.engine.client import Exit
-from ctxbench.results import Record, RunFolder, Sample
+from ctxbench.results import Held, Record, RunFolder, Sample
 from ctxbench.suite import Case, Measure
 
 
@@ -79,7 +79,10 @@ def execute(
 def measure_case(
     case: Case, plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter
 ) -> tuple[Record, dict[str, list[Sample]]]:
-    """One case through the executor. Whatever happens to the child becomes the record's status and message."""
+    """One case through the executor. Whatever happens to the child becomes the record's status and message.
+
+    What the child printed and the timeline of its memory are in the folder; the record and its samples are returned.
+    """
     listener = _Listener(blank_record(case), reporter)
     start = time.monotonic()
     kills = _kernel_kills()
@@ -94,6 +97,8 @@ def measure_case(
     for text in (listener.traceback, ended.output):
         if text and text.strip():
             folder.log(case.id, text)
+    if listener.timelines:
+        folder.append_timeline(case.id, listener.timelines)
     return record, listener.samples
 
 
@@ -112,6 +117,7 @@ class _Listener:
         self.record = record
         self.reporter = reporter
         self.samples: dict[str, list[Sample]] = {}
+        self.timelines: dict[str, list[Held]] = {}
         self.notes: list[str] = []
         self.traceback: str | None = None
         self.doing = "start"
@@ -131,6 +137,8 @@ class _Listener:
                     self.reporter.sample(event["metric"], event["count"], event["ms"])
             case "samples":
                 self.samples[event["mode"]] = [Sample(**sample) for sample in event["samples"]]
+            case "timeline":
+                self.timelines[event["mode"]] = [Held(*held) for held in event["held"]]
             case "failed":
                 self.record.status, self.record.message = event["status"], event["message"]
                 self.traceback = event["traceback"]

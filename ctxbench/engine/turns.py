@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ctxbench.engine.scheduler import Executor, Plan, Reporter, measure_case
+from ctxbench.metrics.control_time import control_columns
 from ctxbench.metrics.latency import Latency
-from ctxbench.results import MODES, Record, RunFolder, Sample
+from ctxbench.results import CONTROL, MODES, Record, RunFolder, Sample
 from ctxbench.statistics import summarise
 from ctxbench.suite import Case
 
@@ -39,7 +40,7 @@ def execute_in_turns(
 
 
 def pool(first: Measured, second: Measured) -> Measured:
-    """The first turn's record with the latency over the samples of both; the second's status if that failed.
+    """The first turn's record with the times over the samples of both; the second's status if that failed.
 
     The second turn's samples follow the first's: their times go on from its last.
     """
@@ -47,15 +48,20 @@ def pool(first: Measured, second: Measured) -> Measured:
     if again.status != "ok":
         return replace(record, status=again.status, message=f"in the second turn: {again.message}"), samples
     record = replace(record, elapsed_s=round((record.elapsed_s or 0) + (again.elapsed_s or 0), 3))
-    pooled: dict[str, list[Sample]] = {}
-    for mode in MODES:
-        if mode not in samples or mode not in more:
-            continue
-        end = samples[mode][-1].at_s
-        pooled[mode] = samples[mode] + [replace(sample, at_s=end + sample.at_s) for sample in more[mode]]
-        stops = {getattr(turn, f"latency_{mode}_stop") for turn in (record, again)}
-        stop = "budget" if "budget" in stops else stops.pop()
-        summary = summarise([sample.ms for sample in pooled[mode]])
-        for name, value in Latency(pooled[mode], summary, stop).columns(mode).items():
-            setattr(record, name, value)
+    pooled = {
+        name: _joined(samples[name], more[name]) for name in (*MODES, CONTROL) if name in samples and name in more
+    }
+    for name, stream in pooled.items():
+        if name == CONTROL:
+            columns = control_columns(stream)
+        else:
+            stops = {getattr(turn, f"latency_{name}_stop") for turn in (record, again)}
+            stop = "budget" if "budget" in stops else stops.pop()
+            columns = Latency(stream, summarise([sample.ms for sample in stream]), stop).columns(name)
+        record = replace(record, **columns)
     return record, pooled
+
+
+def _joined(first: list[Sample], second: list[Sample]) -> list[Sample]:
+    end = first[-1].at_s
+    return first + [replace(sample, at_s=end + sample.at_s) for sample in second]

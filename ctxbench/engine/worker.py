@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench.engine import conditions
 from ctxbench.engine.failures import DoesNotFit, NotFinite, Unsupported, describe_failure
-from ctxbench.results import MODES
+from ctxbench.engine.static import measure_static, parameter_dtype
+from ctxbench.results import CONTROL, MODES
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ctxbench.engine.clock import Clock, Step
     from ctxbench.memory.convention import Mode
+    from ctxbench.metrics.control_time import Control
     from ctxbench.suite import Case, Measure
 
 # Tells the parent; the answer is its byte, where the child waits for one.
@@ -101,13 +103,14 @@ class Measurement:
         self.case, self.settings, self.metrics, self.counter, self.emit = case, settings, metrics, counter, emit
         self.force = force
         self.predicted: int | None = None  # bytes, the larger of both modes
+        self.control: Control | None = None
         self.device = torch.device(case.device)
         self.torch = torch
         self.entry = registry.get(case.module if case.module in registry.names() else case.reference)
 
     def run(self) -> None:
         case = self.case
-        self._static()
+        self.predicted = measure_static(case, self.entry, self.settings, self.metrics, self.counter, self.emit)
         if not {"memory", "latency", "energy"} & set(self.metrics) or case.device == "meta":
             return
         model, x = self.load()
@@ -121,9 +124,12 @@ class Measurement:
             if case.execution == "compile":
                 self.emit({"event": "values", "values": {f"compile_{mode}_s": first_pass_s}})
             if "latency" in self.metrics:
+                self._time_control()
                 self._latency(step, first_pass_s, mode)
             if "energy" in self.metrics:
                 self._energy(step, mode)
+        if "latency" in self.metrics:
+            self._time_control()
         around = {"before": before, "after": conditions.snapshot(case.device), "flags": self._flags()}
         self.emit({"event": "values", "values": {"conditions": json.dumps(around)}})
 
@@ -133,8 +139,9 @@ class Measurement:
         self._set_flags()
         self._check_fit()
         self.torch.manual_seed(self.settings.seed)
-        model = self._build().to(self.device, self._parameter_dtype())
-        x = self.torch.randn(case.shape, device=self.device, dtype=self._parameter_dtype())
+        dtype = parameter_dtype(case)
+        model = self.entry.build(case.shape[1], case.hparams).to(self.device, dtype)
+        x = self.torch.randn(case.shape, device=self.device, dtype=dtype)
         if case.memory_format == "channels_last":
             self.torch.nn.utils.convert_conv2d_weight_memory_format(model, self.torch.channels_last)
             x = x.to(memory_format=self.torch.channels_last)
@@ -168,72 +175,6 @@ class Measurement:
                 f"predicted peak {self.predicted / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free on {self.case.device}; "
                 "measure it all the same with --force"
             )
-
-    def _build(self, device: str | None = None) -> "nn.Module":
-        with self.torch.device(device) if device else nullcontext():
-            return self.entry.build(self.case.shape[1], self.case.hparams)
-
-    def _static(self) -> None:
-        """Params, MACs and predicted memory, on the meta device."""
-        from ctxbench.metrics.macs import UncountableError, count_macs, count_macs_torchprofile
-        from ctxbench.metrics.params import count_params
-
-        meta = self._build("meta")
-        x = self.torch.empty(self.case.shape, device="meta")
-        values: dict[str, Any] = {}
-        notes: list[str] = []
-        if "params" in self.metrics:
-            values["params"] = count_params(meta)
-            declared = self.entry.closed_form("params", self.case.shape, self.case.hparams)
-            if declared is not None and declared != values["params"]:
-                notes.append(f"the declared closed form gives {declared} params, the module has {values['params']}")
-        if "macs" in self.metrics:
-            values["macs_formula"] = self.entry.closed_form("macs", self.case.shape, self.case.hparams)
-            try:
-                if self.counter == "torchprofile":
-                    count = count_macs_torchprofile(self._build(), self.torch.randn(self.case.shape))
-                else:
-                    count = count_macs(meta, x)
-                values |= {"macs": count.macs, "macs_matmul": count.macs_matmul, "macs_counter": self.counter}
-                values["macs_uncounted"] = json.dumps(count.uncounted)
-                notes += _macs_warnings(count.macs, values["macs_formula"], count.uncounted)
-            except UncountableError as error:
-                notes.append(str(error))
-        self.emit({"event": "values", "values": values, "warnings": notes})
-        if "memory" in self.metrics:
-            self._predict_memory(meta, x)
-
-    def _predict_memory(self, meta: "nn.Module", x: "Tensor") -> None:
-        from ctxbench.memory.convention import UnpredictableError
-        from ctxbench.memory.predict import predict_peak
-
-        marks: dict[str, None] = {}
-        if self.case.execution == "compile":
-            self._note("no memory prediction: the compiler chooses the kernels")
-            return
-        if self.case.dtype.startswith("autocast"):
-            self._note("no memory prediction under autocast")
-            return
-        dtype = self._parameter_dtype()
-        meta, x = meta.to(dtype), x.to(dtype)
-        target = self.settings.memory_device
-        self.emit({"event": "values", "values": {"memory_predicted_for": target}})
-        for mode in MODES:
-            try:
-                profile = predict_peak(meta, x, mode=mode, device=target)
-                today = profile if target == "cuda" else predict_peak(meta, x, mode=mode, device="cuda")
-            except UnpredictableError as error:
-                self._note(f"no memory prediction ({mode}): {error}")
-                continue
-            self.predicted = max(self.predicted or 0, today.peak_bytes)
-            if _mib(today.peak_bytes) != _mib(profile.peak_bytes):
-                self._note(
-                    f"predicted {mode} memory under the installed PyTorch: {_mib(today.peak_bytes)} MiB, under that of "
-                    f"2020 {_mib(profile.peak_bytes)} MiB (see docs/memory.md)"
-                )
-            marks |= dict.fromkeys(profile.marks)
-            values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
-            self.emit({"event": "values", "values": values})
 
     def _memory(self, model: "nn.Module", x: "Tensor", mode: "Mode") -> None:
         from ctxbench.memory.measure import measure_peak
@@ -313,6 +254,16 @@ class Measurement:
         self.emit({"event": "samples", "mode": mode, "samples": [vars(sample) for sample in latency.samples]})
         self.emit({"event": "values", "values": latency.columns(mode)})
 
+    def _time_control(self) -> None:
+        """Time a block of the control workload and report what all blocks so far say."""
+        from ctxbench.metrics.control_time import Control, control_columns
+
+        if self.control is None:
+            self.control = Control(self.device, self.clock())
+        samples = self.control.block()
+        self.emit({"event": "samples", "mode": CONTROL, "samples": [vars(sample) for sample in samples]})
+        self.emit({"event": "values", "values": control_columns(samples)})
+
     def _energy(self, step: "Step", mode: "Mode") -> None:
         from ctxbench.metrics.energy import NoEnergyCounter, measure_energy
 
@@ -323,11 +274,6 @@ class Measurement:
             self._note(str(error))
             return
         self.emit({"event": "values", "values": {f"energy_{mode}_j": joules}})
-
-    def _parameter_dtype(self) -> "torch.dtype":
-        name = self.case.dtype
-        dtype: torch.dtype = getattr(self.torch, "float32" if name == "tf32" or name.startswith("autocast") else name)
-        return dtype
 
     def _compute_dtype(self) -> "torch.dtype":
         """The dtype of the matrix products: autocast's where that is on."""
@@ -363,10 +309,6 @@ class Measurement:
         torch.backends.cudnn.benchmark = self.settings.cudnn_benchmark
 
 
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.0f}"
-
-
 def _reclaimable() -> int:
     """Bytes of page cache that Linux would give up; 0 elsewhere."""
     try:
@@ -375,14 +317,6 @@ def _reclaimable() -> int:
         return 0
     sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if len(line.split()) > 1}
     return max(0, sizes.get("MemAvailable", 0) - sizes.get("MemFree", 0))
-
-
-def _macs_warnings(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[str]:
-    """A sentence if the counters disagree by more than 1e-5."""
-    if formula is None or abs(macs - formula) <= 1e-5 * max(macs, formula):
-        return []
-    missing = f" (not counted: {', '.join(uncounted)})" if uncounted else ""
-    return [f"MAC counters disagree: counted {macs}, closed form {formula}{missing}"]
 
 
 def _limit_memory(gib: float | None) -> None:

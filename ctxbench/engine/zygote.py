@@ -1,13 +1,13 @@
 """A process with torch imported and no threads, which forks one fresh child a task; run as `python -m`.
 
 multiprocessing's forkserver runs the caller's `__main__` again in every child and knows one source tree only; a caller
-here may be any script, and the gate needs two trees: a fourth argument is the tree to take modules from.
+here may be any script, and the gate needs two trees: a fifth argument is the tree to take modules from.
 
 Protocol, one JSON object a line. In (`orders`): a task. Out (`messages`): `{"event": "started", "pid": N}`, whatever
 the child reports, then `{"event": "exit", "code": N, "signal": N}`. After a `sample` event the child waits for a byte
 on `acks`, so that the parent draws its progress between two samples and not during one; after a `turn` event that byte
-says what to do next. A child's own output goes to the file that the task names, so nothing that a module prints mixes
-with the messages.
+says what to do next. A child's own output goes to the file `output`, so nothing that a module prints mixes with the
+messages.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ _READ = 65536
 
 
 def main() -> None:
-    orders, messages, acks = (int(argument) for argument in sys.argv[1:4])
-    for tree in sys.argv[4:]:
+    orders, messages, acks, output = (int(argument) for argument in sys.argv[1:5])
+    for tree in sys.argv[5:]:
         enter_tree(Path(tree))
     _preload()
     gc.collect()
@@ -41,7 +41,7 @@ def main() -> None:
         buffer += chunk
         while b"\n" in buffer:
             line, _, buffer = buffer.partition(b"\n")
-            _fork(json.loads(line), orders, messages, acks)
+            _fork(json.loads(line), orders, messages, acks, output)
 
 
 def send(messages: int, message: dict[str, Any]) -> None:
@@ -57,13 +57,13 @@ def _preload() -> None:
     ctxbench.engine.worker.preload()
 
 
-def _fork(task: dict[str, Any], orders: int, messages: int, acks: int) -> None:
+def _fork(task: dict[str, Any], orders: int, messages: int, acks: int, output: int) -> None:
     alive, held = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(alive)
         os.close(orders)
-        _child(task, messages, acks)
+        _child(task, messages, acks, output)
     os.close(held)
     with contextlib.suppress(PermissionError, ProcessLookupError):  # the child may have done it, or be gone
         os.setpgid(pid, pid)
@@ -85,13 +85,12 @@ def _wait(pid: int, alive: int, orders: int, messages: int) -> None:
     send(messages, {"event": "exit", "code": max(code, 0), "signal": max(-code, 0)})
 
 
-def _child(task: dict[str, Any], messages: int, acks: int) -> None:
+def _child(task: dict[str, Any], messages: int, acks: int, output: int) -> None:
     """Run the task and leave without the parent's exit handlers.
 
     The child leads a process group of its own, so that what it starts (a compiler's workers) can be killed with it.
     """
     os.setpgrp()
-    output = os.open(task["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
     import ctxbench.engine.worker

@@ -20,6 +20,10 @@ from ctxbench.suite import Measure
 CYCLES = 3
 
 
+# Told which row of how many begins, in which pair, counted from 0.
+Progress = Callable[[int, int, int, str], None]
+
+
 class Worker(Protocol):
     """A measuring process that takes turns: a zygote, or a test's script."""
 
@@ -56,14 +60,13 @@ class Pairs:
     baseline: Source
     candidate: Source
     measure: Measure
-    progress: Callable[[int, Sequence[str]], None] = lambda pair, rows: None
+    progress: Progress = lambda pair, index, total, row: None
     launch: Callable[[Path | None], Worker] = Zygote
     history: dict[str, list[PairRatios]] = field(default_factory=lambda: defaultdict(list))
     seconds: list[float] = field(default_factory=list)
 
     def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
         """Measure each row in one pair."""
-        self.progress(len(self.seconds), rows)
         begin = time.monotonic()
         results: dict[str, PairResult] = {}
         with ExitStack() as stack:
@@ -90,6 +93,7 @@ class Pairs:
         try:
             replies = [worker.turn(b"", timeout_s) for worker in workers]
             for index, row in enumerate(rows):
+                self.progress(len(self.seconds), len(results), len(results) + len(rows) - index, row)
                 if not any(isinstance(reply, Exit) for reply in replies):
                     replies = [worker.turn(NEXT, timeout_s) for worker in workers]
                 results[row] = self._failure(replies) or self._ratios(workers)

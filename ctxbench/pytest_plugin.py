@@ -1,0 +1,142 @@
+"""The pytest fixture `ctxbench_case`. Loaded in every pytest run: it imports nothing heavy until a test asks for it."""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+if TYPE_CHECKING:
+    from ctxbench.suite import Case
+
+# What differs between two runs on one machine: pytest-benchmark warns when machine_info does.
+CHANGING = ("time", "load_average", "commit")
+STATIC_METRICS = ["params", "macs", "memory"]
+
+
+@dataclass(frozen=True)
+class BenchmarkCase:
+    """One pass of a module as a function, and what `ctxbench check --baseline` needs beside its time.
+
+    `extra_info`: the case's id and fields, `mode`, `params`, `macs`, `memory_<mode>_predicted_bytes` with the target
+    that it is predicted for, and `control_ms` with its interval: the control workload, timed just before.
+    """
+
+    step: Callable[[], object]
+    extra_info: dict[str, Any]
+
+
+@pytest.fixture
+def ctxbench_case() -> Iterator[Callable[..., BenchmarkCase]]:
+    """A function that prepares one pass of a module for pytest-benchmark (or any other clock).
+
+    `ctxbench_case(module, shape=(B, C, H, W), mode="infer", dtype="float32", device="cpu", threads=1, **hparams)`:
+    `module` is a registered key, `path.py:Class` (from the working folder) or `package.module:Class`; `mode` is
+    `infer` or `train`; `threads` None leaves torch's default. The first pass has been run and its output checked. On
+    CUDA a step ends when the device has done its work. A wrong argument fails the test with a sentence; an exception
+    of the module's own is passed on. torch's threads and flags are as before once the test is over.
+    """
+    import torch
+
+    from ctxbench.engine.failures import NotFinite, Unsupported
+    from ctxbench.errors import UsageError
+
+    def prepare(
+        module: str,
+        shape: Sequence[int] = (1, 64, 32, 32),
+        mode: str = "infer",
+        dtype: str = "float32",
+        device: str = "cpu",
+        threads: int | None = 1,
+        **hparams: Any,
+    ) -> BenchmarkCase:
+        try:
+            case = _case(module, shape, mode, dtype, device, threads, hparams)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return _prepare(case, mode)
+        except (UsageError, NotFinite, Unsupported) as error:
+            sentence = str(error)
+        pytest.fail(sentence, pytrace=False)
+
+    threads_before = torch.get_num_threads()
+    flags = (
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "benchmark"),
+    )
+    flags_before = [(owner, name, getattr(owner, name)) for owner, name in flags]
+    yield prepare
+    torch.set_num_threads(threads_before)
+    for owner, name, value in flags_before:
+        setattr(owner, name, value)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+    """Say in pytest-benchmark's JSON what a run folder says of the machine, if ctxbench measured anything."""
+    if "ctxbench.engine.worker" in sys.modules:
+        from ctxbench import environment
+
+        known = environment.describe()
+        machine_info["ctxbench"] = {name: value for name, value in known.items() if name not in CHANGING}
+
+
+def _case(
+    module: str, shape: Sequence[int], mode: str, dtype: str, device: str, threads: int | None, hparams: dict[str, Any]
+) -> "Case":
+    import torch
+
+    from ctxbench import registry
+    from ctxbench.errors import UsageError, unknown
+    from ctxbench.results import MODES
+    from ctxbench.suite import Case, Dtype, parse_shape
+
+    if mode not in MODES:
+        raise unknown("mode", mode, MODES)
+    if dtype not in get_args(Dtype):
+        raise unknown("dtype", dtype, get_args(Dtype))
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise unknown("device", device, ["cpu", "cuda"])
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(f"device {device!r} was asked for, but torch sees no GPU here")
+    if threads is not None and threads < 1:
+        raise UsageError(f"threads is {threads}; it is at least 1, or None for torch's default")
+    entry = registry.get(module)
+    reference = module if ":" in module else entry.reference
+    return Case(
+        entry.key, reference, entry.check_hparams(hparams), parse_shape(shape), dtype, device=device, threads=threads
+    )
+
+
+def _prepare(case: "Case", mode: Any) -> BenchmarkCase:
+    from ctxbench.engine.static import measure_static
+    from ctxbench.engine.worker import Measurement
+    from ctxbench.metrics.control_time import Control, control_columns
+    from ctxbench.suite import Measure
+
+    values: dict[str, Any] = {}
+
+    def take(event: dict[str, Any]) -> None:
+        values.update(event.get("values", {}))
+
+    settings = Measure()
+    measurement = Measurement(case, settings, [], "ctxbench", True, take)
+    measure_static(case, measurement.entry, settings, STATIC_METRICS, "ctxbench", take)
+    model, x = measurement.load()
+    step, _ = measurement.first_pass(model, x, mode)
+    control = control_columns(Control(measurement.device, measurement.clock()).block())
+    kept = ("params", "macs", "macs_counter", f"memory_{mode}_predicted_bytes", "memory_predicted_for")
+    known = {name: values.get(name) for name in kept}
+
+    def synchronized() -> object:
+        y = step()
+        measurement.synchronize()
+        return y
+
+    return BenchmarkCase(
+        step if measurement.device.type == "cpu" else synchronized,
+        {"case": case.id, **asdict(case), "mode": mode, **known, **control},
+    )

@@ -1,0 +1,506 @@
+"""A finding in each of its forms, read back exactly; names from outside steer none of them."""
+
+import io
+import json
+import math
+import re
+import tomllib
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from ctxbench.errors import UsageError
+from ctxbench.gate import outputs
+from ctxbench.gate.finding import ExactChange, Finding
+from ctxbench.gate.rules import ExitCode, RowVerdict, Status, Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+SA, HAM = "sa-1x64x32x32", "ham_nmf-1x64x32x32"
+HOSTILE = "<script>|]`[red]*_&]]>\n::error::x\r\x1b[31m\x00\u202e\ud800 %0A"
+
+
+def measured(row: str, verdict: Verdict, change: float, low: float, high: float, pairs: int, reason: str) -> RowVerdict:
+    return RowVerdict(row, "measured", verdict, change, low, high, 0.002, pairs, reason)
+
+
+def unmeasured(row: str, status: Status, reason: str) -> RowVerdict:
+    return RowVerdict(row, status, None, math.nan, -1.0, math.inf, math.nan, 0, reason)
+
+
+REGRESSED = measured(
+    f"{SA} infer", "regressed", 0.0912, 0.0641, 0.1234, 16, "The whole interval lies above the margin."
+)
+OK = measured(f"{SA} train", "ok", 0.0012, -0.0031, 0.0055, 4, "The whole interval lies below the margin.")
+DOUBTFUL = measured(f"{HAM} infer", "inconclusive", 0.03, -0.021, 0.091, 24, "The interval holds the margin.")
+LATE = measured(f"{HAM} train", "inconclusive", 0.2, -1.0, math.inf, 1, "The time was up before the next look.")
+BROKEN = unmeasured("mine infer", "broken", "error: RuntimeError: sizes differ")
+ABSENT = unmeasured("dm infer", "not compared", "unsupported: no complex numbers")
+GROWN = ExactChange(SA, "params", 1_048_576, 1_310_720)
+SHRUNK = ExactChange(HAM, "memory_train_predicted_bytes", 2000, 1500)
+LABELS = {SA: "sa", HAM: "ham"} | {
+    f"{case} {mode}": f"{name} {mode}" for case, name in ((SA, "sa"), (HAM, "ham")) for mode in ("infer", "train")
+}
+
+
+def finding(*rows: RowVerdict, exit_code: ExitCode = ExitCode.OK, **changes: Any) -> Finding:
+    found = Finding(
+        baseline="main (1a2b3c4d5e)",
+        candidate="the working tree",
+        rows=rows,
+        labels=LABELS,
+        exact=(),
+        compared=130,
+        margin=0.05,
+        conditions="2 threads",
+        notes=(),
+        elapsed_s=187.3,
+        exit_code=exit_code,
+    )
+    return replace(found, **changes)
+
+
+EVERYTHING = finding(
+    *(REGRESSED, OK, DOUBTFUL, LATE, BROKEN, ABSENT),
+    exit_code=ExitCode.BROKEN,
+    exact=(GROWN, SHRUNK),
+    notes=("Uncommitted changes are measured.",),
+)
+
+
+def drawn(found: Finding, width: int = 80, **options: Any) -> str:
+    console = Console(file=io.StringIO(), width=width, **options)
+    console.print(outputs.table(found))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def parsed(found: Finding) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    text = outputs.as_json(found)
+    text.encode("utf-8")
+    return json.loads(text, parse_constant=refuse)
+
+
+def suite_of(found: Finding) -> ElementTree.Element:
+    suite = ElementTree.fromstring(outputs.junit(found).encode("utf-8")).find("testsuite")
+    assert suite is not None
+    return suite
+
+
+def outcomes(found: Finding) -> dict[str, str]:
+    """The JUnit outcome of each test case, by its name."""
+    return {case.attrib["name"]: case[0].tag for case in suite_of(found).iter("testcase")}
+
+
+class Page(HTMLParser):
+    """The tags, the cells of the tables and the text of rendered Markdown."""
+
+    def __init__(self, markdown: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.cells: list[str] = []
+        self.open = False
+        self.feed(MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+            self.open = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self.open = False
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.cells[-1] += data
+
+
+# --- numbers
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "cells"),
+    [
+        (0.0123, -0.003, 0.0271, ("+1.2 %", "[-0.3, +2.7]")),  # half width 1.5 %
+        (0.0012, -0.0031, 0.0055, ("+0.12 %", "[-0.31, +0.55]")),  # 0.43 %
+        (0.2, -0.1, 0.5, ("+20 %", "[-10, +50]")),  # 30 %
+        (-0.00001, -0.02, 0.02, ("+0.0 %", "[-2.0, +2.0]")),
+        (0.1, 0.1, 0.1, ("+10.00 %", "[+10.00, +10.00]")),
+        (2.0, -0.9, 1e12, ("+200 %", "[-90, +1e+14]")),
+        (0.2, -1.0, math.inf, ("+20.0 %", "-")),
+        (math.nan, -1.0, math.inf, ("-", "-")),
+        (math.inf, math.nan, math.nan, ("-", "-")),
+    ],
+)
+def test_a_change_has_the_digits_that_its_interval_justifies(
+    change: float, low: float, high: float, cells: tuple[str, str]
+) -> None:
+    assert outputs.change_cells(measured("sa infer", "ok", change, low, high, 4, "")) == cells
+
+
+# --- the terminal
+
+
+def test_the_table_at_80_columns() -> None:
+    lines = [line.rstrip() for line in drawn(EVERYTHING).splitlines()]
+    assert lines == [
+        "the working tree against main (1a2b3c4d5e)",
+        "",
+        "case  mode    change        interval  verdict       pairs",
+        "sa    infer   +9.1 %   [+6.4, +12.3]  REGRESSED        16",
+        "      train  +0.12 %  [-0.31, +0.55]  ok                4",
+        "ham   infer   +3.0 %    [-2.1, +9.1]  inconclusive     24",
+        "      train  +20.0 %               -  inconclusive      1",
+        "mine  infer        -               -  BROKEN            0",
+        "dm    infer        -               -  NOT COMPARED      0",
+        "",
+        "case  quantity                         baseline  candidate          difference",
+        "sa    params                          1,048,576  1,310,720  +262,144 (+25.0 %)",
+        "ham   memory train predicted (bytes)      2,000      1,500      -500 (-25.0 %)",
+        "",
+        "BROKEN mine infer: error: RuntimeError: sizes differ",
+        "REGRESSED sa infer: The whole interval lies above the margin.",
+        "NOT COMPARED dm infer: unsupported: no complex numbers",
+        "inconclusive ham infer: The interval holds the margin.",
+        "inconclusive ham train: The time was up before the next look.",
+        "Note: Uncommitted changes are measured.",
+        "Margin 5 %, measured in 187 s. Conditions: 2 threads",
+        "6 rows: 1 broken, 1 regressed, 1 not compared, 2 inconclusive, 1 ok. 130 exact",
+        "quantities: 2 changed (1 for the worse). Exit code 4: broken.",
+    ]
+
+
+def test_rows_with_one_reason_share_a_line_and_a_long_reason_is_wrapped_whole() -> None:
+    late = replace(DOUBTFUL, reason=LATE.reason)
+    assert "inconclusive ham infer, ham train: The time was up before the next look." in drawn(finding(late, LATE), 120)
+    words = [f"word{number}" for number in range(60)]
+    assert drawn(finding(replace(BROKEN, reason=" ".join(words))), 40).split().count("word59") == 1
+
+
+def test_nothing_is_cut_in_a_narrow_terminal() -> None:
+    row = replace(DOUBTFUL, row="a" * 70 + " infer")
+    assert drawn(finding(row), 60).count("a") >= 140  # in the table, and before the reason
+
+
+@pytest.mark.parametrize(
+    ("row", "style"), [(REGRESSED, "1;31"), (BROKEN, "1;31"), (ABSENT, "1;31"), (DOUBTFUL, "1;33"), (OK, "32")]
+)
+def test_what_fails_is_red(row: RowVerdict, style: str) -> None:
+    word = outputs.word_of(row)
+    shown = word.upper() if style == "1;31" else word
+    assert f"\x1b[{style}m{shown}" in drawn(finding(row), force_terminal=True, color_system="standard", _environ={})
+
+
+def test_a_quantity_may_become_unknown_or_known() -> None:
+    text = drawn(finding(OK, exact=(ExactChange(SA, "macs", 5, None), ExactChange(HAM, "macs", None, 5))))
+    assert re.search(r"macs +5 +- +no longer known", text)
+    assert re.search(r"macs +- +5 +not known before", text)
+    assert "2 changed (1 for the worse)" in text
+
+
+def test_an_advisory_finding_says_so_in_every_form() -> None:
+    found = finding(REGRESSED, advisory=True, exact=(GROWN,))
+    assert drawn(found).startswith("the working tree against main (1a2b3c4d5e) (advisory)")
+    assert outputs.ADVISORY in drawn(found, 120)
+    assert outputs.ADVISORY in outputs.markdown(found)
+    assert outputs.markdown(found).startswith("## ctxbench check: advisory\n")
+    assert parsed(found)["advisory"] is True
+    assert outcomes(found) == {"sa infer": "skipped", "params": "system-out"}
+    assert [line.partition(" ")[0] for line in outputs.annotations(found)] == ["::warning", "::warning"]
+
+
+def test_the_sentence_for_a_gate_without_rows() -> None:
+    found = finding(exit_code=ExitCode.NOTHING_COMPARED, compared=0)
+    sentence = "0 rows: none measured. 0 exact quantities: none changed. Exit code 5: nothing compared."
+    assert outputs.summary(found) == sentence
+    assert sentence in " ".join(drawn(found).split())
+
+
+# --- JSON
+
+
+def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
+    content = parsed(EVERYTHING)
+    assert list(content) == [
+        *("schema", "exit_code", "exit_name", "advisory", "baseline", "candidate", "margin", "conditions", "notes"),
+        *("elapsed_s", "counts", "rows", "exact"),
+    ]
+    assert (content["schema"], content["exit_code"], content["exit_name"]) == (1, 4, "broken")
+    assert content["counts"] == {"broken": 1, "regressed": 1, "not compared": 1, "inconclusive": 2, "ok": 1}
+    assert content["rows"][0] == {
+        "label": "sa infer",
+        "case": SA,
+        "mode": "infer",
+        "row": f"{SA} infer",
+        "status": "measured",
+        "verdict": "regressed",
+        "change": 0.0912,
+        "low": 0.0641,
+        "high": 0.1234,
+        "control": 0.002,
+        "pairs": 16,
+        "reason": "The whole interval lies above the margin.",
+    }
+    assert [content["rows"][3][name] for name in ("change", "low", "high")] == [0.2, None, None]
+    assert [content["rows"][4][name] for name in ("verdict", "change", "low", "high", "control")] == [None] * 5
+    assert content["exact"] == {
+        "compared": 130,
+        "changes": [
+            {
+                "case": SA,
+                "quantity": "params",
+                "baseline": 1_048_576,
+                "candidate": 1_310_720,
+                "difference": 262_144,
+                "worse": True,
+            },
+            {
+                "case": HAM,
+                "quantity": "memory_train_predicted_bytes",
+                "baseline": 2000,
+                "candidate": 1500,
+                "difference": -500,
+                "worse": False,
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(0, "ok"), (1, "regressed"), (3, "inconclusive"), (4, "broken"), (5, "nothing compared")],
+)
+def test_exit_codes_have_names(code: int, name: str) -> None:
+    assert outputs.exit_name(ExitCode(code)) == parsed(finding(OK, exit_code=ExitCode(code)))["exit_name"] == name
+
+
+# --- JUnit
+
+
+def test_junit_has_a_case_a_row_and_a_changed_quantity() -> None:
+    suite = suite_of(EVERYTHING)
+    assert suite.attrib == {
+        "name": "ctxbench check",
+        "time": "187.300",
+        "tests": "8",
+        "failures": "2",
+        "errors": "1",
+        "skipped": "3",
+    }
+    assert outcomes(EVERYTHING) == {
+        "sa infer": "failure",
+        "sa train": "system-out",
+        "ham infer": "skipped",
+        "ham train": "skipped",
+        "mine infer": "error",
+        "dm infer": "skipped",
+        "params": "failure",
+        "memory_train_predicted_bytes": "system-out",
+    }
+    first = suite.find("testcase")
+    assert first is not None
+    assert first.attrib == {"classname": SA, "name": "sa infer"}
+    assert first[0].attrib == {
+        "type": "regressed",
+        "message": "+9.1 % [+6.4, +12.3] in 16 pairs. The whole interval lies above the margin.",
+    }
+
+
+def test_inconclusive_rows_fail_where_the_exit_code_says_so() -> None:
+    assert outcomes(finding(OK, DOUBTFUL, exit_code=ExitCode.INCONCLUSIVE))["ham infer"] == "failure"
+    assert outcomes(finding(OK, DOUBTFUL))["ham infer"] == "skipped"
+
+
+@pytest.mark.parametrize("code", [code for code in ExitCode if code != ExitCode.OK])
+def test_junit_is_never_green_where_the_exit_code_is_not_0(code: ExitCode) -> None:
+    suite = suite_of(finding(OK, ABSENT, exit_code=code))
+    assert (suite.attrib["tests"], suite.attrib["errors"]) == ("3", "1")
+    (error,) = suite.findall("testcase/error")
+    assert error.attrib["type"] == outputs.exit_name(code)
+    assert f"Exit code {int(code)}" in error.attrib["message"]
+
+
+# --- Markdown and annotations
+
+
+def test_the_summary_for_github() -> None:
+    text = outputs.markdown(EVERYTHING)
+    assert text.startswith(
+        "## ctxbench check: newly broken or missing\n\nthe working tree against main (1a2b3c4d5e)\n\n"
+    )
+    assert Page(text).cells[:18] == [
+        *("row", "change", "interval", "verdict", "pairs", "reason"),
+        *("mine infer", "-", "-", "BROKEN", "0", "error: RuntimeError: sizes differ"),
+        *("sa infer", "+9.1 %", "[+6.4, +12.3]", "REGRESSED", "16", "The whole interval lies above the margin."),
+    ]
+    assert "| ham | memory train predicted (bytes) | 2,000 | 1,500 | -500 (-25.0 %) |" in text
+    assert "details" not in Page(text).tags
+
+
+def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
+    rows = [replace(OK, row=f"m{number} infer") for number in range(11)]
+    text = outputs.markdown(finding(*rows, DOUBTFUL))
+    visible, folded = text.split("<details><summary>11 rows that are ok</summary>")
+    assert text.startswith("## ctxbench check: no regression found, 1 of 12 rows inconclusive\n")
+    assert "| ham infer |" in visible
+    assert [f"| m{number} infer |" in folded for number in range(11)] == [True] * 11
+    assert "| m" not in visible
+    assert Page(text).tags >= {"details", "summary", "table"}
+
+
+def test_annotations_are_the_worst_first() -> None:
+    assert outputs.annotations(EVERYTHING) == [
+        "::error title=ctxbench mine infer%3A broken::error: RuntimeError: sizes differ",
+        "::error title=ctxbench sa infer%3A regressed::"
+        "+9.1 %25 [+6.4, +12.3] in 16 pairs. The whole interval lies above the margin.",
+        "::warning title=ctxbench dm infer%3A not compared::unsupported: no complex numbers",
+        "::warning title=ctxbench ham infer%3A inconclusive::"
+        "+3.0 %25 [-2.1, +9.1] in 24 pairs. The interval holds the margin.",
+        "::warning title=ctxbench ham train%3A inconclusive::The time was up before the next look.",
+        "::error title=ctxbench sa%3A params changed::params: 1,048,576 -> 1,310,720, +262,144 (+25.0 %25)",
+    ]
+
+
+# --- names from outside
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_categories=[])))
+@example(HOSTILE)
+@example("a\\|b\\")
+@example("::stop-commands::x")
+@example("$(reboot) ${{ github.token }} https://x.org ![i](j) [a](b) <!-- ")
+def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
+    row = replace(BROKEN, row=f"{text} infer", reason=text)
+    found = finding(
+        row,
+        exit_code=ExitCode.BROKEN,
+        baseline=text,
+        conditions=text,
+        notes=(text,),
+        exact=(ExactChange(text, text, 1, 2),),
+    )
+    shown = outputs.clean(f"{text} infer")
+    for output in (outputs.as_json(found), outputs.junit(found), outputs.markdown(found), *outputs.annotations(found)):
+        output.encode("utf-8")
+    assert parsed(found)["rows"][0]["reason"] == text.encode("utf-8", "replace").decode("utf-8")
+    cases = list(suite_of(found).iter("testcase"))
+    assert [case.attrib["name"] for case in cases] == [shown, outputs.clean(text)]
+    assert cases[0][0].attrib["message"] == outputs.clean(text)
+    page = Page(outputs.markdown(found))
+    assert page.tags <= {"h2", "p", "table", "thead", "tbody", "tr", "th", "td"}
+    assert page.cells[6:12] == [shown, "-", "-", "BROKEN", "0", outputs.clean(text)]
+    for line in outputs.annotations(found):
+        assert re.fullmatch(r"::error title=[^:,\r\n]*::[^\r\n]*", line)
+    lines = drawn(found, 10_000).splitlines()
+    assert f"BROKEN {shown}: {outputs.clean(text)}".strip() in [line.rstrip() for line in lines]
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff\u202a-\u202e]", "".join(lines))
+
+
+def test_a_percent_sign_and_delimiters_in_an_annotation_are_encoded() -> None:
+    found = finding(replace(BROKEN, row="a:b,c%0A\nd", reason="50 %\r\n::error::x"))
+    assert outputs.annotations(found) == ["::error title=ctxbench a%3Ab%2Cc%250A d%3A broken::50 %25 ::error::x"]
+
+
+# --- emit
+
+
+def emit(found: Finding, folder: Path, environ: dict[str, str]) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    outputs.emit(found, console, folder / "a" / "j.xml", folder / "b" / "r.json", folder / "c" / "s.md", environ)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_emit_writes_what_is_asked_for_and_makes_folders(tmp_path: Path) -> None:
+    assert emit(EVERYTHING, tmp_path, {}) == drawn(EVERYTHING, 200)
+    assert (tmp_path / "a" / "j.xml").read_text(encoding="utf-8") == outputs.junit(EVERYTHING)
+    assert (tmp_path / "b" / "r.json").read_text(encoding="utf-8") == outputs.as_json(EVERYTHING)
+    assert (tmp_path / "c" / "s.md").read_text(encoding="utf-8") == outputs.markdown(EVERYTHING)
+
+
+def test_in_actions_the_table_is_fenced_and_the_summary_appended(tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n", encoding="utf-8")
+    found = finding(replace(BROKEN, reason="x\n::error::fake"), exit_code=ExitCode.BROKEN)
+    lines = emit(found, tmp_path, {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}).splitlines()
+    stop = re.fullmatch(r"::stop-commands::([0-9a-f]{32})", lines[0])
+    assert stop is not None
+    resume = lines.index(f"::{stop[1]}::")
+    assert lines[resume + 1 :] == outputs.annotations(found)
+    assert "\n".join(lines[1:resume]) + "\n" == drawn(found, 200)
+    assert summary.read_text(encoding="utf-8") == "before\n" + outputs.markdown(found)
+
+
+def test_a_file_that_cannot_be_written_loses_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file, not a folder", encoding="utf-8")
+    console = Console(file=io.StringIO(), width=200)
+    paths = (tmp_path / "a" / "j.xml", tmp_path / "r.json", tmp_path)
+    with pytest.raises(UsageError, match=r"cannot write .*j\.xml \(.+\), .* \(Is a directory\); everything else was"):
+        outputs.emit(EVERYTHING, console, *paths, {"GITHUB_STEP_SUMMARY": str(tmp_path / "s.md")})
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == drawn(EVERYTHING, 200)
+    assert (tmp_path / "r.json").read_text(encoding="utf-8") == outputs.as_json(EVERYTHING)
+    assert (tmp_path / "s.md").read_text(encoding="utf-8") == outputs.markdown(EVERYTHING)
+
+
+# --- the page and the workflow
+
+
+def commands(text: str) -> list[str]:
+    """The `ctxbench check` commands of a page, each with its folded lines."""
+    return re.findall(r"ctxbench check (--[^#`\n]*(?:\n +--[^#`\n]*)*)", text)
+
+
+@pytest.mark.parametrize("path", ["docs/ci.md", ".github/workflows/ci.yml"])
+def test_the_options_that_the_docs_name_exist(path: str) -> None:
+    import typer
+
+    from ctxbench import cli
+
+    group = typer.main.get_command(cli.app)
+    check = group.commands["check"]  # type: ignore[attr-defined]  # the application is a group
+    known = {option for parameter in check.params for option in parameter.opts}
+    text = (ROOT / path).read_text(encoding="utf-8")
+    named = {option for command in commands(text) for option in re.findall(r"--[a-z-]+", command)}
+    named |= {
+        option for line in text.splitlines() if line.startswith("| `--") for option in re.findall(r"`(--[a-z-]+)", line)
+    }
+    assert {"--against", "--budget", "--junit", "--json"} <= named
+    assert named <= known
+
+
+def test_the_page_names_every_key_of_the_json_and_every_exit_code() -> None:
+    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    content = parsed(EVERYTHING)
+    for name in [*content, *content["rows"][0], *content["exact"], *content["exact"]["changes"][0]]:
+        assert f"`{name}`" in text
+    for code in ExitCode:
+        assert f"| {int(code)} | `{outputs.exit_name(code)}` |" in text
+
+
+def test_the_page_installs_a_torch_that_ctxbench_takes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (torch,) = [dependency for dependency in project["dependencies"] if re.match(r"torch\b", dependency)]
+    assert (ROOT / "docs" / "ci.md").read_text(encoding="utf-8").count(f'pip install "{torch}" --index-url') == 2
+
+
+def test_no_expression_of_github_is_pasted_into_a_script() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(encoding="utf-8"), re.DOTALL)
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert len(blocks) == 2
+    for text in [*blocks, workflow]:
+        assert "${{" not in text
+        assert 'ctxbench check --against "origin/$' in text
