@@ -349,8 +349,9 @@ def check(
     """
     from rich.console import Console
 
-    from ctxbench.gate import outputs, request
+    from ctxbench.gate import outputs, request, terminal
     from ctxbench.gate.check import check_against
+    from ctxbench.gate.check_stored import check_stored
     from ctxbench.gate.self_test import self_test as test_itself
     from ctxbench.suite import Overrides, load
 
@@ -366,20 +367,22 @@ def check(
         request.parse_inconclusive_is(inconclusive_is),
     )
     console = Console()
+    tested = None
+    environ = dict(os.environ)
     try:
         if self_test:
             tested = test_itself(asked, request.parse_share(inject, "--inject") if inject else 0.0, _gate_progress())
             finding, environ = tested.finding, {}  # what is injected is no news for a job's summary
-        elif against is not None:
-            finding, environ = check_against(against, asked, _gate_progress()), dict(os.environ)
+        elif baseline is not None:
+            finding = check_stored(baseline, asked, _gate_progress())
         else:
-            raise UsageError("not written yet")
+            finding = check_against(str(against), asked, _gate_progress())
     except KeyboardInterrupt:
         print("interrupted: no verdict, and nothing is left behind", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    outputs.emit(finding, console, junit, json_path, markdown, environ)
-    if self_test:
-        console.print(outputs.self_test_table(tested))
+    outputs.emit(finding, console, junit, json_path, markdown, environ, tested)
+    if tested is not None:
+        console.print(terminal.self_test_table(tested))
     raise typer.Exit(finding.exit_code)
 
 

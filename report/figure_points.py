@@ -179,7 +179,6 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, quantity: Quanti
     if len(frame):
         ends = np.array([*axes.get_xlim(), *axes.get_ylim()])
         line = [ends.min(), ends.max()]
-        if quantity.part != "time":
-            axes.set(xlim=line, ylim=line)
+        axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
     return frame.assign(label=[label_of(row) for row in frame.to_dict("records")], radius=3.0)

@@ -29,7 +29,7 @@ def streams_of(panels: Sequence[Panel]) -> list[Stream]:
     """Every stream of the panels' main rows."""
     found = []
     for panel in panels:
-        groups = dict(iter(panel.run.samples.groupby(["case", "mode"], sort=False)))
+        groups = panel.by_stream(panel.run.samples)
         for row in panel.main.to_dict("records"):
             known = [mode for mode in MODES if (row["case"], mode) in groups and pd.notna(row[f"latency_{mode}_ms"])]
             found += [Stream(panel, row, mode, groups[row["case"], mode]) for mode in known]

@@ -22,6 +22,7 @@ _COSTS = {
 }
 _AXES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
 _FEWEST = 3
+_COLUMNS = 3
 MOST_SERIES = 24
 
 
@@ -60,21 +61,34 @@ def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
         shown = [panel for panel in panels if series_of(panel, axis)]
         costs = [name for name in _COSTS if any(p.frame[name].notna().any() for p in shown)]
         entries = max(len(series_of(panel, axis)) for panel in shown)
-        figure = new_figure(4.3 * len(costs), (3.2 + 0.19 * entries) * len(shown))
+        columns = min(_COLUMNS, len(costs))
+        lines = -(-len(costs) // columns)
+        figure = new_figure(3.15 * columns, (2.6 + 0.17 * entries) * lines * len(shown))
+        where = f", {shown[0].title}" if len(shown) == 1 else ""
         drawing = Drawing(
-            figure, f"Cost against {_AXES[axis]}; the legend has the exponent of a power law [95 % interval]."
+            figure, f"Cost against {_AXES[axis]}{where}; the legend has the exponent of a power law [95 % interval]."
         )
-        grid = figure.subplots(len(shown), len(costs), squeeze=False, sharey="col")
-        for panel, row in zip(shown, grid, strict=True):
-            for cost, axes in zip(costs, row, strict=True):
+        grid = figure.subplots(lines * len(shown), columns, squeeze=False)
+        first: dict[str, Axes] = {}
+        for number, panel in enumerate(shown):
+            cells = list(grid[number * lines : (number + 1) * lines].flat)
+            for cost, axes in zip(costs, cells, strict=False):
                 _scaling_axes(drawing, axes, panel, axis, cost)
+                axes.set_title(_COSTS[cost][0] + (f"\n{panel.title}" if len(shown) > 1 else ""))
+                axes.sharey(first.setdefault(cost, axes))
+            for axes in cells[len(costs) :]:
+                axes.set_axis_off()
+        for axes in grid.flat:
+            if axes.axison:
+                log_axis(axes, "x")
+                log_axis(axes, "y")
         return drawing
 
     return draw
 
 
 def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: str) -> None:
-    title, unit, factor = _COSTS[cost]
+    _, unit, factor = _COSTS[cost]
     series = series_of(panel, axis)
     appearance = looks(rows["module"].iloc[0] for _, rows in series)
     for name, rows in series:
@@ -90,11 +104,9 @@ def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: s
             law = fit_power_law(x, y)
             ends = np.array([x.min(), x.max()])
             axes.plot(ends, law.scale * ends**law.exponent, color=look.colour, linewidth=1)
-    axes.set(xlabel=_AXES[axis], ylabel=unit, title=f"{title}\n{panel.title}")
-    log_axis(axes, "x")
-    log_axis(axes, "y")
+    axes.set(xlabel=_AXES[axis], ylabel=unit, xscale="log", yscale="log")
     axes.grid(which="major")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), alignment="left")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), alignment="left", borderpad=0, labelspacing=0.3)
 
 
 def _exponent(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:

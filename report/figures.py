@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ctxbench.errors import UsageError, unknown
 
-from . import figure_cost, figure_points, figure_samples, figure_scaling
+from . import figure_cost, figure_memory, figure_points, figure_samples, figure_scaling
 from .panels import Panel
 from .style import Drawing, styled, svg_text, write_png
 
@@ -37,6 +37,8 @@ KINDS = (
          figure_scaling.has_scaling("channels"), figure_scaling.scaling("channels")),
     Kind("split", "Training and inference", "latency in both modes",
          figure_cost.has_split, figure_cost.train_infer_split),
+    Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
+         figure_memory.has_memory, figure_memory.memory_over_time),
     Kind("samples", "Raw samples", "samples.csv with samples",
          figure_samples.has_samples, figure_samples.sample_streams),
 )  # fmt: skip

@@ -36,6 +36,11 @@ class Panel:
         largest = max(groups, key=lambda group: (len(group), math.prod(group[list(SIZES)].iloc[0])))
         return largest.head(MOST_ROWS)
 
+    def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+        """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
+        own = table[table["case"].isin(self.main["case"])]
+        return dict(iter(own.groupby(["case", "mode"], sort=False)))
+
 
 def panels_of(runs: Sequence[RunData]) -> list[Panel]:
     """A panel for each device of each run that has rows."""

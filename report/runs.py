@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ctxbench.errors import UsageError, unknown
-from ctxbench.results import STATUSES, RunFolder
+from ctxbench.results import CONTROL, STATUSES, RunFolder
 
 MODES = ("train", "infer")
+PHASES = ("forward", "backward")
 # What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
 CONDITIONS = {
     "shape": "Input",
@@ -79,8 +80,19 @@ class RunData:
         """`samples.csv`, in time order within a case and mode."""
         frame = self.folder.samples()
         path = self.folder.path / "samples.csv"
-        _refuse(~frame["mode"].isin(MODES), frame["mode"], path, "must be train or infer")
+        _refuse(~frame["mode"].isin([*MODES, CONTROL]), frame["mode"], path, "must be train, infer or control")
         _refuse(~(np.isfinite(frame["ms"]) & (frame["ms"] > 0)), frame["ms"], path, "must be a positive number")
+        return frame
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """`timeline.csv`, in the order of the pass within a case and mode; empty in a run without one."""
+        frame = self.folder.timeline()
+        path = self.folder.path / "timeline.csv"
+        _refuse(~frame["mode"].isin(MODES), frame["mode"], path, "must be train or infer")
+        _refuse(~frame["phase"].isin(PHASES), frame["phase"], path, "must be forward or backward")
+        for name in ("step", "bytes"):
+            _refuse((frame[name] < 0).fillna(True), frame[name], path, "must be at least 0")
         return frame
 
     def device_name(self, device: str) -> str:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from PIL import Image
 
 from ctxbench import registry
 
@@ -123,15 +124,30 @@ def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
+_COORDINATES = re.compile(r' (?:d|x|y|transform)="[^"]*"')
+_NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*"')
+_LONG = re.compile(r"-?\d+\.\d{3,}")
+
+
+def _shortened(found: re.Match[str]) -> str:
+    """A coordinate in points to two decimals: a hundredth of a point is not seen."""
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+
+
 def svg_text(figure: Figure) -> str:
     """The figure as SVG, the same for the same data: no date, no version, ids from a fixed salt."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    text = _COORDINATES.sub(lambda found: _LONG.sub(_shortened, found[0]), _NO_TURN.sub("", buffer.getvalue()))
+    return "\n".join(line.strip() for line in text.splitlines()) + "\n"
 
 
 def write_png(figure: Figure, path: Path) -> None:
-    figure.savefig(path, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    """The figure as PNG of 256 colours, which are enough for lines and flat areas and a third of the size."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=PNG_DPI)
+    with Image.open(buffer) as image:
+        image.convert("RGB").quantize(256).save(path, optimize=True, dpi=(PNG_DPI, PNG_DPI))
 
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)')

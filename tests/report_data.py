@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ctxbench.results import Record, RunFolder, Sample
+from ctxbench.results import Held, Record, RunFolder, Sample
 from ctxbench.statistics import summarise
 
 MIB = 2**20
@@ -109,6 +109,20 @@ def table3_run(path: Path, device: str = "cpu", scale: float = 1.0, failed: Sequ
         row.memory_train_bytes, row.memory_infer_bytes = (int(f * MIB * 1.1) for f in FACTS[module][2:4])
         streams = {"train": stream(train * scale, seed=seed), "infer": stream(infer * scale, seed=seed + 1)}
         folder.append(row, timed(row, streams))
+    return path
+
+
+def with_timeline(path: Path, modules: Sequence[str] = tuple(FACTS)) -> Path:
+    """The run with a course of memory for these modules: up to the peaks of FACTS, in forward and backward pass."""
+    folder = RunFolder.open(path)
+    for module in modules:
+        train, infer = FACTS[module][2:4]
+        forward = [
+            Held(0, "forward", "aten.bmm.default", infer * MIB // 2),
+            Held(3, "forward", "aten.add", infer * MIB),
+        ]
+        backward = [Held(4, "backward", "aten.bmm.default", train * MIB), Held(7, "backward", "aten.sum", infer * MIB)]
+        folder.append_timeline(record(module).case, {"infer": forward, "train": [*forward, *backward]})
     return path
 
 

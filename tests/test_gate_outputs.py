@@ -15,12 +15,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from ctxbench.errors import UsageError
-from ctxbench.gate import outputs
+from ctxbench.gate import ci_files, outputs, terminal, texts
 from ctxbench.gate.finding import ExactChange, Finding
 from ctxbench.gate.rules import ExitCode, RowVerdict, Status, Verdict
+from ctxbench.gate.self_test import SelfTest, Spread
 
 ROOT = Path(__file__).resolve().parents[1]
 SA, HAM = "sa-1x64x32x32", "ham_nmf-1x64x32x32"
@@ -76,23 +77,27 @@ EVERYTHING = finding(
 
 
 def drawn(found: Finding, width: int = 80, **options: Any) -> str:
+    return shown(terminal.table(found), width, **options)
+
+
+def shown(part: RenderableType, width: int = 80, **options: Any) -> str:
     console = Console(file=io.StringIO(), width=width, **options)
-    console.print(outputs.table(found))
+    console.print(part)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def parsed(found: Finding) -> Any:
+def parsed(found: Finding, tested: SelfTest | None = None) -> Any:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
-    text = outputs.as_json(found)
+    text = ci_files.as_json(found, tested)
     text.encode("utf-8")
     return json.loads(text, parse_constant=refuse)
 
 
 def suite_of(found: Finding) -> ElementTree.Element:
-    suite = ElementTree.fromstring(outputs.junit(found).encode("utf-8")).find("testsuite")
+    suite = ElementTree.fromstring(ci_files.junit(found).encode("utf-8")).find("testsuite")
     assert suite is not None
     return suite
 
@@ -147,7 +152,7 @@ class Page(HTMLParser):
 def test_a_change_has_the_digits_that_its_interval_justifies(
     change: float, low: float, high: float, cells: tuple[str, str]
 ) -> None:
-    assert outputs.change_cells(measured("sa infer", "ok", change, low, high, 4, "")) == cells
+    assert texts.change_cells(measured("sa infer", "ok", change, low, high, 4, "")) == cells
 
 
 # --- the terminal
@@ -198,9 +203,9 @@ def test_nothing_is_cut_in_a_narrow_terminal() -> None:
     ("row", "style"), [(REGRESSED, "1;31"), (BROKEN, "1;31"), (ABSENT, "1;31"), (DOUBTFUL, "1;33"), (OK, "32")]
 )
 def test_what_fails_is_red(row: RowVerdict, style: str) -> None:
-    word = outputs.word_of(row)
-    shown = word.upper() if style == "1;31" else word
-    assert f"\x1b[{style}m{shown}" in drawn(finding(row), force_terminal=True, color_system="standard", _environ={})
+    word = texts.word_of(row)
+    loud = word.upper() if style == "1;31" else word
+    assert f"\x1b[{style}m{loud}" in drawn(finding(row), force_terminal=True, color_system="standard", _environ={})
 
 
 def test_a_quantity_may_become_unknown_or_known() -> None:
@@ -213,18 +218,18 @@ def test_a_quantity_may_become_unknown_or_known() -> None:
 def test_an_advisory_finding_says_so_in_every_form() -> None:
     found = finding(REGRESSED, advisory=True, exact=(GROWN,))
     assert drawn(found).startswith("the working tree against main (1a2b3c4d5e) (advisory)")
-    assert outputs.ADVISORY in drawn(found, 120)
-    assert outputs.ADVISORY in outputs.markdown(found)
-    assert outputs.markdown(found).startswith("## ctxbench check: advisory\n")
+    assert texts.ADVISORY in drawn(found, 120)
+    assert texts.ADVISORY in ci_files.markdown(found)
+    assert ci_files.markdown(found).startswith("## ctxbench check: advisory\n")
     assert parsed(found)["advisory"] is True
     assert outcomes(found) == {"sa infer": "skipped", "params": "system-out"}
-    assert [line.partition(" ")[0] for line in outputs.annotations(found)] == ["::warning", "::warning"]
+    assert [line.partition(" ")[0] for line in ci_files.annotations(found)] == ["::warning", "::warning"]
 
 
 def test_the_sentence_for_a_gate_without_rows() -> None:
     found = finding(exit_code=ExitCode.NOTHING_COMPARED, compared=0)
     sentence = "0 rows: none measured. 0 exact quantities: none changed. Exit code 5: nothing compared."
-    assert outputs.summary(found) == sentence
+    assert texts.summary(found) == sentence
     assert sentence in " ".join(drawn(found).split())
 
 
@@ -283,7 +288,96 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
     [(0, "ok"), (1, "regressed"), (3, "inconclusive"), (4, "broken"), (5, "nothing compared")],
 )
 def test_exit_codes_have_names(code: int, name: str) -> None:
-    assert outputs.exit_name(ExitCode(code)) == parsed(finding(OK, exit_code=ExitCode(code)))["exit_name"] == name
+    assert texts.exit_name(ExitCode(code)) == parsed(finding(OK, exit_code=ExitCode(code)))["exit_name"] == name
+
+
+# --- the self-test
+
+
+def self_test(
+    *spreads: Spread, false_alarms: int = 0, rows: tuple[RowVerdict, ...] = (REGRESSED, OK, LATE)
+) -> SelfTest:
+    return SelfTest(finding(*rows, exit_code=ExitCode.REGRESSED), spreads, false_alarms)
+
+
+TESTED = self_test(
+    Spread(REGRESSED.row, 0.1, 0.0123, 0.0801),
+    Spread(OK.row, 0.0, 0.0049, 0.0604),
+    Spread(LATE.row, 0.0, None, None),
+)
+
+
+def test_the_self_test_at_80_columns() -> None:
+    lines = [line.rstrip() for line in shown(terminal.self_test_table(TESTED)).splitlines()]
+    assert lines == [
+        "",
+        "What this machine can see",
+        "",
+        "case  mode   injected  spread  visible",
+        "sa    infer    10.0 %   1.2 %    8.0 %",
+        "      train         -   0.5 %    6.0 %",
+        "ham   train         -       -        -",
+        "",
+        "0 of 2 rows called regressed though nothing had changed, 1 undecided.",
+        "1 of 1 injected slowdown found.",
+        "Spread between pairs: median 0.9 %, largest 1.2 %.",
+        "Smallest slowdown that 95 of 100 checks with this budget find: median 7.0 %,",
+        "largest 8.0 %.",
+        "Nothing is known of 1 row with fewer than two pairs.",
+    ]
+
+
+def test_a_self_test_counts_alarms_and_what_was_missed() -> None:
+    rows = (replace(REGRESSED, row="a infer"), replace(OK, row="a train"), replace(BROKEN, row="b infer"), DOUBTFUL)
+    spreads = (
+        Spread("a infer", 0.0, 0.01, 0.07),  # a false alarm
+        Spread("a train", 0.1, 0.02, 0.08),  # missed
+        Spread("b infer", 0.0, None, None),  # broken, and so no chance for a false alarm
+        Spread(DOUBTFUL.row, 0.1, 0.03, 0.09),  # undecided, and so not found
+    )
+    tested = self_test(*spreads, false_alarms=1, rows=rows)
+    counts = {"unchanged": 1, "false_alarms": 1, "undecided": 0, "injected": 2, "found": 0}
+    assert texts.self_test_counts(tested) == counts
+    assert texts.self_test_summary(tested)[:2] == [
+        "1 of 1 row called regressed though nothing had changed.",
+        "0 of 2 injected slowdowns found.",
+    ]
+
+
+def test_a_self_test_says_that_the_budget_is_too_short() -> None:
+    assert texts.self_test_summary(self_test(Spread(OK.row, 0.0, 0.012, None))) == [
+        "0 of 1 row called regressed though nothing had changed.",
+        "Spread between pairs: median 1.2 %, largest 1.2 %.",
+        "The budget is too short to find a slowdown of any size.",
+    ]
+    assert texts.self_test_summary(self_test(Spread(LATE.row, 0.0, None, None)))[1:] == [
+        "Nothing is known of 1 row with fewer than two pairs."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(None, "-"), (0.0, "0.0 %"), (0.07, "7.0 %"), (0.12345, "12.3 %"), (999.0, "99900.0 %"), (7e10, "7e+12 %")],
+)
+def test_a_share_is_written_as_a_percentage(share: float | None, text: str) -> None:
+    assert texts.percent(share) == text
+
+
+def test_the_json_of_a_self_test_holds_its_figures() -> None:
+    content = parsed(TESTED.finding, TESTED)
+    assert content["self_test"] == {
+        "unchanged": 2,
+        "false_alarms": 0,
+        "undecided": 1,
+        "injected": 1,
+        "found": 1,
+        "spreads": [
+            {"row": f"{SA} infer", "injected": 0.1, "deviation": 0.0123, "visible": 0.0801},
+            {"row": f"{SA} train", "injected": 0.0, "deviation": 0.0049, "visible": 0.0604},
+            {"row": f"{HAM} train", "injected": 0.0, "deviation": None, "visible": None},
+        ],
+    }
+    assert {key: value for key, value in content.items() if key != "self_test"} == parsed(TESTED.finding)
 
 
 # --- JUnit
@@ -328,7 +422,7 @@ def test_junit_is_never_green_where_the_exit_code_is_not_0(code: ExitCode) -> No
     suite = suite_of(finding(OK, ABSENT, exit_code=code))
     assert (suite.attrib["tests"], suite.attrib["errors"]) == ("3", "1")
     (error,) = suite.findall("testcase/error")
-    assert error.attrib["type"] == outputs.exit_name(code)
+    assert error.attrib["type"] == texts.exit_name(code)
     assert f"Exit code {int(code)}" in error.attrib["message"]
 
 
@@ -336,7 +430,7 @@ def test_junit_is_never_green_where_the_exit_code_is_not_0(code: ExitCode) -> No
 
 
 def test_the_summary_for_github() -> None:
-    text = outputs.markdown(EVERYTHING)
+    text = ci_files.markdown(EVERYTHING)
     assert text.startswith(
         "## ctxbench check: newly broken or missing\n\nthe working tree against main (1a2b3c4d5e)\n\n"
     )
@@ -351,7 +445,7 @@ def test_the_summary_for_github() -> None:
 
 def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
     rows = [replace(OK, row=f"m{number} infer") for number in range(11)]
-    text = outputs.markdown(finding(*rows, DOUBTFUL))
+    text = ci_files.markdown(finding(*rows, DOUBTFUL))
     visible, folded = text.split("<details><summary>11 rows that are ok</summary>")
     assert text.startswith("## ctxbench check: no regression found, 1 of 12 rows inconclusive\n")
     assert "| ham infer |" in visible
@@ -361,7 +455,7 @@ def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
 
 
 def test_annotations_are_the_worst_first() -> None:
-    assert outputs.annotations(EVERYTHING) == [
+    assert ci_files.annotations(EVERYTHING) == [
         "::error title=ctxbench mine infer%3A broken::error: RuntimeError: sizes differ",
         "::error title=ctxbench sa infer%3A regressed::"
         "+9.1 %25 [+6.4, +12.3] in 16 pairs. The whole interval lies above the margin.",
@@ -392,26 +486,31 @@ def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
         notes=(text,),
         exact=(ExactChange(text, text, 1, 2),),
     )
-    shown = outputs.clean(f"{text} infer")
-    for output in (outputs.as_json(found), outputs.junit(found), outputs.markdown(found), *outputs.annotations(found)):
+    name = texts.clean(f"{text} infer")
+    for output in (
+        ci_files.as_json(found),
+        ci_files.junit(found),
+        ci_files.markdown(found),
+        *ci_files.annotations(found),
+    ):
         output.encode("utf-8")
     assert parsed(found)["rows"][0]["reason"] == text.encode("utf-8", "replace").decode("utf-8")
     cases = list(suite_of(found).iter("testcase"))
-    assert [case.attrib["name"] for case in cases] == [shown, outputs.clean(text)]
-    assert cases[0][0].attrib["message"] == outputs.clean(text)
-    page = Page(outputs.markdown(found))
+    assert [case.attrib["name"] for case in cases] == [name, texts.clean(text)]
+    assert cases[0][0].attrib["message"] == texts.clean(text)
+    page = Page(ci_files.markdown(found))
     assert page.tags <= {"h2", "p", "table", "thead", "tbody", "tr", "th", "td"}
-    assert page.cells[6:12] == [shown, "-", "-", "BROKEN", "0", outputs.clean(text)]
-    for line in outputs.annotations(found):
+    assert page.cells[6:12] == [name, "-", "-", "BROKEN", "0", texts.clean(text)]
+    for line in ci_files.annotations(found):
         assert re.fullmatch(r"::error title=[^:,\r\n]*::[^\r\n]*", line)
     lines = drawn(found, 10_000).splitlines()
-    assert f"BROKEN {shown}: {outputs.clean(text)}".strip() in [line.rstrip() for line in lines]
+    assert f"BROKEN {name}: {texts.clean(text)}".strip() in [line.rstrip() for line in lines]
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff\u202a-\u202e]", "".join(lines))
 
 
 def test_a_percent_sign_and_delimiters_in_an_annotation_are_encoded() -> None:
     found = finding(replace(BROKEN, row="a:b,c%0A\nd", reason="50 %\r\n::error::x"))
-    assert outputs.annotations(found) == ["::error title=ctxbench a%3Ab%2Cc%250A d%3A broken::50 %25 ::error::x"]
+    assert ci_files.annotations(found) == ["::error title=ctxbench a%3Ab%2Cc%250A d%3A broken::50 %25 ::error::x"]
 
 
 # --- emit
@@ -426,9 +525,9 @@ def emit(found: Finding, folder: Path, environ: dict[str, str]) -> str:
 
 def test_emit_writes_what_is_asked_for_and_makes_folders(tmp_path: Path) -> None:
     assert emit(EVERYTHING, tmp_path, {}) == drawn(EVERYTHING, 200)
-    assert (tmp_path / "a" / "j.xml").read_text(encoding="utf-8") == outputs.junit(EVERYTHING)
-    assert (tmp_path / "b" / "r.json").read_text(encoding="utf-8") == outputs.as_json(EVERYTHING)
-    assert (tmp_path / "c" / "s.md").read_text(encoding="utf-8") == outputs.markdown(EVERYTHING)
+    assert (tmp_path / "a" / "j.xml").read_text(encoding="utf-8") == ci_files.junit(EVERYTHING)
+    assert (tmp_path / "b" / "r.json").read_text(encoding="utf-8") == ci_files.as_json(EVERYTHING)
+    assert (tmp_path / "c" / "s.md").read_text(encoding="utf-8") == ci_files.markdown(EVERYTHING)
 
 
 def test_in_actions_the_table_is_fenced_and_the_summary_appended(tmp_path: Path) -> None:
@@ -439,9 +538,17 @@ def test_in_actions_the_table_is_fenced_and_the_summary_appended(tmp_path: Path)
     stop = re.fullmatch(r"::stop-commands::([0-9a-f]{32})", lines[0])
     assert stop is not None
     resume = lines.index(f"::{stop[1]}::")
-    assert lines[resume + 1 :] == outputs.annotations(found)
+    assert lines[resume + 1 :] == ci_files.annotations(found)
     assert "\n".join(lines[1:resume]) + "\n" == drawn(found, 200)
-    assert summary.read_text(encoding="utf-8") == "before\n" + outputs.markdown(found)
+    assert summary.read_text(encoding="utf-8") == "before\n" + ci_files.markdown(found)
+
+
+def test_emit_writes_the_self_test_into_the_json_alone(tmp_path: Path) -> None:
+    console, path = Console(file=io.StringIO(), width=80), tmp_path / "r.json"
+    outputs.emit(TESTED.finding, console, None, path, None, {}, TESTED)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == drawn(TESTED.finding)
+    assert path.read_text(encoding="utf-8") == ci_files.as_json(TESTED.finding, TESTED)
 
 
 def test_a_file_that_cannot_be_written_loses_nothing_else(tmp_path: Path) -> None:
@@ -452,8 +559,8 @@ def test_a_file_that_cannot_be_written_loses_nothing_else(tmp_path: Path) -> Non
         outputs.emit(EVERYTHING, console, *paths, {"GITHUB_STEP_SUMMARY": str(tmp_path / "s.md")})
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == drawn(EVERYTHING, 200)
-    assert (tmp_path / "r.json").read_text(encoding="utf-8") == outputs.as_json(EVERYTHING)
-    assert (tmp_path / "s.md").read_text(encoding="utf-8") == outputs.markdown(EVERYTHING)
+    assert (tmp_path / "r.json").read_text(encoding="utf-8") == ci_files.as_json(EVERYTHING)
+    assert (tmp_path / "s.md").read_text(encoding="utf-8") == ci_files.markdown(EVERYTHING)
 
 
 # --- the page and the workflow
@@ -484,11 +591,12 @@ def test_the_options_that_the_docs_name_exist(path: str) -> None:
 
 def test_the_page_names_every_key_of_the_json_and_every_exit_code() -> None:
     text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-    content = parsed(EVERYTHING)
-    for name in [*content, *content["rows"][0], *content["exact"], *content["exact"]["changes"][0]]:
-        assert f"`{name}`" in text
+    content, tested = parsed(EVERYTHING), parsed(TESTED.finding, TESTED)["self_test"]
+    names = [*content, *content["rows"][0], *content["exact"], *content["exact"]["changes"][0]]
+    for name in [*names, "self_test", *tested, *tested["spreads"][0]]:
+        assert re.search(rf"`(self_test\.)?{name}`", text)
     for code in ExitCode:
-        assert f"| {int(code)} | `{outputs.exit_name(code)}` |" in text
+        assert f"| {int(code)} | `{texts.exit_name(code)}` |" in text
 
 
 def test_the_page_installs_a_torch_that_ctxbench_takes() -> None:

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
-from report_data import FACTS, definition, new_run, record, scaling_run, stream, table3_run, timed
+from report_data import FACTS, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
-from ctxbench.report import figure_cost, figure_points, figure_samples, figure_scaling, write_report
+from ctxbench.report import figure_cost, figure_memory, figure_points, figure_samples, figure_scaling, write_report
 from ctxbench.report.figures import KINDS, choose, write_figures
 from ctxbench.report.labels import freeze_layout, place_labels
 from ctxbench.report.panels import Panel, panels_of
@@ -167,6 +167,63 @@ def test_streams_show_every_sample_and_mark_drift(tmp_path: Path) -> None:
     assert first.get_title() == "sa, infer"
     assert second.get_title() == "da, infer  drift +20%"
     assert len(second.lines) == len(first.lines) + 2
+
+
+def test_memory_over_a_pass_has_a_course_a_module(tmp_path: Path) -> None:
+    found = panels(with_timeline(table3_run(tmp_path / "run")))
+    assert "memory" in names(found)
+    with styled():
+        drawing = figure_memory.memory_over_time(found)
+    drawn = [axes for axes in drawing.figure.axes if axes.axison]
+    assert [axes.get_title(loc="left") for axes in drawn] == [
+        f"{module}\ntrain {facts[2]:,}, infer {facts[3]:,} MiB" for module, facts in FACTS.items()
+    ]
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in drawn}) == 1
+    train, peak, infer, _, boundary = drawn[0].lines
+    # Four calls in either pass; the last value stands to the end of its phase.
+    assert np.asarray(train.get_xdata()).tolist() == [0, 0.75, 1, 1, 1.75, 2]
+    assert np.asarray(train.get_ydata()).tolist() == [1074, 2148, 2148, 5253, 2148, 2148]
+    assert (np.asarray(peak.get_xdata())[0], np.asarray(peak.get_ydata())[0]) == (1, 5253)
+    assert np.asarray(infer.get_xdata()).tolist() == [0, 0.75, 1]
+    assert np.asarray(boundary.get_xdata()).tolist() == [1, 1]
+    assert "sa: peak train 5,253 MiB" in drawing.details.values()
+
+
+def test_a_prediction_that_two_runs_share_is_drawn_once(tmp_path: Path) -> None:
+    one, two = (with_timeline(table3_run(tmp_path / name), ["sa", "da"]) for name in ("one", "two"))
+    assert [course.row["module"] for course in figure_memory.courses_of(panels(one, two))] == ["sa", "da"]
+    path = two / "timeline.csv"
+    path.write_text(path.read_text().replace(str(5253 * 2**20), str(5000 * 2**20)))
+    courses = figure_memory.courses_of(panels(one, two))
+    assert [(course.panel.run.name, course.row["module"]) for course in courses] == [
+        ("one", "sa"), ("one", "da"), ("two", "sa"),
+    ]  # fmt: skip
+    with styled():
+        drawing = figure_memory.memory_over_time(panels(one, two))
+    assert drawing.figure.axes[2].get_title(loc="left").startswith("two: Test CPU (2 cores)\nsa")
+
+
+def test_without_a_timeline_the_memory_figure_is_refused(tmp_path: Path) -> None:
+    found = panels(table3_run(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"no data for the figure 'memory': it needs timeline\.csv"):
+        choose(["memory"], found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("forward", "sideways", "line 2: phase is 'sideways'; it must be forward or backward"),
+        (",infer,", ",inferno,", "line 2: mode is 'inferno'; it must be train or infer"),
+        (f",{1074 * 2**20}", ",-1", "line 2: bytes is '-1'; it must be at least 0"),
+        (f",{1074 * 2**20}", ",", "line 2: bytes is '<NA>'; it must be at least 0"),
+        (f",{1074 * 2**20}", ",much", "line 2: bytes is 'much', not an integer"),
+    ],
+)
+def test_a_damaged_timeline_is_told_by_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    path = with_timeline(table3_run(tmp_path / "run")) / "timeline.csv"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(UsageError, match=rf"timeline\.csv, {sentence}"):
+        names(panels(path.parent))
 
 
 def test_several_devices_are_side_by_side(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def slowed(step: "Step", share: float, synchronize: Callable[[], None]) -> "Step
 def resolve(task: Mapping[str, Any], emit: Emit) -> None:
     """Report the cases that a suite has in this source tree, and why a module has none.
 
-    Each case comes with the file of its module, and with the files below `task["other"]` that loading it brought in: a
-    tree that loads another tree's code shares it with that one.
+    Each case comes with the file of its module. `foreign` are the files below `task["other"]` that loading the modules
+    brought in: a tree that loads another tree's code shares it with that one.
     """
     from dataclasses import asdict
 
@@ -126,6 +126,7 @@ def resolve(task: Mapping[str, Any], emit: Emit) -> None:
     suite = restore(task["suite"], Path(task["path"]), task["definition"])
     missing: dict[str, UsageError] = {}
     cases: list[dict[str, Any]] = []
+    before = set(sys.modules)
     try:
         found = suite.cases_here(task["auto_device"], missing)
     except UsageError as error:
@@ -133,10 +134,17 @@ def resolve(task: Mapping[str, Any], emit: Emit) -> None:
         return
     for case in found:
         entry = registry.get(case.module if case.module in registry.names() else case.reference)
-        before = set(sys.modules)
         with contextlib.suppress(Exception):  # what does not load fails as a case, with its message
             entry.load()
-        loaded = [getattr(sys.modules[name], "__file__", None) for name in set(sys.modules) - before]
-        foreign = [file for file in loaded if file and task["other"] and own_file(file, Path(task["other"]))]
-        cases.append({"case": asdict(case), "file": entry.file, "foreign": sorted(foreign)})
-    emit({"event": "cases", "cases": cases, "missing": {name: str(error) for name, error in missing.items()}})
+        cases.append({"case": asdict(case), "file": entry.file})
+    # The harness is one for both sides, wherever it lies.
+    names = [name for name in set(sys.modules) - before if not name.startswith("ctxbench.")]
+    files = [getattr(sys.modules[name], "__file__", None) for name in names]
+    emit(
+        {
+            "event": "cases",
+            "cases": cases,
+            "missing": {name: str(error) for name, error in missing.items()},
+            "foreign": sorted(file for file in files if file and task["other"] and own_file(file, Path(task["other"]))),
+        }
+    )

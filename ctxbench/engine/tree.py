@@ -40,5 +40,6 @@ def _use_modules(folder: Path) -> None:
 
 def own_file(file: str, root: Path) -> bool:
     """Whether a file belongs to the tree, and not to an environment that happens to lie inside it."""
-    path = Path(file).resolve()
-    return path.is_relative_to(root.resolve()) and not path.is_relative_to(Path(sys.prefix).resolve())
+    path, top, environment = (Path(each).resolve() for each in (file, root, sys.prefix))
+    inside = environment != top and environment.is_relative_to(top)
+    return path.is_relative_to(top) and not (inside and path.is_relative_to(environment))

@@ -78,10 +78,10 @@ def perform(task: Mapping[str, Any], emit: Emit) -> None:
     case = Case(**{**task["case"], "shape": tuple(task["case"]["shape"])})
     settings = Measure(**task["measure"])
     _limit_memory(settings.memory_limit_gib)
-    measurement = Measurement(case, settings, task["metrics"], task["counter"], task["force"], emit)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            measurement = Measurement(case, settings, task["metrics"], task["counter"], task["force"], emit)
             if task["task"] == "peak":
                 measurement.matmul_peak()
             else:

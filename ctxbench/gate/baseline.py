@@ -1,23 +1,20 @@
-"""Stored baselines: a run or a JSON of pytest-benchmark, read, compared exactly, and judged against new processes."""
+"""Stored baselines: a run folder, its records or a JSON of pytest-benchmark, read and compared exactly."""
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from scipy import special
 
 from ctxbench.csv_file import read_table
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.gate.finding import ExactChange
-from ctxbench.gate.rules import GateRule, Reading, RowVerdict, Status, Verdict
 from ctxbench.results import COLUMNS, MODES, STATUSES, RunFolder
-from ctxbench.statistics import holm, median_interval
+from ctxbench.statistics import median_interval
 from ctxbench.suite import Case, parse_shape
 
 MEMORY = tuple(f"memory_{mode}_predicted_bytes" for mode in MODES)
@@ -26,9 +23,8 @@ CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "exe
 SIZE_COLUMNS = ("batch", "channels", "height", "width")
 # A record's control interval is of 95 %.
 CONTROL_CONFIDENCE = 0.95
-# What the control workload's change may differ from a row's when the whole machine changes, as a share of the change:
-# on a machine whose control moved by 28 % (standard deviation), half of 22 rows kept to 0.14 of it and most to 0.25.
-CONTROL_SHARE = 0.25
+# The probability within one standard error.
+ONE_SIGMA = 0.6827
 
 
 @dataclass(frozen=True)
@@ -45,17 +41,6 @@ class Level:
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.row, self.control, self.error))):
             raise ValueError(f"A level must be finite, not {self}.")
-
-
-@dataclass(frozen=True)
-class ProcessFailure:
-    """Why a row could not be measured in a process, or is missing there."""
-
-    message: str
-
-
-ProcessResult = Level | ProcessFailure
-MeasureProcess = Callable[[Sequence[str]], Mapping[str, ProcessResult]]
 
 
 @dataclass(frozen=True)
@@ -169,8 +154,8 @@ def _from_records(records: Path, path: Path) -> Baseline:
     if (records.parent / "run.json").is_file():
         environment = RunFolder.open(records.parent).meta.get("environment")
     cases = {}
-    for number, values in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records"), start=2):
-        stored = _readable(f"{records}, record {number - 1}", lambda values=values: _from_record(values))
+    for number, values in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records"), start=1):
+        stored = _readable(f"{records}, record {number}", _from_record, values)
         cases[stored.case.id] = stored
     if not cases:
         raise UsageError(f"{records} holds no record")
@@ -184,12 +169,7 @@ def _from_record(values: Mapping[str, Any]) -> StoredCase:
         **{name: values[name] for name in CASE_COLUMNS}
         | {"hparams": json.loads(values["hparams"]), "shape": parse_shape([values[name] for name in SIZE_COLUMNS])}
     )
-    rows = {}
-    for mode in MODES:
-        latency = [values[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms", "confidence")]
-        failed = "" if values["status"] == "ok" else f": {values['status']}: {values['message']}"
-        rows[mode] = _row(latency, _control(values), failed)
-    return _stored(case, values, values["status"], rows)
+    return _stored(case, values, values["status"], {mode: read_row(values, mode) for mode in MODES})
 
 
 def _from_pytest_benchmark(path: Path) -> Baseline:
@@ -204,8 +184,7 @@ def _from_pytest_benchmark(path: Path) -> Baseline:
         info = benchmark.get("extra_info") if isinstance(benchmark, dict) else None
         if not (isinstance(info, dict) and {"case", "mode"} <= info.keys()):
             continue  # a benchmark of something else
-        where = f"{path}, benchmark {benchmark.get('name')!r}"
-        stored = _readable(where, lambda benchmark=benchmark: _from_benchmark(benchmark))
+        stored = _readable(f"{path}, benchmark {benchmark.get('name')!r}", _from_benchmark, benchmark)
         other = cases.get(stored.case.id)
         if other is not None:
             exact, rows = {**other.exact, **stored.exact}, {**other.rows, **stored.rows}
@@ -227,20 +206,33 @@ def _from_benchmark(benchmark: Mapping[str, Any]) -> StoredCase:
     if info["mode"] not in MODES:
         raise ValueError(f"mode {info['mode']!r} is none of {', '.join(MODES)}")
     case = Case(**{name: info[name] for name in CASE_COLUMNS}, shape=parse_shape(info["shape"]))
-    interval = median_interval(stats["data"]) if stats.get("data") else None
-    latency: list[float | None] = [stats["median"] * 1e3, None, None, None]
-    if interval is not None and interval.confidence > 0:
-        latency[1:] = interval.low * 1e3, interval.high * 1e3, interval.confidence
-    return _stored(case, info, "ok", {info["mode"]: _row(latency, _control(info), "")})
+    latency = dict(zip(("ms", "low_ms", "high_ms", "confidence"), _interval(stats), strict=False))
+    columns = {f"latency_{info['mode']}_{name}": value for name, value in latency.items()}
+    return _stored(case, info, "ok", {info["mode"]: read_row({**info, **columns, "status": "ok"}, info["mode"])})
 
 
-def _control(values: Mapping[str, Any]) -> list[float | None]:
-    return [*(values.get(f"control_{name}") for name in ("ms", "low_ms", "high_ms")), CONTROL_CONFIDENCE]
+def _interval(stats: Mapping[str, Any]) -> list[float]:
+    """Median, low, high (ms) and confidence of a benchmark's rounds; the median alone for a single round.
+
+    Without the rounds' times, which --benchmark-save leaves out, normal ones are assumed: the standard error of their
+    median is sqrt(pi / 2) sigma / sqrt(n), and their quartiles lie 1.349 sigma apart.
+    """
+    median, rounds = stats["median"] * 1e3, stats["rounds"]
+    if rounds < 2:
+        return [median]
+    if stats.get("data"):
+        interval = median_interval(stats["data"])
+        return [median, interval.low * 1e3, interval.high * 1e3, interval.confidence]
+    error = math.sqrt(math.pi / 2) / 1.349 * stats["iqr"] / stats["median"] / math.sqrt(rounds)
+    return [median, median * math.exp(-error), median * math.exp(error), ONE_SIGMA]
 
 
-def _row(latency: Sequence[float | None], control: Sequence[float | None], failed: str) -> StoredRow:
-    """The row of a latency and a control, each a median, low, high (ms) and confidence."""
+def read_row(values: Mapping[str, Any], mode: str) -> StoredRow:
+    """The row of a mode from the columns of a record. ValueError for times that are none."""
+    latency = [values.get(f"latency_{mode}_{name}") for name in ("ms", "low_ms", "high_ms", "confidence")]
+    control = [*(values.get(f"control_{name}") for name in ("ms", "low_ms", "high_ms")), CONTROL_CONFIDENCE]
     if latency[0] is None:
+        failed = "" if values["status"] == "ok" else f": {values['status']}: {values['message']}"
         return StoredRow(None, f"The baseline holds no latency of it{failed}.", False)
     if None in latency or None in control:
         return StoredRow(None, "The baseline holds no interval of it in units of the control workload.", True)
@@ -262,9 +254,10 @@ def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[st
     return StoredCase(case, status, exact, values.get("macs_counter"), values.get("memory_predicted_for"), rows)
 
 
-def _readable(where: str, read: Callable[[], StoredCase]) -> StoredCase:
+def _readable(where: str, read: Callable[[Mapping[str, Any]], StoredCase], values: Mapping[str, Any]) -> StoredCase:
+    """What `read` makes of the values; UsageError where they are damaged."""
     try:
-        return read()
+        return read(values)
     except KeyError as error:
         raise UsageError(f"{where}: {error.args[0]!r} is missing") from None
     except (TypeError, ValueError) as error:
@@ -281,140 +274,3 @@ def _baseline(path: Path, environment: Any, date: Any, cases: Mapping[str, Store
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: what it says of its machine is damaged ({error!r})") from None
     return Baseline(name, environment, cases)
-
-
-def read_processes(levels: Sequence[Level], baseline: Level, confidence: float) -> Reading:
-    """The mean change of fresh processes against the baseline's single one, with its prediction interval.
-
-    Processes differ from each other (address layout, what the allocator did), the baseline's from the candidate's too:
-    with the spread s between N candidate processes, the error of the difference is s sqrt(1 + 1/N), and the baseline's
-    own inside its process. The interval is wider by CONTROL_SHARE of what the control workload moved.
-    """
-    if not levels:
-        return Reading(math.nan, -math.inf, math.inf, math.nan)
-    change = float(np.mean([level.row for level in levels])) - baseline.row
-    control = float(np.mean([level.control for level in levels])) - baseline.control
-    if len(levels) == 1:
-        return Reading(change, -math.inf, math.inf, control)
-    quantile = float(special.stdtrit(len(levels) - 1, (1 + confidence) / 2))
-    reach = quantile * _error(levels, baseline) + CONTROL_SHARE * abs(control)
-    return Reading(change, change - reach, change + reach, control)
-
-
-def p_above(levels: Sequence[Level], baseline: Level, bound: float) -> float:
-    """The one-sided p value that belongs to `read_processes`: that the change lies above `bound`."""
-    reading = read_processes(levels, baseline, 0.5)
-    error = _error(levels, baseline)
-    distance = reading.change - bound - CONTROL_SHARE * abs(reading.control)
-    if error == 0:
-        return 0.0 if distance > 0 else 1.0
-    return float(special.stdtr(len(levels) - 1, -distance / error))
-
-
-def _error(levels: Sequence[Level], baseline: Level) -> float:
-    spread = float(np.std([level.row for level in levels], ddof=1))
-    return math.hypot(spread * math.sqrt(1 + 1 / len(levels)), baseline.error)
-
-
-def run_stored(
-    rows: Sequence[str],
-    baseline: Mapping[str, StoredRow],
-    measure_process: MeasureProcess,
-    rule: GateRule,
-    has_time: Callable[[], bool],
-) -> tuple[RowVerdict, ...]:
-    """Measure fresh candidate processes until every row has a verdict or the time is up; verdicts in the rows' order.
-
-    `measure_process` measures the rows it is given in one fresh process. `rule.looks` count processes; they share
-    alpha as they do in `run_gate`. New processes of the candidate tell nothing of the baseline's single one, so there
-    is no confirmation: Holm's correction is over all rows that have a level. A row that fails is broken if the baseline
-    had timed it, else it is not compared.
-    """
-    if len(set(rows)) != len(rows):
-        raise ValueError("A gate was given the same row twice.")
-    gate = _StoredGate({row: baseline[row] for row in rows}, measure_process, rule, has_time)
-    gate.judge(list(rows))
-    return tuple(gate.settled[row] for row in rows)
-
-
-@dataclass
-class _StoredGate:
-    """The state of one gate: the processes' levels so far and the rows that are settled."""
-
-    baseline: Mapping[str, StoredRow]
-    measure_process: MeasureProcess
-    rule: GateRule
-    has_time: Callable[[], bool]
-    settled: dict[str, RowVerdict] = field(default_factory=dict)
-    levels: dict[str, list[Level]] = field(default_factory=lambda: defaultdict(list))
-
-    def judge(self, rows: list[str]) -> None:
-        """Settle every row."""
-        for look in self.rule.looks:
-            rows = self._measure_until(look, rows)
-            self._decide(look, rows)
-            rows = self._open(rows)
-        for row in rows:
-            self._settle(row, "inconclusive", "The interval holds the margin.")
-
-    def _measure_until(self, look: int, rows: list[str]) -> list[str]:
-        """Measure processes until each row has `look` of them; settle those that fail or lack the time."""
-        while rows and len(self.levels[rows[0]]) < look:
-            if not self.has_time():
-                for row in rows:
-                    self._settle(row, "inconclusive", "The time was up before the next look.")
-                return []
-            results = self.measure_process(rows)
-            for row in rows:
-                self._take(row, results)
-            rows = self._open(rows)
-        return rows
-
-    def _take(self, row: str, results: Mapping[str, ProcessResult]) -> None:
-        if row not in results:
-            raise ValueError(f"The process returned nothing for the row {row!r}.")
-        result, stored = results[row], self.baseline[row]
-        if isinstance(result, ProcessFailure):
-            if stored.worked:
-                self._settle(row, None, result.message, "broken")
-            else:
-                self._settle(row, None, f"{stored.reason} It fails now: {result.message}", "not compared")
-        elif stored.level is None:
-            self._settle(row, None, stored.reason, "not compared")
-        else:
-            self.levels[row].append(result)
-
-    def _decide(self, look: int, rows: list[str]) -> None:
-        judged = sum(stored.level is not None for stored in self.baseline.values())
-        tests = [p_above(self.levels[row], self._level(row), self.rule.log_margin(row)) for row in rows]
-        adjusted = holm([*tests, *[1.0] * (judged - len(rows))])
-        for row, p_value in zip(rows, adjusted, strict=False):
-            if p_value <= self.rule.look_alpha(look) / 2:
-                self._settle(row, "regressed", "The whole interval lies above the margin.")
-            elif self._read(row, look).high < self.rule.log_margin(row):
-                self._settle(row, "ok", "The whole interval lies below the margin.")
-
-    def _level(self, row: str) -> Level:
-        level = self.baseline[row].level
-        assert level is not None
-        return level
-
-    def _read(self, row: str, look: int) -> Reading:
-        if self.baseline[row].level is None:
-            return Reading(math.nan, -math.inf, math.inf, math.nan)
-        return read_processes(self.levels[row], self._level(row), 1 - self.rule.look_alpha(look))
-
-    def _open(self, rows: Iterable[str]) -> list[str]:
-        return [row for row in rows if row not in self.settled]
-
-    def _settle(self, row: str, verdict: Verdict | None, reason: str, status: Status = "measured") -> None:
-        used = len(self.levels[row])
-        reading = self._read(row, next(look for look in self.rule.looks if look >= used))
-        numbers = (reading.change, reading.low, reading.high, reading.control)
-        self.settled[row] = RowVerdict(row, status, verdict, *map(_relative, numbers), pairs=used, reason=reason)
-
-
-def _relative(log_ratio: float) -> float:
-    """A log ratio as a relative change; infinite where it is beyond all numbers."""
-    with np.errstate(over="ignore"):
-        return float(np.expm1(log_ratio))

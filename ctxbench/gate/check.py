@@ -60,7 +60,7 @@ def check_against(ref: str, request: Request, progress: QuietGate | None = None)
         conditions=conditions_phrase(environment, cases),
         notes=(*notes, *_notes(before, now, request)),
         elapsed_s=deadline.elapsed_s,
-        exit_code=exit_code(rows, changes, compared, request.inconclusive_is),
+        exit_code=exit_code(rows, changes, compared, request.inconclusive_is, request.timed),
     )
 
 
@@ -96,26 +96,27 @@ def _survey_both(suite: Suite, there: Tree, here: Tree) -> tuple[Survey, Survey,
 
 
 def _common(before: Survey, now: Survey) -> list[str]:
-    """The cases of both trees whose modules are each tree's own."""
-    outside = {*before.outside(), *now.outside()}
-    return [case for case in now.cases if case in before.cases and case not in outside]
+    """The cases whose modules are each tree's own."""
+    theirs = before.own()
+    return [case for case in now.own() if case in theirs]
 
 
 def _vanished(before: Survey, now: Survey, there: Tree) -> list[RowVerdict]:
-    outside = before.outside()
+    ours = now.own()
     return [
-        unmeasured(name, "broken", f"vanished: {now.why_missing(case, there)}")
-        for name, case in before.cases.items()
-        if name not in now.cases and name not in outside
+        unmeasured(name, "broken", f"vanished: {now.why_missing(before.cases[name], there)}")
+        for name in before.own()
+        if name not in ours
     ]
 
 
 def _unpaired(before: Survey, now: Survey) -> list[RowVerdict]:
     """Cases that are new, or whose static metrics already fail."""
+    theirs = before.own()
     rows = [
-        unmeasured(name, "not compared", f"new: {before.why_missing(case, now.tree)}")
-        for name, case in now.cases.items()
-        if name not in before.cases and name not in now.outside()
+        unmeasured(name, "not compared", f"new: {before.why_missing(now.cases[name], now.tree)}")
+        for name in now.own()
+        if name not in theirs
     ]
     for name in _common(before, now):
         if name in before.failures:
@@ -127,7 +128,8 @@ def _unpaired(before: Survey, now: Survey) -> list[RowVerdict]:
 
 def _notes(before: Survey, now: Survey, request: Request) -> list[str]:
     notes = []
-    outside = sorted({now.cases[case].module for case in now.outside()})
+    own = {*before.own(), *now.own()}
+    outside = sorted({case.module for name, case in now.cases.items() if name not in own})
     if outside:
         notes.append(f"left out, because their files are not in this repository: {', '.join(outside)}")
     if not _common(before, now):
@@ -188,12 +190,19 @@ def conditions_phrase(environment: Mapping[str, Any], cases: Sequence[Case]) -> 
 
 
 def exit_code(
-    rows: Sequence[RowVerdict], changes: Sequence[ExactChange], compared: int, inconclusive_is: Literal["ok", "fail"]
+    rows: Sequence[RowVerdict],
+    changes: Sequence[ExactChange],
+    compared: int,
+    inconclusive_is: Literal["ok", "fail"],
+    timed: bool = True,
 ) -> ExitCode:
-    """Of latency rows and exact quantities together: broken before regressed before inconclusive before ok."""
+    """Of latency rows and exact quantities together: broken before regressed before inconclusive before ok.
+
+    Without latency (not `timed`, or no row at all) the quantities that were compared are enough.
+    """
     code = decide_gate(rows, inconclusive_is).exit_code
     if code != ExitCode.BROKEN and any(change.worse for change in changes):
         return ExitCode.REGRESSED
-    if not rows and compared:  # a suite without latency
+    if code == ExitCode.NOTHING_COMPARED and compared and not (rows and timed):
         return ExitCode.OK
     return code

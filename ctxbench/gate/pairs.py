@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from ctxbench.engine.client import Exit, Zygote
 from ctxbench.engine.pair import BLOCK, NEXT
@@ -48,6 +48,93 @@ class Source:
     rows: Mapping[str, Mapping[str, Any]]
 
 
+# Times a block of the row at hand on one side; milliseconds a pass of the control and of the row.
+TimeBlock = Callable[[int], dict[str, list[float]]]
+Result = TypeVar("Result")
+
+
+class _SideFailed(Exception):
+    """A turn failed: a message for each side that did, and whether a process ended."""
+
+    def __init__(self, messages: Sequence[str | None], process_ended: bool) -> None:
+        super().__init__(messages)
+        self.messages, self.process_ended = messages, process_ended
+
+
+@dataclass(frozen=True)
+class Round:
+    """One fresh interpreter a source, which prepare the same rows at the same time and time blocks one at a time."""
+
+    sources: Sequence[Source]
+    measure: Measure
+    launch: Callable[[Path | None], Worker]
+    progress: Callable[[int, int, str], None]
+
+    def take(
+        self,
+        rows: Sequence[str],
+        time_row: Callable[[TimeBlock], Result],
+        failure: Callable[[Sequence[str | None], bool], Result],
+    ) -> dict[str, Result]:
+        """Each row's result. After a process has died, the rows that are left go on in new ones."""
+        results: dict[str, Result] = {}
+        with ExitStack() as stack:
+            workers = [stack.enter_context(self.launch(source.tree)) for source in self.sources]
+            waiting = list(rows)
+            while waiting:
+                waiting = self._take(workers, waiting, results, time_row, failure)
+        return results
+
+    def _take(
+        self,
+        workers: Sequence[Worker],
+        rows: list[str],
+        results: dict[str, Result],
+        time_row: Callable[[TimeBlock], Result],
+        failure: Callable[[Sequence[str | None], bool], Result],
+    ) -> list[str]:
+        """Take rows until all are done or a process has died; the rows that are left."""
+
+        def block(side: int) -> dict[str, list[float]]:
+            reply = workers[side].turn(BLOCK, self.measure.timeout_s)
+            self._check([reply if index == side else {} for index in range(len(workers))])
+            assert isinstance(reply, dict)
+            return reply
+
+        for worker, source in zip(workers, self.sources, strict=True):
+            task_rows = [dict(source.rows[row]) for row in rows]
+            worker.start({"task": "pair", "measure": self.measure.model_dump(), "rows": task_rows})
+        try:
+            ready = [worker.turn(b"", self.measure.timeout_s) for worker in workers]
+            for index, row in enumerate(rows):
+                self.progress(len(results), len(results) + len(rows) - index, row)
+                try:
+                    self._check(ready)
+                    self._check([worker.turn(NEXT, self.measure.timeout_s) for worker in workers])
+                    results[row] = time_row(block)
+                except _SideFailed as failed:
+                    results[row] = failure(failed.messages, failed.process_ended)
+                    if failed.process_ended:
+                        return rows[index + 1 :]
+        finally:
+            for worker in workers:
+                worker.stop()
+        return []
+
+    def _check(self, replies: Sequence[dict[str, Any] | Exit]) -> None:
+        """Raise _SideFailed unless all sides are well after a turn."""
+        messages: list[str | None] = []
+        for reply in replies:
+            if isinstance(reply, Exit):
+                status, message = exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
+                messages.append(f"{status}: {message}")
+            else:
+                failure = reply.get("failure")
+                messages.append(f"{failure['status']}: {failure['message']}" if failure else None)
+        if any(messages):
+            raise _SideFailed(messages, any(isinstance(reply, Exit) for reply in replies))
+
+
 @dataclass
 class Pairs:
     """Pairs of fresh processes for `run_gate`: call it with the rows to measure.
@@ -68,76 +155,34 @@ class Pairs:
     def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
         """Measure each row in one pair."""
         begin = time.monotonic()
-        results: dict[str, PairResult] = {}
-        with ExitStack() as stack:
-            workers = (
-                stack.enter_context(self.launch(self.baseline.tree)),
-                stack.enter_context(self.launch(self.candidate.tree)),
-            )
-            waiting = list(rows)
-            while waiting:
-                waiting = self._measure(workers, waiting, results)
+        round_ = Round((self.baseline, self.candidate), self.measure, self.launch, self._show)
+        results = round_.take(rows, self._ratios, pair_failure)
         for row, result in results.items():
             if isinstance(result, PairRatios):
                 self.history[row].append(result)
         self.seconds.append(time.monotonic() - begin)
         return results
 
-    def _measure(self, workers: tuple[Worker, Worker], rows: list[str], results: dict[str, PairResult]) -> list[str]:
-        """Measure rows in one process a side until all are done or a process has died; the rows that are left."""
-        for worker, source in zip(workers, (self.baseline, self.candidate), strict=True):
-            worker.start(
-                {"task": "pair", "measure": self.measure.model_dump(), "rows": [dict(source.rows[row]) for row in rows]}
-            )
-        timeout_s = self.measure.timeout_s
-        try:
-            replies = [worker.turn(b"", timeout_s) for worker in workers]
-            for index, row in enumerate(rows):
-                self.progress(len(self.seconds), len(results), len(results) + len(rows) - index, row)
-                if not any(isinstance(reply, Exit) for reply in replies):
-                    replies = [worker.turn(NEXT, timeout_s) for worker in workers]
-                results[row] = self._failure(replies) or self._ratios(workers)
-                failed = results[row]
-                if isinstance(failed, PairFailure) and failed.process_ended:
-                    return rows[index + 1 :]
-        finally:
-            for worker in workers:
-                worker.stop()
-        return []
+    def _show(self, index: int, total: int, row: str) -> None:
+        self.progress(len(self.seconds), index, total, row)
 
-    def _ratios(self, workers: tuple[Worker, Worker]) -> PairResult:
-        """Time the blocks of the row that both sides have prepared."""
+    def _ratios(self, block: TimeBlock) -> PairResult:
+        """Time the blocks of a row that both sides have prepared."""
         control: tuple[list[float], list[float]] = ([], [])
         times: tuple[list[float], list[float]] = ([], [])
         order = (0, 1, 1, 0) if len(self.seconds) % 2 == 0 else (1, 0, 0, 1)
         for side in order * CYCLES:
-            reply = workers[side].turn(BLOCK, self.measure.timeout_s)
-            replies: list[Any] = [{}, {}]
-            replies[side] = reply
-            failure = self._failure(replies)
-            if failure is not None:
-                return failure
-            assert isinstance(reply, dict)
+            reply = block(side)
             control[side].append(statistics.median(reply["control"]))
             times[side].append(statistics.median(reply["row"]))
         return PairRatios(_log_ratio(times), _log_ratio(control))
 
-    def _failure(self, replies: Sequence[dict[str, Any] | Exit]) -> PairFailure | None:
-        """Which sides failed in this turn, and how; None if both are well."""
-        messages: list[str | None] = []
-        for reply in replies:
-            if isinstance(reply, Exit):
-                status, message = exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
-                messages.append(f"{status}: {message}")
-            else:
-                failure = reply.get("failure")
-                messages.append(f"{failure['status']}: {failure['message']}" if failure else None)
-        ended = any(isinstance(reply, Exit) for reply in replies)
-        baseline, candidate = messages
-        if baseline is None and candidate is None:
-            return None
-        side: Side = "both" if baseline and candidate else "baseline" if baseline else "candidate"
-        return PairFailure(side, candidate or baseline or "", ended)
+
+def pair_failure(messages: Sequence[str | None], process_ended: bool) -> PairFailure:
+    """The failure of a row in a pair whose sides say these messages (None: well)."""
+    baseline, candidate = messages
+    side: Side = "both" if baseline and candidate else "baseline" if baseline else "candidate"
+    return PairFailure(side, candidate or baseline or "", process_ended)
 
 
 def _log_ratio(blocks: tuple[list[float], list[float]]) -> float:

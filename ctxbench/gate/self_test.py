@@ -4,7 +4,6 @@ import math
 import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from scipy.stats import t as student
 
@@ -18,7 +17,7 @@ from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Deadline, InconclusiveIs, Request
 from ctxbench.gate.rules import ExitCode, GateRule, RowVerdict, decide_gate, run_gate
 from ctxbench.gate.survey import survey
-from ctxbench.gate.trees import Tree, working_tree
+from ctxbench.gate.trees import tree_here
 from ctxbench.progress import QuietGate
 
 # A change is found by the screening and by its confirmation, each with this probability: 95 % together.
@@ -55,7 +54,7 @@ def self_test(request: Request, inject: float = 0.0, progress: QuietGate | None 
     not pass the margin, and so is no regression.
     """
     deadline = Deadline(request.budget_s)
-    tree = _tree_here()
+    tree = tree_here()
     suite = suite_in_tree(request.suite, tree) if tree else request.suite
     root = tree.root if tree else None
     notes = conditions.warnings({"busy_cores": conditions.busy_cores()})
@@ -120,13 +119,6 @@ def smallest_visible(deviation: float, look: int, log_margin: float, look_alpha:
     """
     quantiles = student.ppf(1 - look_alpha / 2, look - 1) + student.ppf(POWER, look - 1)
     return math.expm1(log_margin + float(quantiles) * deviation / math.sqrt(look))
-
-
-def _tree_here() -> Tree | None:
-    try:
-        return working_tree(Path.cwd())
-    except UsageError:
-        return None
 
 
 def _chosen(rows: list[str], inject: float, rule: GateRule) -> dict[str, float]:

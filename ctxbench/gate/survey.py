@@ -1,16 +1,16 @@
 """What a suite has in one source tree: its cases, where their modules lie, and what they cost without a clock."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ctxbench.engine.client import Exit, Zygote
+from ctxbench.engine.client import Zygote
 from ctxbench.engine.scheduler import exit_status
 from ctxbench.engine.tree import own_file
 from ctxbench.errors import UsageError
 from ctxbench.gate.finding import ExactChange
 from ctxbench.gate.trees import Tree
-from ctxbench.suite import Case, Suite
+from ctxbench.suite import Case, Measure, Suite
 
 QUANTITIES = ("params", "macs", "memory_infer_predicted_bytes", "memory_train_predicted_bytes")
 STATIC_METRICS = ("params", "macs", "memory")
@@ -33,16 +33,18 @@ class Survey:
     failures: dict[str, str] = field(default_factory=dict)
 
     def why_missing(self, case: Case, tree: Tree | None) -> str:
-        """Why this tree lacks a case that `tree` has."""
+        """Why this tree has no such case of its own, which `tree` has."""
+        if case.id in self.cases:
+            return f"its module would come from {self.files[case.id]}"
         reference = case.reference.removeprefix(f"{tree.root}/") if tree else case.reference
         for name in (case.module, reference, reference.partition(":")[0]):
             if name in self.missing:
                 return self.missing[name]
         return f"{self.tree.name if self.tree else 'what is installed'} has no such case"
 
-    def outside(self) -> list[str]:
-        """The ids of the cases whose module is not of this tree, such as an installed package's."""
-        return [case for case, file in self.files.items() if self.tree and not own_file(file, self.tree.root)]
+    def own(self) -> list[str]:
+        """The ids of the cases whose module is of this tree, not of an installed package."""
+        return [case for case, file in self.files.items() if not self.tree or own_file(file, self.tree.root)]
 
 
 def survey(zygote: Zygote, suite: Suite, device: str, tree: Tree | None, other: Tree | None) -> Survey:
@@ -54,12 +56,11 @@ def survey(zygote: Zygote, suite: Suite, device: str, tree: Tree | None, other: 
         if event["event"] == "usage":
             problems.append(event["message"])
         elif event["event"] == "cases":
-            found.missing = event["missing"]
+            found.missing, found.foreign = event["missing"], event["foreign"]
             for each in event["cases"]:
                 case = Case(**{**each["case"], "shape": tuple(each["case"]["shape"])})
                 found.cases[case.id] = case
                 found.files[case.id] = each["file"]
-                found.foreign += each["foreign"]
 
     task = {
         "task": "cases",
@@ -73,7 +74,7 @@ def survey(zygote: Zygote, suite: Suite, device: str, tree: Tree | None, other: 
     where = tree.name if tree else "the installed modules"
     if problems:
         raise UsageError(f"in {where}: {problems[0]}")
-    status, message = _ending(ended, suite)
+    status, message = exit_status(ended, suite.file.measure.timeout_s, "listing", kernel_killed=False)
     if status != "ok":
         raise UsageError(f"the modules of {where} could not be listed: {message}")
     return found
@@ -83,31 +84,37 @@ def cost(zygote: Zygote, suite: Suite, found: Survey, cases: Iterable[str]) -> N
     """Fill in the exact costs of the given cases, as far as the suite asks for them."""
     metrics = [metric for metric in suite.file.metrics if metric in STATIC_METRICS]
     for name in cases if metrics else ():
-        values: dict[str, Any] = {}
-        failures: list[str] = []
-
-        def collect(event: dict[str, Any], values: dict[str, Any] = values, failures: list[str] = failures) -> None:
-            if event["event"] == "values":
-                values |= event["values"]
-            elif event["event"] == "failed":
-                failures.append(f"{event['status']}: {event['message']}")
-
-        task = {
-            "task": "case",
-            "case": {**asdict(found.cases[name]), "device": "meta"},
-            "measure": suite.file.measure.model_dump(),
-            "metrics": metrics,
-            "counter": "ctxbench",
-            "force": True,
-        }
-        status, message = _ending(zygote.run(task, collect, suite.file.measure.timeout_s), suite)
-        if status != "ok":
-            failures.append(f"{status}: {message}")
-        if failures:
-            found.failures[name] = failures[0]
+        values = static_values(zygote, suite.file.measure, metrics, found.cases[name])
+        if isinstance(values, str):
+            found.failures[name] = values
         else:
             wanted = [each for each in QUANTITIES if each.partition("_")[0] in metrics]
             found.quantities[name] = {each: values.get(each) for each in wanted}
+
+
+def static_values(zygote: Zygote, measure: Measure, metrics: Sequence[str], case: Case) -> dict[str, Any] | str:
+    """The static columns of a case's record, or why there are none."""
+    values: dict[str, Any] = {}
+    failures: list[str] = []
+
+    def collect(event: dict[str, Any]) -> None:
+        values.update(event.get("values", {}))
+        if event["event"] == "failed":
+            failures.append(f"{event['status']}: {event['message']}")
+
+    task = {
+        "task": "case",
+        "case": {**asdict(case), "device": "meta"},
+        "measure": measure.model_dump(),
+        "metrics": list(metrics),
+        "counter": "ctxbench",
+        "force": True,
+    }
+    ended = zygote.run(task, collect, measure.timeout_s)
+    status, message = exit_status(ended, measure.timeout_s, "the static metrics", kernel_killed=False)
+    if status != "ok":
+        failures.append(f"{status}: {message}")
+    return failures[0] if failures else values
 
 
 def exact_changes(
@@ -123,7 +130,3 @@ def exact_changes(
             if before != now:
                 changes.append(ExactChange(case, quantity, before, now))
     return changes, compared
-
-
-def _ending(ended: Exit, suite: Suite) -> tuple[str, str]:
-    return exit_status(ended, suite.file.measure.timeout_s, "the static metrics", kernel_killed=False)

@@ -88,6 +88,14 @@ def working_tree(start: Path) -> Tree:
     return Tree(root, "the working tree")
 
 
+def tree_here() -> Tree | None:
+    """The working tree that holds the working folder; None where there is none to be had."""
+    try:
+        return working_tree(Path.cwd())
+    except UsageError:
+        return None
+
+
 @contextmanager
 def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
     """The files of the commit `ref` in a temporary folder, gone when the context ends or this process does.

@@ -1,0 +1,302 @@
+"""Stored baselines: what is read from runs and from pytest-benchmark, and what is compared exactly."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxbench.csv_file import csv_line
+from ctxbench.errors import UsageError
+from ctxbench.gate.baseline import Baseline, StoredCase, StoredRow, compare_exact, load_baseline, same_machine
+from ctxbench.gate.finding import ExactChange
+from ctxbench.results import COLUMNS, Record, RunFolder
+from ctxbench.suite import Case
+
+CASE = Case("ham_nmf", "ctxbench.modules.ham_nmf:HamNMF", {"steps": 3}, (1, 64, 32, 16), threads=1)
+ENVIRONMENT = {
+    "time": "2026-11-02T10:00:00+00:00",
+    "cpu": "a CPU",
+    "cpu_usable": 2,
+    "gpus": [],
+    "driver": None,
+    "packages": {"torch": "2.13.0+cpu"},
+    "torch_threads": 2,
+}
+RECORD = Record(
+    case=CASE.id,
+    module=CASE.module,
+    title="",
+    family="",
+    reference=CASE.reference,
+    hparams=CASE.hparams_json,
+    batch=1,
+    channels=64,
+    height=32,
+    width=16,
+    dtype="float32",
+    memory_format="contiguous",
+    execution="eager",
+    threads=1,
+    device="cpu",
+    params=2**53 + 1,
+    macs=1000,
+    macs_counter="ctxbench",
+    memory_infer_predicted_bytes=512,
+    memory_train_predicted_bytes=1024,
+    memory_predicted_for="cuda",
+    latency_infer_ms=6.0,
+    latency_infer_low_ms=6.0 / 1.02,
+    latency_infer_high_ms=6.0 * 1.02,
+    latency_infer_confidence=0.95,
+    control_ms=3.0,
+    control_low_ms=3.0 / 1.01,
+    control_high_ms=3.0 * 1.01,
+)
+
+
+def run_folder(path: Path, *records: Record, **meta: Any) -> Path:
+    folder = RunFolder.create(path, {"suite": "x", "environment": ENVIRONMENT, **meta})
+    for record in records:
+        folder.append(record, {})
+    return path
+
+
+def benchmark(mode: str, **changes: Any) -> dict[str, Any]:
+    """One benchmark as pytest-benchmark writes it."""
+    info = {
+        "case": CASE.id,
+        **{name: getattr(CASE, name) for name in ("module", "reference", "hparams", "dtype", "device", "threads")},
+        "shape": list(CASE.shape),
+        "memory_format": "contiguous",
+        "execution": "eager",
+        "mode": mode,
+        "params": 30,
+        "macs": 1000,
+        "macs_counter": "ctxbench",
+        f"memory_{mode}_predicted_bytes": 512,
+        "memory_predicted_for": "cuda",
+        "control_ms": 3.0,
+        "control_low_ms": 2.9,
+        "control_high_ms": 3.1,
+    }
+    stats = {"median": 0.006, "rounds": 30, "data": [0.0059, 0.006, 0.0061] * 10}
+    return {"name": f"test_{mode}", "extra_info": {**info, **changes}, "stats": stats}
+
+
+def json_file(path: Path, *benchmarks: Any, **content: Any) -> Path:
+    machine = {"node": "x", "ctxbench": {key: value for key, value in ENVIRONMENT.items() if key != "time"}}
+    content = {"datetime": "2026-11-03T08:00:00", "machine_info": machine, "benchmarks": benchmarks, **content}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_a_run_folder_and_its_records_say_the_same(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", RECORD)
+    baseline = load_baseline(folder)
+    assert baseline.name == f"{folder} (2026-11-02, torch 2.13.0+cpu)"
+    assert baseline.torch == "2.13.0+cpu"
+    (stored,) = baseline.cases.values()
+    assert (baseline.cases[CASE.id], stored.case, stored.status) == (stored, CASE, "ok")
+    assert stored.exact == {
+        "params": 2**53 + 1,
+        "macs": 1000,
+        "memory_infer_predicted_bytes": 512,
+        "memory_train_predicted_bytes": 1024,
+    }
+    by_file = load_baseline(folder / "records.csv")
+    assert by_file.name == f"{folder / 'records.csv'} (2026-11-02, torch 2.13.0+cpu)"
+    assert by_file.cases == baseline.cases
+
+
+def test_a_latency_in_units_of_the_control_workload(tmp_path: Path) -> None:
+    baseline = load_baseline(run_folder(tmp_path / "run", RECORD))
+    row = baseline.row(CASE.id, "infer")
+    assert row.level is not None
+    assert (row.level.row, row.level.control) == pytest.approx((math.log(2), math.log(3)))
+    # The half widths log 1.02 and log 1.01 are 1.96 standard errors each.
+    assert row.level.error == pytest.approx(math.hypot(math.log(1.02), math.log(1.01)) / 1.959964)
+    assert baseline.row(CASE.id, "train") == StoredRow(None, "The baseline holds no latency of it.", False)
+    assert baseline.row("another case", "train") == StoredRow(None, "It is not in the baseline.", False)
+
+
+def test_a_lesser_confidence_makes_the_error_larger(tmp_path: Path) -> None:
+    sure = load_baseline(run_folder(tmp_path / "a", RECORD)).row(CASE.id, "infer").level
+    unsure = load_baseline(run_folder(tmp_path / "b", replace(RECORD, latency_infer_confidence=0.5)))
+    level = unsure.row(CASE.id, "infer").level
+    assert sure is not None
+    assert level is not None
+    assert level.error**2 - sure.error**2 == pytest.approx(math.log(1.02) ** 2 * (0.674490**-2 - 1.959964**-2))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"control_ms": None}, {"latency_infer_low_ms": None, "latency_infer_high_ms": None}]
+)
+def test_a_latency_without_control_or_interval_only_tells_that_it_worked(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    baseline = load_baseline(run_folder(tmp_path / "run", replace(RECORD, **changes)))
+    reason = "The baseline holds no interval of it in units of the control workload."
+    assert baseline.row(CASE.id, "infer") == StoredRow(None, reason, True)
+
+
+def test_a_case_that_failed_says_how(tmp_path: Path) -> None:
+    failed = replace(RECORD, status="oom", message="out of memory")
+    baseline = load_baseline(run_folder(tmp_path / "run", failed))
+    assert baseline.cases[CASE.id].status == "oom"
+    assert baseline.row(CASE.id, "infer").worked
+    reason = "The baseline holds no latency of it: oom: out of memory."
+    assert baseline.row(CASE.id, "train") == StoredRow(None, reason, False)
+
+
+def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) -> None:
+    names = ["case", "module", "reference", "hparams", "batch", "channels", "height", "width"]
+    names += ["dtype", "memory_format", "execution", "threads", "device", "status", "params"]
+    cells = ["" if getattr(RECORD, name) is None else getattr(RECORD, name) for name in names]
+    path = tmp_path / "records.csv"
+    path.write_text(csv_line(names) + csv_line(cells), encoding="utf-8")
+    baseline = load_baseline(path)
+    assert (baseline.name, baseline.environment, baseline.torch) == (str(path), None, None)
+    assert baseline.cases[CASE.id].case == CASE
+    assert baseline.cases[CASE.id].exact == {"params": 2**53 + 1}
+
+
+def test_pytest_benchmark_s_json_holds_a_case_in_its_modes(tmp_path: Path) -> None:
+    other = {"name": "test_other", "extra_info": {}, "stats": {}}
+    path = json_file(tmp_path / "out.json", benchmark("infer"), other, benchmark("train"))
+    baseline = load_baseline(path)
+    assert baseline.name == f"{path} (2026-11-03, torch 2.13.0+cpu)"
+    (stored,) = baseline.cases.values()
+    assert stored.case == CASE
+    assert stored.exact == {
+        "params": 30,
+        "macs": 1000,
+        "memory_infer_predicted_bytes": 512,
+        "memory_train_predicted_bytes": 512,
+    }
+    level = baseline.row(CASE.id, "train").level
+    assert level is not None
+    assert (level.row, level.control) == pytest.approx((math.log(2), math.log(3)))
+    # The median's interval ends at a 5.9, at a 6.1 or between: never beyond.
+    assert 0 < level.error < math.hypot(math.log(6.1 / 5.9), math.log(3.1 / 2.9)) / 2 / 1.959964 + 1e-9
+
+
+def test_a_benchmark_of_one_round_only_tells_that_it_worked(tmp_path: Path) -> None:
+    stats = {"median": 0.006, "rounds": 1, "data": [0.006]}
+    path = json_file(tmp_path / "out.json", {**benchmark("infer"), "stats": stats})
+    row = load_baseline(path).row(CASE.id, "infer")
+    assert (row.level, row.worked) == (None, True)
+
+
+def test_a_benchmark_without_the_times_of_its_rounds_has_their_quartiles(tmp_path: Path) -> None:
+    stats = {"median": 0.006, "rounds": 100, "iqr": 0.001349}
+    path = json_file(
+        tmp_path / "out.json", {**benchmark("infer", control_low_ms=3.0, control_high_ms=3.0), "stats": stats}
+    )
+    level = load_baseline(path).row(CASE.id, "infer").level
+    assert level is not None
+    # sigma is 1 ms of 6.
+    assert level.error == pytest.approx(math.sqrt(math.pi / 2) / 6 / 10, rel=1e-3)
+
+
+def test_pytest_benchmark_s_json_without_ctxbench_s_environment_names_no_machine(tmp_path: Path) -> None:
+    path = json_file(tmp_path / "out.json", benchmark("infer"), machine_info={"node": "x"})
+    assert load_baseline(path).environment is None
+
+
+def newer(path: Path) -> None:
+    run_folder(path, RECORD)
+    (path / "run.json").write_text('{"schema": 99}', encoding="utf-8")
+
+
+BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "there is no .*; --baseline takes a run folder": ("nothing", lambda path: None),
+    "there is no .*records.csv": ("folder", lambda path: path.mkdir()),
+    "is no run folder, no records.csv": ("notes.txt", lambda path: path.write_text("x")),
+    "cannot read .*Expecting value": ("torn.json", lambda path: path.write_text("[1, ")),
+    "cannot read .*codec can't decode": ("binary.json", lambda path: path.write_bytes(b'"\xff"')),
+    "it has no list of benchmarks": ("run.json", lambda path: path.write_text("[]")),
+    "has no benchmark of ctxbench's: put": ("other.json", lambda path: json_file(path, {"extra_info": {}}, 3, {})),
+    "benchmark 'test_eval': mode 'eval' is none of infer, train": ("a.json", lambda p: json_file(p, benchmark("eval"))),
+    "benchmark 'test_infer': shape .* has 1 numbers": ("b.json", lambda p: json_file(p, benchmark("infer", shape=[1]))),
+    "benchmark 'test_infer': 'median' is missing": (
+        "c.json",
+        lambda path: json_file(path, {**benchmark("infer"), "stats": {}}),
+    ),
+    "benchmark 'test_infer': 0.0 ms from 2.9 to 3.1": (
+        "d.json",
+        lambda path: json_file(path, benchmark("infer", control_ms=0.0)),
+    ),
+    "what it says of its machine is damaged": (
+        "e.json",
+        lambda path: json_file(path, benchmark("infer"), machine_info={"ctxbench": {"cpu": "x"}}),
+    ),
+    "lacks the column 'batch'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
+    "holds no record": ("empty.csv", lambda path: path.write_text(csv_line(COLUMNS))),
+    "record 1: status 'well' is none of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
+    "record 1: Expecting": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
+    "run: what it says of its machine": ("run", lambda path: run_folder(path, RECORD, environment={"gpus": 3})),
+    "was written by a newer ctxbench": ("new", newer),
+}
+
+
+@pytest.mark.parametrize("sentence", BAD_FILES)
+def test_anything_else_is_refused_with_a_sentence(tmp_path: Path, sentence: str) -> None:
+    name, make = BAD_FILES[sentence]
+    make(tmp_path / name)
+    with pytest.raises(UsageError, match=sentence):
+        load_baseline(tmp_path / name)
+
+
+def stored(exact: dict[str, int], torch: str | None = "2.13.0", **changes: Any) -> Baseline:
+    case = StoredCase(CASE, "ok", exact, "ctxbench", "cuda", {})
+    environment = None if torch is None else {**ENVIRONMENT, "packages": {"torch": torch}}
+    return Baseline("b", environment, {CASE.id: replace(case, **changes)})
+
+
+EXACT = {"params": 30, "macs": 1000, "memory_infer_predicted_bytes": 512}
+CANDIDATE = {**EXACT, "macs_counter": "ctxbench", "memory_predicted_for": "cuda", "memory_train_predicted_bytes": 9}
+
+
+def test_exact_quantities_that_the_baseline_knows_are_compared() -> None:
+    same = compare_exact(stored(EXACT), CASE.id, CANDIDATE, "2.13.1+cpu")
+    assert (same.changes, same.compared, same.notes) == ((), 3, ())
+    changed = compare_exact(stored(EXACT), CASE.id, {**CANDIDATE, "params": 31, "macs": None}, "2.13.0")
+    assert changed.changes == (ExactChange(CASE.id, "params", 30, 31), ExactChange(CASE.id, "macs", 1000, None))
+    assert all(change.worse for change in changed.changes)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "note"),
+    [
+        (stored(EXACT, memory_predicted_for="cuda-2020"), "the baseline's is for cuda-2020, this one for cuda."),
+        (stored(EXACT, torch="2.11.0"), "the baseline's is for torch 2.11.0, this one for 2.13.0."),
+        (stored(EXACT, torch=None), "the baseline's is for torch of unknown version, this one for 2.13.0."),
+    ],
+)
+def test_memory_that_was_predicted_for_something_else_is_not_compared(baseline: Baseline, note: str) -> None:
+    compared = compare_exact(baseline, CASE.id, {**CANDIDATE, "memory_infer_predicted_bytes": 1}, "2.13.0")
+    assert (compared.changes, compared.compared) == ((), 2)
+    assert compared.notes == (f"Predicted memory is not compared: {note}",)
+
+
+def test_macs_of_another_counter_are_not_compared() -> None:
+    compared = compare_exact(stored(EXACT, macs_counter="torchprofile"), CASE.id, {**CANDIDATE, "macs": 1}, "2.13.0")
+    assert (compared.changes, compared.compared) == ((), 2)
+    assert compared.notes == ("MACs are not compared: the baseline's were counted by torchprofile.",)
+
+
+def test_the_same_machine_is_told_from_another() -> None:
+    assert same_machine(stored(EXACT, "2.13.0+cpu"), ENVIRONMENT) == (True, "")
+    same, why = same_machine(stored(EXACT, "2.13.0+cpu"), {**ENVIRONMENT, "cpu": "another", "cpu_usable": 4})
+    assert not same
+    assert why == (
+        "The baseline was measured elsewhere (cpu: a CPU then, another now; usable cores: 2 then, 4 now): "
+        "latencies are advisory."
+    )
+    same, why = same_machine(stored(EXACT, None), ENVIRONMENT)
+    assert not same
+    assert why.startswith("The baseline does not say on which machine")

@@ -1,0 +1,531 @@
+"""Pairs of processes: the order of their turns, exact ratios, failures; one side of a pair; the tree it works in."""
+
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from ctxbench import registry
+from ctxbench.engine import pair
+from ctxbench.engine.client import Exit, Zygote
+from ctxbench.engine.pair import BLOCK, NEXT
+from ctxbench.engine.tree import own_file
+from ctxbench.gate.pairs import Pairs, Source
+from ctxbench.gate.rules import PairFailure, PairRatios
+from ctxbench.gate.survey import cost, survey
+from ctxbench.gate.trees import Tree
+from ctxbench.suite import Case, Measure, Suite, SuiteFile
+
+KILLED = Exit(0, 9, False, "")
+QUIT = Exit(3, 0, False, "one\nlast words\n")
+HUNG = Exit(0, 9, True, "")
+WELL = {"control": [1.0, 1.0, 1.0], "row": [2.0, 2.0, 2.0]}
+STOPPED, CLOSED = b"stopped", b"closed"
+
+
+def failed(message: str) -> dict[str, Any]:
+    return {"failure": {"status": "error", "message": message, "traceback": ""}}
+
+
+class Scripted:
+    """A worker that plays, for each row, what its turns reply: to NEXT, then to each BLOCK; what is missing is well.
+
+    Every turn goes to `log`, which both sides share, as (side, command, row).
+    """
+
+    def __init__(self, side: str, script: Mapping[str, list[Any]], log: list[tuple[str, bytes, str]]) -> None:
+        self.side, self.script, self.log = side, script, log
+        self.row = ""
+        self.timeouts: set[float | None] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.log.append((self.side, CLOSED, ""))
+
+    def start(self, task: Mapping[str, Any]) -> None:
+        self.task = task
+        self.rows = iter([row["name"] for row in task["rows"]])
+        self.log.append((self.side, b"start", ",".join(row["name"] for row in task["rows"])))
+
+    def turn(self, command: bytes, timeout_s: float | None = None) -> dict[str, Any] | Exit:
+        self.timeouts.add(timeout_s)
+        if command == NEXT:
+            self.row = next(self.rows)
+            self.replies = iter(self.script.get(self.row, []))
+        self.log.append((self.side, command, self.row))
+        reply = next(self.replies, WELL) if command else {}
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply if isinstance(reply, Exit) else {"event": "turn", **reply}
+
+    def stop(self) -> None:
+        self.log.append((self.side, STOPPED, ""))
+
+
+class Bench:
+    """Pairs over scripted workers, and what they did."""
+
+    def __init__(
+        self, baseline: Mapping[str, list[Any]], candidate: Mapping[str, list[Any]], rows: str = "abc"
+    ) -> None:
+        self.log: list[tuple[str, bytes, str]] = []
+        self.shown: list[tuple[int, int, int, str]] = []
+        self.workers: list[Scripted] = []
+        scripts = {"baseline": baseline, "candidate": candidate}
+
+        def launch(tree: Path | None) -> Scripted:
+            assert tree is not None
+            self.workers.append(Scripted(tree.name, scripts[tree.name], self.log))
+            return self.workers[-1]
+
+        sources = [Source(Path("/") / side, {row: {"name": row} for row in rows}) for side in scripts]
+        measure = Measure(timeout_s=7.0)
+        self.pairs = Pairs(*sources, measure, lambda *told: self.shown.append(told), launch)
+
+    def did(self, *commands: bytes) -> list[tuple[str, str]]:
+        """Side and row of each turn with one of these commands."""
+        return [(side, row) for side, command, row in self.log if command in commands]
+
+
+def test_blocks_run_there_and_back_and_the_next_pair_begins_with_the_other_side() -> None:
+    bench = Bench({}, {}, rows="a")
+    for _ in range(3):
+        bench.pairs(["a"])
+    order = "".join(side[0] for side, _ in bench.did(BLOCK))
+    assert order == "bccb" * 3 + "cbbc" * 3 + "bccb" * 3
+
+
+def test_both_sides_prepare_each_row_before_it_is_timed_and_hold_to_the_time_limit() -> None:
+    bench = Bench({}, {}, rows="ab")
+    bench.pairs(["a", "b"])
+    assert bench.did(NEXT) == [("baseline", "a"), ("candidate", "a"), ("baseline", "b"), ("candidate", "b")]
+    commands = [command for _, command, _ in bench.log]
+    assert commands == [*[b"start"] * 2, *[b""] * 2, *([NEXT] * 2 + [BLOCK] * 12) * 2, *[STOPPED] * 2, *[CLOSED] * 2]
+    assert all(worker.timeouts == {7.0} for worker in bench.workers)
+    assert [worker.task["measure"]["timeout_s"] for worker in bench.workers] == [7.0, 7.0]
+    assert bench.shown == [(0, 0, 2, "a"), (0, 1, 2, "b")]
+
+
+def test_only_the_rows_asked_for_are_measured_in_their_order() -> None:
+    bench = Bench({}, {})
+    assert list(bench.pairs(["c", "a"])) == ["c", "a"]
+    assert bench.did(b"start") == [("baseline", "c,a"), ("candidate", "c,a")]
+
+
+def block(row: list[float], control: list[float]) -> dict[str, Any]:
+    return {"row": row, "control": control}
+
+
+def test_ratios_worked_by_hand() -> None:
+    # Medians of the row: 1 five times and 4 against 2, 2, 2, 1, 8, 16; their log ratios, sorted, are
+    # 0, log 2, log 2, log 2, log 4, log 8. Of the control: all 3 against all 6, but for one block of 300.
+    baseline = [block([1.0, 1.0, 99.0], [3.0, 1.0, 5.0])] * 5 + [block([4.0, 4.0, 4.0], [3.0, 3.0, 3.0])]
+    medians = [2.0, 2.0, 2.0, 1.0, 8.0, 16.0]
+    candidate = [block([at, 0.1, 1e3], [6.0, 6.0, 6.0]) for at in medians]
+    candidate[2]["control"] = [300.0, 300.0, 6.0]
+    bench = Bench({"a": [{}, *baseline]}, {"a": [{}, *candidate]}, rows="a")
+    result = bench.pairs(["a"])["a"]
+    assert isinstance(result, PairRatios)
+    assert result.row == pytest.approx(math.log(2))
+    assert result.control == pytest.approx(math.log(2))
+
+
+def test_the_ratio_is_candidate_over_baseline_whichever_begins() -> None:
+    slow = [{}, *[block([6.0], [1.0])] * 6]
+    bench = Bench({"a": [{}, *[block([2.0], [1.0])] * 6]}, {"a": slow}, rows="a")
+    for _ in range(2):
+        result = bench.pairs(["a"])["a"]
+        assert isinstance(result, PairRatios)
+        assert (result.row, result.control) == (pytest.approx(math.log(3)), 0.0)
+
+
+FAILURES = {
+    "baseline does not prepare": ([failed("old")], [], "baseline", "error: old"),
+    "candidate does not prepare": ([], [failed("new")], "candidate", "error: new"),
+    "both": ([failed("old")], [failed("new")], "both", "error: new"),
+    "candidate in its third block": ([], [{}, WELL, WELL, failed("late")], "candidate", "error: late"),
+    "baseline in its first block": ([{}, failed("early")], [], "baseline", "error: early"),
+}
+
+
+@pytest.mark.parametrize(("baseline", "candidate", "side", "message"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_has_its_side_and_sentence_and_the_next_row_goes_on(
+    baseline: list[Any], candidate: list[Any], side: Any, message: str
+) -> None:
+    bench = Bench({"b": baseline}, {"b": candidate})
+    results = bench.pairs(["a", "b", "c"])
+    assert results == {"a": PairRatios(0.0, 0.0), "b": PairFailure(side, message), "c": PairRatios(0.0, 0.0)}
+    assert len(bench.did(b"start")) == 2
+    assert dict(bench.pairs.history) == {"a": [PairRatios(0.0, 0.0)], "c": [PairRatios(0.0, 0.0)]}
+
+
+DEATHS = {
+    "a signal": ([], [KILLED], "candidate", "crashed: killed in the measurement by SIGKILL; it printed nothing"),
+    "an exit code": (
+        [],
+        [QUIT],
+        "candidate",
+        "crashed: the process ended in the measurement with exit code 3; it last printed: last words",
+    ),
+    "a time limit": ([HUNG], [], "baseline", "timeout: still in the measurement after 7 s"),
+    "in a block": ([{}, WELL, KILLED], [], "baseline", "crashed: killed in the measurement by SIGKILL; it printed"),
+    "both": ([HUNG], [KILLED], "both", "crashed: killed in the measurement by SIGKILL"),
+    "one dead, one failed": ([failed("old")], [KILLED], "both", "crashed: killed in the measurement by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize(("baseline", "candidate", "side", "message"), DEATHS.values(), ids=DEATHS)
+def test_after_a_death_the_other_rows_are_measured_in_new_children_of_the_same_workers(
+    baseline: list[Any], candidate: list[Any], side: str, message: str
+) -> None:
+    bench = Bench({"b": baseline}, {"b": candidate})
+    results = bench.pairs(["a", "b", "c"])
+    result = results["b"]
+    assert isinstance(result, PairFailure)
+    assert (result.side, result.process_ended) == (side, True)
+    assert result.message.startswith(message)
+    assert results["a"] == results["c"] == PairRatios(0.0, 0.0)
+    assert bench.did(b"start") == [(each, rows) for rows in ("a,b,c", "c") for each in ("baseline", "candidate")]
+    assert len(bench.workers) == 2
+    assert bench.did(STOPPED) == [("baseline", ""), ("candidate", "")] * 2
+    assert [shown[1:] for shown in bench.shown] == [(0, 3, "a"), (1, 3, "b"), (2, 3, "c")]
+
+
+def test_a_child_that_dies_before_its_first_turn_costs_the_first_row_only() -> None:
+    bench = Bench({}, {}, rows="ab")
+    launch = bench.pairs.launch
+
+    def dying(tree: Path | None) -> Scripted:
+        worker = launch(tree)
+        assert isinstance(worker, Scripted)
+        real, deaths = worker.turn, iter([KILLED] if worker.side == "candidate" else [])
+        worker.turn = lambda command, timeout_s=None: (  # type: ignore[method-assign]  # a script's own death
+            real(command, timeout_s) if command else next(deaths, {"event": "turn"})
+        )
+        return worker
+
+    bench.pairs.launch = dying
+    results = bench.pairs(["a", "b"])
+    assert isinstance(results["a"], PairFailure)
+    assert (results["a"].side, results["a"].process_ended) == ("candidate", True)
+    assert results["b"] == PairRatios(0.0, 0.0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the worker broke")])
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_both_workers_are_stopped_and_closed_whatever_is_raised(error: BaseException, at: int) -> None:
+    bench = Bench({}, {"a": [*[WELL] * at, error]}, rows="a")
+    with pytest.raises(type(error)):
+        bench.pairs(["a"])
+    assert sorted(bench.did(STOPPED)) == sorted(bench.did(CLOSED)) == [("baseline", ""), ("candidate", "")]
+    assert bench.pairs.seconds == []
+    assert not bench.pairs.history
+
+
+def test_a_second_worker_that_cannot_be_launched_leaves_the_first_closed() -> None:
+    bench = Bench({}, {})
+    launch = bench.pairs.launch
+
+    def once(tree: Path | None) -> Any:
+        if bench.workers:
+            raise OSError("no more processes")
+        return launch(tree)
+
+    bench.pairs.launch = once
+    with pytest.raises(OSError, match="no more processes"):
+        bench.pairs(["a"])
+    assert bench.did(CLOSED) == [("baseline", "")]
+
+
+def test_history_keeps_each_pair_and_seconds_each_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([10.0, 12.5, 20.0, 21.0])
+    bench = Bench({}, {"a": [{}, *[block([2.0 * math.e], [1.0])] * 6]}, rows="ab")
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: next(now))
+        bench.pairs(["a", "b"])
+        bench.pairs(["a"])
+    assert bench.pairs.seconds == [2.5, 1.0]
+    assert [[found.row for found in bench.pairs.history[row]] for row in "ab"] == [
+        [pytest.approx(1.0), pytest.approx(1.0)],
+        [0.0],
+    ]
+
+
+# One side of a pair
+
+MODULES = """
+import time
+import weakref
+import torch
+from torch import nn
+
+alive = weakref.WeakSet()
+others = []  # at the making of each module, how many were alive
+
+
+class Good(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(channels, 1, 1))
+        others.append(len(alive))
+        alive.add(self)
+
+    def forward(self, x):
+        time.sleep(0.01)
+        return x * self.scale
+
+
+class Raises(Good):
+    def forward(self, x):
+        raise ValueError("the user's own words")
+
+
+class NotANumber(Good):
+    def forward(self, x):
+        return x * self.scale / 0 * 0
+
+
+class Wrong(Good):
+    def forward(self, x):
+        return x[:, :1]
+
+
+class Hungry(Good):
+    def forward(self, x):
+        return x + torch.empty(2**50)
+
+
+class Tires(Good):
+    passes = 0
+
+    def forward(self, x):
+        self.passes += 1
+        if self.passes > 3:
+            raise RuntimeError("tired")
+        return super().forward(x)
+"""
+
+
+@pytest.fixture
+def module_file(tmp_path: Path) -> Path:
+    path = tmp_path / "blocks.py"
+    path.write_text(MODULES)
+    return path
+
+
+@pytest.fixture
+def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which nothing takes time but sleeping, and reading the clock a microsecond."""
+    now = [100.0]
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    def read() -> float:
+        advance(1e-6)
+        return now[0]
+
+    monkeypatch.setattr(time, "sleep", advance)
+    monkeypatch.setattr(time, "perf_counter", read)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: round(now[0] * 1e9))
+
+
+def talk(rows: list[dict[str, Any]], commands: bytes) -> list[dict[str, Any]]:
+    """What a side says at each turn, the last before the conversation ends."""
+    said: list[dict[str, Any]] = []
+    script = iter(commands)
+
+    def emit(message: dict[str, Any]) -> bytes:
+        said.append(message)
+        return bytes([next(script)]) if len(said) <= len(commands) else b""
+
+    measure = Measure(warmup_s=0.0).model_dump()
+    pair.take_turns({"task": "pair", "measure": measure, "rows": rows}, emit)
+    assert {message.pop("event") for message in said} == {"turn"}
+    return said
+
+
+def row(path: Path, name: str, mode: str = "infer", **more: Any) -> dict[str, Any]:
+    return {"case": asdict(Case(name, f"{path}:{name}", {}, (1, 4, 3, 2))), "mode": mode, **more}
+
+
+@pytest.mark.usefixtures("machine_time")
+def test_a_block_times_the_control_and_the_row_in_milliseconds(module_file: Path) -> None:
+    rows = [row(module_file, "Good"), row(module_file, "Good", "train")]
+    said = talk(rows, NEXT + BLOCK + BLOCK + NEXT + BLOCK)
+    assert said[:2] == [{}, {}]
+    for reply in (said[2], said[3], said[5]):
+        assert reply == {"control": [0.0] * 3, "row": pytest.approx([10.0] * 5)}
+    assert said[4] == {}
+
+
+@pytest.mark.usefixtures("machine_time")
+def test_an_injected_share_is_in_the_time_of_its_row_alone(module_file: Path) -> None:
+    rows = [row(module_file, "Good", inject=0.3), row(module_file, "Good", inject=0.0)]
+    said = talk(rows, NEXT + BLOCK + NEXT + BLOCK)
+    assert said[2]["row"] == pytest.approx([13.0] * 5, abs=0.01)
+    assert said[2]["control"] == [0.0] * 3
+    assert said[4]["row"] == pytest.approx([10.0] * 5)
+
+
+@pytest.mark.usefixtures("machine_time")
+def test_what_fails_is_a_reply_and_the_next_row_goes_on(module_file: Path) -> None:
+    names = ["Raises", "NotANumber", "Wrong", "Hungry", "Missing", "Good"]
+    said = talk([row(module_file, name) for name in names], NEXT * 6 + BLOCK)
+    failures = [reply.get("failure") for reply in said[1:]]
+    expected = [
+        ("error", "ValueError: the user's own words (blocks.py, line "),
+        ("nan", "the output of the infer pass holds NaN or infinity"),
+        ("error", "ValueError: Wrong returns shape [1, 1, 3, 2] for [1, 4, 3, 2]"),
+        ("oom", "out of memory: "),
+        ("error", "UsageError: unknown class in"),
+    ]
+    for failure, (status, sentence) in zip(failures[:5], expected, strict=True):
+        assert failure is not None
+        assert failure["status"] == status
+        assert failure["message"].startswith(sentence)
+    assert failures[5] is None
+    assert said[7]["row"] == pytest.approx([10.0] * 5)
+
+
+@pytest.mark.usefixtures("machine_time")
+def test_a_failure_in_a_block_and_a_turn_too_many(module_file: Path) -> None:
+    said = talk([row(module_file, "Tires"), row(module_file, "Good")], NEXT + BLOCK + NEXT + BLOCK + NEXT)
+    assert said[2]["failure"]["message"].startswith("RuntimeError: tired (blocks.py, line ")
+    assert said[4]["row"] == pytest.approx([10.0] * 5)
+    assert "failure" in said[5]
+
+
+@pytest.mark.usefixtures("machine_time")
+def test_a_row_is_freed_before_the_next_is_made(module_file: Path) -> None:
+    names = ["Good", "Raises", "NotANumber", "Tires", "Good"]
+    talk([row(module_file, name) for name in names], NEXT + BLOCK + NEXT + NEXT + NEXT + BLOCK + NEXT + BLOCK)
+    blocks = sys.modules[registry.get(f"{module_file}:Good").load().__module__]
+    assert blocks.others == [0] * len(names)
+
+
+def test_slowed_spins_for_its_share_of_pass_and_synchronisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5.0]
+
+    def read() -> float:
+        now[0] += 1e-4
+        return now[0]
+
+    def work(seconds: float) -> str:
+        now[0] += seconds
+        return "result"
+
+    monkeypatch.setattr(time, "perf_counter", read)
+    step = pair.slowed(lambda: work(0.3), 0.5, lambda: None if work(0.1) else None)
+    assert step() == "result"
+    assert now[0] - 5.0 == pytest.approx(0.6, abs=5e-4)
+
+
+# The tree that a side works in
+
+BLOCK_FILE = """
+from torch import nn
+import {helper}
+
+
+class {name}(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.layer = nn.Conv1d(1, {helper}.WIDTH, 1, bias=False)
+
+    def forward(self, x):
+        return x * self.layer.weight.sum()
+"""
+
+
+def write_tree(root: Path, width: int) -> None:
+    """Three modules, in a file, in a package and in a package under src; each has `width` parameters."""
+    files = {
+        "flat_block.py": BLOCK_FILE.format(name="FlatFile", helper="flat_helper"),
+        "flat_helper.py": f"WIDTH = {width}\n",
+        "flat_package/__init__.py": "",
+        "flat_package/block.py": BLOCK_FILE.format(name="FlatPackage", helper="flat_package.helper"),
+        "flat_package/helper.py": f"WIDTH = {width}\n",
+        "src/src_package/__init__.py": "",
+        "src/src_package/block.py": BLOCK_FILE.format(name="SrcPackage", helper="src_package.helper"),
+        "src/src_package/helper.py": f"WIDTH = {width}\n",
+    }
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def params(root: Path, modules: list[str]) -> dict[str, int | None]:
+    """Parameters by module, of what a zygote in this tree takes for them."""
+    tree = Tree(root, "the tree")
+    definition = {"title": "t", "modules": modules, "metrics": ["params"], "axes": {"shape": [1, 8, 4, 4]}}
+    suite = Suite("t", Path("t.toml"), SuiteFile.model_validate(definition))
+    with Zygote(root) as zygote:
+        found = survey(zygote, suite, "cpu", tree, None)
+        cost(zygote, suite, found, found.cases)
+    assert (found.missing, found.failures, found.own()) == ({}, {}, list(found.cases))
+    return {found.cases[name].module: quantities["params"] for name, quantities in found.quantities.items()}
+
+
+def files_of(root: Path) -> list[Path]:
+    return sorted(root.rglob("*"))
+
+
+def test_a_zygote_takes_modules_from_its_tree_and_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, installed, here = (tmp_path / name for name in ("tree", "installed", "here"))
+    for root, width in ((tree, 3), (installed, 5), (here, 7)):
+        write_tree(root, width)
+    # What looks like the harness in a user's tree is not the harness.
+    (tree / "ctxbench").mkdir()
+    (tree / "ctxbench" / "__init__.py").write_text("raise RuntimeError('the tree has its own harness')\n")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", str(installed), str(installed / "src")]))
+    before = files_of(tmp_path)
+    found = params(tree, ["flat_block.py:FlatFile", "flat_package.block:FlatPackage", "src_package.block:SrcPackage"])
+    assert found == {"FlatFile": 3, "FlatPackage": 3, "SrcPackage": 3}
+    assert files_of(tmp_path) == before
+
+
+def test_a_source_tree_of_ctxbench_brings_its_modules_and_not_its_harness(tmp_path: Path) -> None:
+    repository = Path(__file__).parents[1]
+    shutil.copytree(repository / "modules", tmp_path / "modules", ignore=shutil.ignore_patterns("__pycache__"))
+    changed = tmp_path / "modules" / "sa.py"
+    text = changed.read_text()
+    line = "        self.output = nn.Conv2d(width, channels, 1)\n"
+    assert text.count(line) == 1
+    changed.write_text(text.replace(line, line + "        self.extra = nn.Linear(1, 10, bias=False)\n"))
+    (tmp_path / "ctxbench").mkdir()
+    for name in ("__init__.py", "registry.py"):
+        (tmp_path / "ctxbench" / name).write_text("raise RuntimeError('the harness of another commit')\n")
+    before = files_of(tmp_path)
+    # 4 C^2 + 4 C parameters at C = 8, and ten more; an unchanged module with 2 C^2 + 3 C.
+    assert params(tmp_path, ["sa", "ham_nmf"]) == {"sa": 288 + 10, "ham_nmf": 152}
+    assert files_of(tmp_path) == before
+
+
+def test_a_tree_owns_its_files_but_not_those_of_an_environment_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    assert own_file(str(tmp_path / "block.py"), tmp_path)
+    assert not own_file(str(tmp_path / ".venv" / "lib" / "block.py"), tmp_path)
+    assert not own_file(str(tmp_path.parent / "block.py"), tmp_path)
+    # A repository below the interpreter's prefix, such as /usr/src/app for a Python in /usr.
+    monkeypatch.setattr("sys.prefix", str(tmp_path.parent))
+    assert own_file(str(tmp_path / "block.py"), tmp_path)
