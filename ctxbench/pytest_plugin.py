@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -40,8 +41,6 @@ def ctxbench_case(request: pytest.FixtureRequest) -> Iterator[Callable[..., Benc
     CUDA a step ends when the device has done its work. A wrong argument fails the test with a sentence; an exception
     of the module's own is passed on. torch's threads and flags are as before once the test is over.
     """
-    import torch
-
     from ctxbench.engine.failures import NotFinite, Unsupported
     from ctxbench.errors import UsageError
     from ctxbench.metrics.control_time import control_columns
@@ -68,20 +67,11 @@ def ctxbench_case(request: pytest.FixtureRequest) -> Iterator[Callable[..., Benc
     # Set up before this fixture, it is still there after the test.
     benchmark = request.getfixturevalue("benchmark") if "benchmark" in request.fixturenames else None
     prepared: list[tuple[BenchmarkCase, Control]] = []
-    threads_before = torch.get_num_threads()
-    flags = (
-        (torch.backends.cuda.matmul, "allow_tf32"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cudnn, "benchmark"),
-    )
-    flags_before = [(owner, name, getattr(owner, name)) for owner, name in flags]
-    yield prepare
-    for case, control in prepared:
-        if benchmark is not None and case.extra_info.items() <= benchmark.extra_info.items():
-            benchmark.extra_info.update(control_columns(control.block()))
-    torch.set_num_threads(threads_before)
-    for owner, name, value in flags_before:
-        setattr(owner, name, value)
+    with _settings_kept():
+        yield prepare
+        for case, control in prepared:
+            if benchmark is not None and case.extra_info.items() <= benchmark.extra_info.items():
+                benchmark.extra_info.update(control_columns(control.block()))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -92,6 +82,26 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
 
         known = environment.describe()
         machine_info["ctxbench"] = {name: value for name, value in known.items() if name not in CHANGING}
+
+
+@contextmanager
+def _settings_kept() -> Iterator[None]:
+    """Set torch's threads and flags, which are the whole process's, back to what they were."""
+    import torch
+
+    flags = (
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "benchmark"),
+    )
+    threads_before = torch.get_num_threads()
+    flags_before = [(owner, name, getattr(owner, name)) for owner, name in flags]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads_before)
+        for owner, name, value in flags_before:
+            setattr(owner, name, value)
 
 
 def _case(

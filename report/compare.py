@@ -10,7 +10,7 @@ from ctxbench.errors import UsageError
 
 from .caption import conditions
 from .numbers import MIB, ratio_text, significant, with_interval
-from .runs import CONDITIONS, RunData
+from .runs import CONDITIONS, MODES, SURE, RunData
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Row, Table
 
 _QUANTITIES = {
@@ -29,7 +29,7 @@ Record = Mapping[Any, Any]
 def compare_runs(runs: Sequence[RunData]) -> Table:
     """The rows of all runs, each quantity run by run and over the first run. UsageError for runs of different suites.
 
-    Params, MACs and predictions are shown only if a run disagrees: they do not depend on the machine.
+    Params, MACs and memory are shown only if a run disagrees.
     """
     suites = list(dict.fromkeys(run.suite for run in runs))
     if len(suites) > 1:
@@ -38,13 +38,13 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     found = [{_key(row, names): row for row in run.frame.to_dict("records")} for run in runs]
     keys = list(dict.fromkeys(key for rows in found for key in rows))
     shown, notes = keys[:ROW_LIMIT], Footnotes()
-    pairs = _label_columns(names, shown, found)
+    pairs = _label_columns(names, shown, found, notes)
     same = []
     for quantity, (title, _, part) in _QUANTITIES.items():
         values = [[_value(rows.get(key), quantity) for rows in found] for key in keys]
         if all(value is None for row in values for value in row):
             continue
-        if part in ("counts", "predicted") and all(len({v for v in row if v is not None}) <= 1 for row in values):
+        if part not in MODES and all(len({v for v in row if v is not None}) <= 1 for row in values):
             same.append(title.partition(" (")[0])
             continue
         pairs += _quantity_columns(quantity, found, shown, notes)
@@ -89,10 +89,18 @@ def _value(row: Record | None, quantity: str) -> float | None:
 
 
 def _label_columns(
-    names: Sequence[str], keys: Sequence[tuple[str, ...]], found: Sequence[Mapping[tuple[str, ...], Record]]
+    names: Sequence[str],
+    keys: Sequence[tuple[str, ...]],
+    found: Sequence[Mapping[tuple[str, ...], Record]],
+    notes: Footnotes,
 ) -> list[tuple[Column, list[Cell]]]:
+    """What names a row; its module carries what is wrong with the whole row in a run."""
     titles = {key[0]: str(row["title"]) for rows in found for key, row in rows.items()}
-    modules = [Cell(titles[key[0]] or key[0], detail=key[0], short=key[0]) for key in keys]
+    modules = []
+    for key in keys:
+        reasons = (_row_reason(rows.get(key), f"run {number}") for number, rows in enumerate(found, 1))
+        numbers = tuple(notes.number(reason) for reason in reasons if reason)
+        modules.append(Cell(titles[key[0]] or key[0], notes=numbers, detail=key[0], short=key[0]))
     pairs = [(Column("module", "", "Module", "label"), modules)]
     for place, name in enumerate(names[1:], 1):
         if len({key[place] for key in keys}) > 1:
@@ -147,23 +155,35 @@ def _ratio_cell(first: Record | None, other: Record | None, quantity: str, numbe
         numbers = (notes.number("Too few samples for an interval of the ratio."),) if quantity.endswith("_ms") else ()
         return Cell(ratio_text(two / one), two / one, notes=numbers)
     low, high = interval
-    excluded = low > 1 or high < 1
-    return Cell(" ".join(with_interval(two / one, low, high)), two / one, excluded, detail=f"{two / one:.4f}")
+    confidence = quantity.removesuffix("ms") + "confidence"
+    sure = min(first[confidence], other[confidence]) >= SURE
+    numbers = () if sure else (notes.number("Few samples: the interval of the ratio covers less than 95 %."),)
+    excluded = sure and (low > 1 or high < 1)
+    text = " ".join(with_interval(two / one, low, high))
+    return Cell(text, two / one, excluded, notes=numbers, detail=f"{two / one:.4f}")
 
 
 def _reason(first: Record | None, other: Record | None, quantity: str, number: int) -> str:
     """Why a ratio cannot be given; empty if it can, or if neither run has the quantity."""
     for row, name in ((first, "run 1"), (other, f"run {number}")):
-        if row is None:
-            return f"Not compared: {name} has no such row."
-        if _value(row, quantity) is None and row["status"] != "ok":
-            return f"Not compared: in {name} the row ended with {row['status']}."
+        if _value(row, quantity) is None and (reason := _row_reason(row, name)):
+            return reason
     one, two = _value(first, quantity), _value(other, quantity)
     if (one is None) != (two is None):
         return f"Not compared: {'run 1' if one is None else f'run {number}'} did not measure it."
     if first and other and quantity == "macs" and first["macs_counter"] != other["macs_counter"]:
         return f"Not compared: MACs are counted by {first['macs_counter']} and {other['macs_counter']}."
+    if first and other and quantity.endswith("predicted_bytes"):
+        targets = [str(row["memory_predicted_for"]) for row in (first, other)]
+        if targets[0] != targets[1]:
+            return f"Not compared: memory is predicted for {targets[0]} and {targets[1]}."
     return ""
+
+
+def _row_reason(row: Record | None, name: str) -> str:
+    if row is None:
+        return f"Not compared: {name} has no such row."
+    return "" if row["status"] == "ok" else f"Not compared: in {name} the row ended with {row['status']}."
 
 
 def _row(cells: tuple[Cell, ...], key: tuple[str, ...], found: Sequence[Mapping[tuple[str, ...], Record]]) -> Row:
@@ -174,7 +194,11 @@ def _row(cells: tuple[Cell, ...], key: tuple[str, ...], found: Sequence[Mapping[
 
 def _caption(runs: Sequence[RunData], same: Sequence[str], hidden: int) -> tuple[str, ...]:
     lines = [f"run {number}: {run.name}: {conditions(run)}." for number, run in enumerate(runs, 1)]
-    lines.append("Ratios: a later run over run 1, with its 95 % interval; bold where that excludes 1.")
+    lines.append(
+        "Ratios: a later run over run 1, with its 95 % interval; bold where that excludes 1. The interval is that of "
+        "these processes; whether a change is slower takes pairs of fresh ones (ctxbench check)."
+    )
+    lines += _control_lines(runs)
     if same:
         lines.append(f"The same in all runs: {'; '.join(same)}.")
     if len({str(run.definition.get("measure")) for run in runs}) > 1:
@@ -182,6 +206,20 @@ def _caption(runs: Sequence[RunData], same: Sequence[str], hidden: int) -> tuple
     if hidden:
         lines.append(f"{hidden} more rows are in the CSV table.")
     return tuple(lines)
+
+
+def _control_lines(runs: Sequence[RunData]) -> list[str]:
+    """How much longer the control workload took in a later run, over the cases that both timed it in."""
+    lines = []
+    first = runs[0].frame.set_index("case")["control_ms"]
+    for number, run in enumerate(runs[1:], 2):
+        ratios = (run.frame.set_index("case")["control_ms"] / first).dropna()
+        if len(ratios):
+            lines.append(
+                f"The control workload, the same work in every case, took {ratio_text(ratios.median())} times as long "
+                f"in run {number} as in run 1 (median of {len(ratios)} cases)."
+            )
+    return lines
 
 
 def _data(

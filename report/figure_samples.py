@@ -74,12 +74,12 @@ def _drift(row: Row, mode: str) -> float:
 def _stream_axes(drawing: Drawing, axes: Axes, samples: pd.DataFrame, row: Row, mode: str) -> None:
     look = looks([row["module"]])[row["module"]]
     at, ms = samples["at_s"].to_numpy(), samples["ms"].to_numpy()
-    (points,) = axes.plot(at, ms, ".", color=look.colour, markersize=3, zorder=2)
+    (points,) = axes.plot(at, ms, ".", color=INK, markersize=3, zorder=3)
     points.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {len(ms)} samples, {_drift(row, mode):+.1%} drift"))
     low, high = row[f"latency_{mode}_low_ms"], row[f"latency_{mode}_high_ms"]
     if pd.notna(low) and pd.notna(high):
         axes.axhspan(low, high, color=look.colour, alpha=0.25, linewidth=0, zorder=1)
-    axes.axhline(row[f"latency_{mode}_ms"], color=INK, linewidth=0.7, zorder=3)
+    axes.axhline(row[f"latency_{mode}_ms"], color=look.colour, linewidth=1.2, zorder=2)
     title = f"{label_of(row)}, {mode}"
     if drifts(row, mode):
         half = len(ms) // 2

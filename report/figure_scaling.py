@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from ctxbench.statistics import fit_power_law
@@ -23,6 +24,8 @@ _COSTS = {
 _AXES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
 _FEWEST = 3
 _COLUMNS = 3
+# Ticks whose values have at least this ratio do not collide.
+_APART = 1.6
 MOST_SERIES = 24
 
 
@@ -75,13 +78,16 @@ def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
             for cost, axes in zip(costs, cells, strict=False):
                 _scaling_axes(drawing, axes, panel, axis, cost)
                 axes.set_title(_COSTS[cost][0] + (f"\n{panel.title}" if len(shown) > 1 else ""))
-                axes.sharey(first.setdefault(cost, axes))
+                if cost in first:
+                    axes.sharey(first[cost])
+                first.setdefault(cost, axes)
             for axes in cells[len(costs) :]:
                 axes.set_axis_off()
         for axes in grid.flat:
             if axes.axison:
                 log_axis(axes, "x")
                 log_axis(axes, "y")
+                _mark_sizes(axes)
         return drawing
 
     return draw
@@ -107,6 +113,13 @@ def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: s
     axes.set(xlabel=_AXES[axis], ylabel=unit, xscale="log", yscale="log")
     axes.grid(which="major")
     axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), alignment="left", borderpad=0, labelspacing=0.3)
+
+
+def _mark_sizes(axes: Axes) -> None:
+    """Ticks at the measured sizes, if they are few and far apart."""
+    sizes = np.unique(np.concatenate([line.get_xdata() for line in axes.lines]))
+    if (sizes[1:] >= _APART * sizes[:-1]).all():
+        axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
 
 
 def _exponent(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:

@@ -26,6 +26,8 @@ CONDITIONS = {
 }
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
 DRIFT_WARNING = 0.05
+# An interval of at least this confidence is one of 95 %, rounded.
+SURE = 0.9495
 SIZES = ("batch", "channels", "height", "width")
 _AT_LEAST = {"batch": 1, "channels": 1, "height": 1, "width": 1, "params": 0, "macs": 0}
 

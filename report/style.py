@@ -118,7 +118,7 @@ def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)
-    steps = (1, 2, 5) if decades < 1.6 else (1, 3) if decades < 2.5 else (1,)
+    steps = (1, 2, 5) if decades < (1.2 if which == "x" else 1.6) else (1, 3) if decades < 2.5 else (1,)
     axis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))

@@ -15,7 +15,7 @@ from .numbers import Unit, decimals_of, fixed, leading_value, ratio_text, signif
 from .numbers import with_interval as write_interval
 from .quantities import QUANTITIES, Quantity, plain_numbers, unit_of, with_published
 from .rates import rate_columns
-from .runs import CONDITIONS, DRIFT_WARNING, RunData, drifts
+from .runs import CONDITIONS, DRIFT_WARNING, SURE, RunData, drifts
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Row, Table
 
 # How the warnings begin that belong to the MACs alone.
@@ -219,7 +219,7 @@ def _time_sentences(run: RunData, confidence: float, stop: str) -> list[str]:
     measure = run.definition.get("measure") or {}
     if math.isnan(confidence):
         return ["A single sample: no interval."]
-    if confidence < 0.9495:
+    if confidence < SURE:
         return ["Few samples: the interval is from the smallest to the largest, and covers less than 95 %."]
     if stop == "budget":
         return [

@@ -11,7 +11,16 @@ import pytest
 
 from ctxbench.csv_file import csv_line
 from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import Baseline, StoredCase, StoredRow, compare_exact, load_baseline, same_machine
+from ctxbench.gate.baseline import (
+    Baseline,
+    Level,
+    StoredCase,
+    StoredRow,
+    compare_exact,
+    load_baseline,
+    read_level,
+    same_machine,
+)
 from ctxbench.gate.finding import ExactChange
 from ctxbench.results import COLUMNS, Record, RunFolder
 from ctxbench.suite import Case
@@ -133,7 +142,12 @@ def test_a_lesser_confidence_makes_the_error_larger(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"control_ms": None}, {"latency_infer_low_ms": None, "latency_infer_high_ms": None}]
+    "changes",
+    [
+        {"control_ms": None},
+        {"latency_infer_low_ms": None, "latency_infer_high_ms": None},
+        {"latency_infer_confidence": 0.0},
+    ],
 )
 def test_a_latency_without_control_or_interval_only_tells_that_it_worked(
     tmp_path: Path, changes: dict[str, Any]
@@ -141,6 +155,12 @@ def test_a_latency_without_control_or_interval_only_tells_that_it_worked(
     baseline = load_baseline(run_folder(tmp_path / "run", replace(RECORD, **changes)))
     reason = "The baseline holds no interval of it in units of the control workload."
     assert baseline.row(CASE.id, "infer") == StoredRow(None, reason, True)
+
+
+def test_a_candidate_s_level_needs_no_interval() -> None:
+    level = read_level({"latency_infer_ms": 6.0, "latency_infer_confidence": 0.0, "control_ms": 3.0}, "infer")
+    assert level == Level(math.log(6) - math.log(3), math.log(3), math.inf)
+    assert read_level(vars(RECORD), "train") is None
 
 
 def test_a_case_that_failed_says_how(tmp_path: Path) -> None:
@@ -226,9 +246,13 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "c.json",
         lambda path: json_file(path, {**benchmark("infer"), "stats": {}}),
     ),
-    "benchmark 'test_infer': 0.0 ms from 2.9 to 3.1": (
+    "benchmark 'test_infer': 0.0 ms is no time": (
         "d.json",
         lambda path: json_file(path, benchmark("infer", control_ms=0.0)),
+    ),
+    "benchmark 'test_infer': 3.2 to 3.1 ms with confidence 0.95 is no interval of a median of 3.0 ms": (
+        "i.json",
+        lambda path: json_file(path, benchmark("infer", control_low_ms=3.2)),
     ),
     "what it says of its machine is damaged": (
         "e.json",

@@ -288,6 +288,50 @@ def test_rows_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
     }
 
 
+def test_a_row_that_only_one_run_has_says_so_where_everything_else_is_the_same(tmp_path: Path) -> None:
+    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
+    for module in ("sa", "da"):
+        one.append(record(module), {})
+    two.append(record("sa"), {})
+    table = table_of(one.path, two.path)
+    assert [column.key for column in table.columns] == ["module"]
+    assert notes_of(table, cell(table, "da", "module")) == ["Not compared: run 2 has no such row."]
+
+
+def test_predictions_for_different_targets_are_not_compared(tmp_path: Path) -> None:
+    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
+    one.append(record("sa", memory_predicted_for="cuda-2020"), {})
+    two.append(record("sa", memory_train_predicted_bytes=7), {})
+    ratio = cell(table_of(one.path, two.path), "sa", "memory_train_predicted_bytes_ratio_2")
+    assert ratio.detail == "Not compared: memory is predicted for cuda-2020 and cuda."
+
+
+def test_a_ratio_of_few_samples_is_never_bold(tmp_path: Path) -> None:
+    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
+    for folder, scale in ((one, 1.0), (two, 2.0)):
+        row = record("sa")
+        folder.append(row, timed(row, {"infer": [scale, 1.01 * scale, 1.02 * scale], "train": stream(9 * scale)}))
+    table = table_of(one.path, two.path)
+    few, many = (cell(table, "sa", f"latency_{mode}_ms_ratio_2") for mode in ("infer", "train"))
+    assert (few.value, few.best) == (2.0, False)
+    assert notes_of(table, few) == ["Few samples: the interval of the ratio covers less than 95 %."]
+    assert many.best
+    assert not many.notes
+
+
+def test_the_control_workload_says_how_two_runs_of_a_machine_differ(tmp_path: Path) -> None:
+    one, two, old = (new_run(tmp_path / name) for name in ("one", "two", "old"))
+    for module, ratio in (("sa", 1.5), ("da", 1.7), ("linear", 3.0)):
+        one.append(record(module, control_ms=2.0), {})
+        two.append(record(module, control_ms=2.0 * ratio), {})
+        old.append(record(module), {})
+    caption = table_of(one.path, old.path, two.path).caption
+    assert [line for line in caption if line.startswith("The control workload")] == [
+        "The control workload, the same work in every case, took 1.70 times as long in run 3 as in run 1 "
+        "(median of 3 cases)."
+    ]
+
+
 def test_the_interval_of_a_ratio_adds_both_on_a_log_scale() -> None:
     one: dict[str, Any] = {
         "latency_infer_ms": 10.0,

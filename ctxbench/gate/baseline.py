@@ -3,9 +3,9 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scipy import special
 
@@ -15,7 +15,7 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.finding import ExactChange
 from ctxbench.results import COLUMNS, MODES, STATUSES, RunFolder
 from ctxbench.statistics import median_interval
-from ctxbench.suite import Case, parse_shape
+from ctxbench.suite import Case, Measure, parse_shape
 
 MEMORY = tuple(f"memory_{mode}_predicted_bytes" for mode in MODES)
 EXACT = ("params", "macs", *MEMORY)
@@ -27,11 +27,14 @@ CONTROL_CONFIDENCE = 0.95
 ONE_SIGMA = 0.6827
 
 
+Readable = TypeVar("Readable")
+
+
 @dataclass(frozen=True)
 class Level:
     """What one process says of a row: log of its latency in units of the control workload, log of the control's ms.
 
-    `error` is the standard error of `row` inside that process.
+    `error` is the standard error of `row` inside that process; infinite if it is not known.
     """
 
     row: float
@@ -39,7 +42,7 @@ class Level:
     error: float = 0.0
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.row, self.control, self.error))):
+        if not (math.isfinite(self.row) and math.isfinite(self.control)):
             raise ValueError(f"A level must be finite, not {self}.")
 
 
@@ -66,11 +69,16 @@ class StoredCase:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was measured earlier. `name` is for a person, `environment` as in `run.json` (None: not known)."""
+    """What was measured earlier. `name` is for a person, `environment` as in `run.json` (None: not known).
+
+    `measure` are the settings of the run; None where they are not known. `by_run` is False for pytest-benchmark's.
+    """
 
     name: str
     environment: Mapping[str, Any] | None
     cases: Mapping[str, StoredCase]
+    measure: Measure | None = None
+    by_run: bool = True
 
     @property
     def torch(self) -> str | None:
@@ -115,12 +123,14 @@ def compare_exact(baseline: Baseline, case: str, candidate: Mapping[str, Any], t
     notes = []
     if "macs" in known and stored.macs_counter != candidate.get("macs_counter"):
         known.remove("macs")
-        notes.append(f"MACs are not compared: the baseline's were counted by {stored.macs_counter}.")
+        notes.append(
+            f"MACs are not compared: the baseline's were counted by {stored.macs_counter or 'an unknown counter'}."
+        )
     targets = stored.memory_predicted_for, candidate.get("memory_predicted_for")
     if any(name in known for name in MEMORY):
         reason = ""
         if targets[0] != targets[1]:
-            reason = f"the baseline's is for {targets[0]}, this one for {targets[1]}"
+            reason = f"the baseline's is for {targets[0] or 'an unknown device'}, this one for {targets[1]}"
         elif _minor(baseline.torch) is None or _minor(baseline.torch) != _minor(torch):
             reason = f"the baseline's is for torch {baseline.torch or 'of unknown version'}, this one for {torch}"
         if reason:
@@ -148,18 +158,22 @@ def _minor(version: str | None) -> tuple[str, ...] | None:
 
 def _from_records(records: Path, path: Path) -> Baseline:
     wanted = ("case", *CASE_COLUMNS, *SIZE_COLUMNS, "status")
-    columns = {name: kind for name, kind in COLUMNS.items() if name != "conditions"}
-    frame = read_table(records, columns, later=columns.keys() - set(wanted))
-    environment = None
+    frame = read_table(records, COLUMNS, later=COLUMNS.keys() - set(wanted))
+    meta: Mapping[str, Any] = {}
     if (records.parent / "run.json").is_file():
-        environment = RunFolder.open(records.parent).meta.get("environment")
+        meta = RunFolder.open(records.parent).meta
     cases = {}
     for number, values in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records"), start=1):
         stored = _readable(f"{records}, record {number}", _from_record, values)
         cases[stored.case.id] = stored
     if not cases:
         raise UsageError(f"{records} holds no record")
-    return _baseline(path, environment, (environment or {}).get("time"), cases)
+    measure = _readable(str(records.parent / "run.json"), _measure, meta) if "definition" in meta else None
+    return replace(_named(path, meta.get("environment"), None, cases), measure=measure)
+
+
+def _measure(meta: Mapping[str, Any]) -> Measure:
+    return Measure.model_validate(meta["definition"]["measure"])
 
 
 def _from_record(values: Mapping[str, Any]) -> StoredCase:
@@ -169,7 +183,7 @@ def _from_record(values: Mapping[str, Any]) -> StoredCase:
         **{name: values[name] for name in CASE_COLUMNS}
         | {"hparams": json.loads(values["hparams"]), "shape": parse_shape([values[name] for name in SIZE_COLUMNS])}
     )
-    return _stored(case, values, values["status"], {mode: read_row(values, mode) for mode in MODES})
+    return _stored(case, values, values["status"], {mode: _row(values, mode) for mode in MODES})
 
 
 def _from_pytest_benchmark(path: Path) -> Baseline:
@@ -197,7 +211,7 @@ def _from_pytest_benchmark(path: Path) -> Baseline:
         )
     machine = content.get("machine_info")
     environment = machine.get("ctxbench") if isinstance(machine, dict) else None
-    return _baseline(path, environment, content.get("datetime"), cases)
+    return replace(_named(path, environment, content.get("datetime"), cases), by_run=False)
 
 
 def _from_benchmark(benchmark: Mapping[str, Any]) -> StoredCase:
@@ -208,7 +222,7 @@ def _from_benchmark(benchmark: Mapping[str, Any]) -> StoredCase:
     case = Case(**{name: info[name] for name in CASE_COLUMNS}, shape=parse_shape(info["shape"]))
     latency = dict(zip(("ms", "low_ms", "high_ms", "confidence"), _interval(stats), strict=False))
     columns = {f"latency_{info['mode']}_{name}": value for name, value in latency.items()}
-    return _stored(case, info, "ok", {info["mode"]: read_row({**info, **columns, "status": "ok"}, info["mode"])})
+    return _stored(case, info, "ok", {info["mode"]: _row({**info, **columns, "status": "ok"}, info["mode"])})
 
 
 def _interval(stats: Mapping[str, Any]) -> list[float]:
@@ -227,34 +241,50 @@ def _interval(stats: Mapping[str, Any]) -> list[float]:
     return [median, median * math.exp(-error), median * math.exp(error), ONE_SIGMA]
 
 
-def read_row(values: Mapping[str, Any], mode: str) -> StoredRow:
-    """The row of a mode from the columns of a record. ValueError for times that are none."""
-    latency = [values.get(f"latency_{mode}_{name}") for name in ("ms", "low_ms", "high_ms", "confidence")]
-    control = [*(values.get(f"control_{name}") for name in ("ms", "low_ms", "high_ms")), CONTROL_CONFIDENCE]
-    if latency[0] is None:
+def _row(values: Mapping[str, Any], mode: str) -> StoredRow:
+    if values.get(f"latency_{mode}_ms") is None:
         failed = "" if values["status"] == "ok" else f": {values['status']}: {values['message']}"
         return StoredRow(None, f"The baseline holds no latency of it{failed}.", False)
-    if None in latency or None in control:
+    level = read_level(values, mode)
+    if level is None or level.error == math.inf:
         return StoredRow(None, "The baseline holds no interval of it in units of the control workload.", True)
+    return StoredRow(level, "", True)
+
+
+def read_level(values: Mapping[str, Any], mode: str) -> Level | None:
+    """The level of a mode from the columns of a record; None if its latency or the control workload was not measured.
+
+    ValueError for times that are none.
+    """
+    latency = [values.get(f"latency_{mode}_{name}") for name in ("ms", "low_ms", "high_ms", "confidence")]
+    control = [*(values.get(f"control_{name}") for name in ("ms", "low_ms", "high_ms")), CONTROL_CONFIDENCE]
+    if latency[0] is None or control[0] is None:
+        return None
     row, row_error = _log_median(latency)
     unit, unit_error = _log_median(control)
-    return StoredRow(Level(row - unit, unit, math.hypot(row_error, unit_error)), "", True)
+    return Level(row - unit, unit, math.hypot(row_error, unit_error))
 
 
 def _log_median(values: Sequence[Any]) -> tuple[float, float]:
-    """Log of a median and its standard error, from the half width of its interval."""
+    """Log of a median and its standard error, from the half width of its interval; infinite without one."""
     median, low, high, confidence = values
+    if not 0 < median < math.inf:
+        raise ValueError(f"{median} ms is no time")
+    if low is None or high is None or not confidence:
+        return math.log(median), math.inf
     if not (0 < low <= median <= high < math.inf and 0 < confidence < 1):
-        raise ValueError(f"{median} ms from {low} to {high} with confidence {confidence} is no interval of a time")
+        raise ValueError(f"{low} to {high} ms with confidence {confidence} is no interval of a median of {median} ms")
     return math.log(median), math.log(high / low) / 2 / float(special.ndtri((1 + confidence) / 2))
 
 
 def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[str, StoredRow]) -> StoredCase:
     exact = {name: int(values[name]) for name in EXACT if values.get(name) is not None}
-    return StoredCase(case, status, exact, values.get("macs_counter"), values.get("memory_predicted_for"), rows)
+    return StoredCase(
+        case, status, exact, values.get("macs_counter") or None, values.get("memory_predicted_for") or None, rows
+    )
 
 
-def _readable(where: str, read: Callable[[Mapping[str, Any]], StoredCase], values: Mapping[str, Any]) -> StoredCase:
+def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values: Mapping[str, Any]) -> Readable:
     """What `read` makes of the values; UsageError where they are damaged."""
     try:
         return read(values)
@@ -264,13 +294,13 @@ def _readable(where: str, read: Callable[[Mapping[str, Any]], StoredCase], value
         raise UsageError(f"{where}: {error}") from None
 
 
-def _baseline(path: Path, environment: Any, date: Any, cases: Mapping[str, StoredCase]) -> Baseline:
+def _named(path: Path, environment: Any, date: Any, cases: Mapping[str, StoredCase]) -> Baseline:
     """The baseline with its name; UsageError for an environment that lacks what machines are told apart by."""
     if environment is None:
         return Baseline(str(path), None, cases)
     try:
         differences(environment, environment)
-        name = f"{path} ({str(date)[:10]}, torch {environment['packages']['torch']})"
+        name = f"{path} ({str(date or environment['time'])[:10]}, torch {environment['packages']['torch']})"
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: what it says of its machine is damaged ({error!r})") from None
     return Baseline(name, environment, cases)

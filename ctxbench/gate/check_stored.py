@@ -13,22 +13,51 @@ from ctxbench.api import machine
 from ctxbench.engine import conditions
 from ctxbench.engine.client import Zygote
 from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import Baseline, Level, StoredCase, compare_exact, load_baseline, same_machine
+from ctxbench.gate.baseline import Baseline, Level, StoredCase, compare_exact, load_baseline, read_level, same_machine
 from ctxbench.gate.check import conditions_phrase, exit_code, labels, suite_in_tree, unmeasured
 from ctxbench.gate.finding import ExactChange, Finding
-from ctxbench.gate.pairs import CYCLES, Progress, Round, Source, TimeBlock, Worker
+from ctxbench.gate.pairs import Progress, Round, Source, TimeBlock, Worker
 from ctxbench.gate.request import Deadline, Request, row_name
 from ctxbench.gate.rules import ExitCode, RowVerdict
 from ctxbench.gate.stored import ProcessFailure, ProcessResult, run_stored
-from ctxbench.gate.survey import STATIC_METRICS, static_values, survey
+from ctxbench.gate.survey import STATIC_METRICS, measured, survey
 from ctxbench.gate.trees import Tree, tree_here
 from ctxbench.progress import QuietGate
 from ctxbench.suite import Case, Measure, Suite
 
+# Blocks of a row in a process, where pytest-benchmark has its rounds.
+BLOCKS = 6
+
 
 @dataclass
-class Processes:
-    """Fresh processes of the candidate for `run_stored`: call it with the rows to measure in one."""
+class LikeRun:
+    """Measures rows as a run does, for `run_stored`: one fresh zygote a call, a child of it for each case."""
+
+    tree: Path | None
+    measure: Measure
+    rows: Mapping[str, tuple[Case, str]]
+    progress: Progress
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, rows: Sequence[str]) -> Mapping[str, ProcessResult]:
+        begin = time.monotonic()
+        found: dict[str, dict[str, Any] | str] = {}
+        results: dict[str, ProcessResult] = {}
+        with Zygote(self.tree) as zygote:
+            for index, row in enumerate(rows):
+                self.progress(len(self.seconds), index, len(rows), row)
+                case, mode = self.rows[row]
+                if case.id not in found:
+                    found[case.id] = measured(zygote, self.measure, ["latency"], case)
+                values = found[case.id]
+                results[row] = ProcessFailure(values) if isinstance(values, str) else _level_of(values, mode)
+        self.seconds.append(time.monotonic() - begin)
+        return results
+
+
+@dataclass
+class LikePytest:
+    """Measures rows as pytest-benchmark does, for `run_stored`: in one fresh process, the control before and after."""
 
     source: Source
     measure: Measure
@@ -42,7 +71,7 @@ class Processes:
         round_ = Round(
             (self.source,), self.measure, self.launch, lambda index, total, row: self.progress(count, index, total, row)
         )
-        results = round_.take(rows, _level, _failure)
+        results = round_.take(rows, _level_around, _failure)
         self.seconds.append(time.monotonic() - begin)
         return results
 
@@ -75,8 +104,12 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
             for mode in stored.cases[name].rows
             if request.timed and case.device != "meta" and name not in failed
         }
-        tasks = {name: {"case": asdict(case), "mode": mode} for name, (case, mode) in asked.items()}
-        processes = Processes(Source(root, tasks), suite.file.measure, shown.row)
+        processes: LikeRun | LikePytest
+        if stored.by_run:
+            processes = LikeRun(root, stored.measure or suite.file.measure, asked, shown.row)
+        else:
+            tasks = {name: {"case": asdict(case), "mode": mode} for name, (case, mode) in asked.items()}
+            processes = LikePytest(Source(root, tasks), suite.file.measure, shown.row)
         deadline.last_s = lambda: processes.seconds[-1] if processes.seconds else 0.0
         levels = {name: stored.row(case.id, mode) for name, (case, mode) in asked.items()}
         rows[:0] = run_stored(list(asked), levels, processes, request.rule(cases.values()), deadline.has_time)
@@ -99,13 +132,16 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
     )
 
 
-def _level(block: TimeBlock) -> ProcessResult:
-    """A row's latency in units of the control beside it: the median over as many blocks as a side of a pair has."""
-    blocks = [block(0) for _ in range(2 * CYCLES)]
-    logs = [(math.log(statistics.median(b["row"])), math.log(statistics.median(b["control"]))) for b in blocks]
-    return Level(
-        statistics.median(row - control for row, control in logs), statistics.median(control for _, control in logs)
-    )
+def _level_of(values: Mapping[str, Any], mode: str) -> ProcessResult:
+    return read_level(values, mode) or ProcessFailure("no interval of its latency could be measured")
+
+
+def _level_around(block: TimeBlock) -> ProcessResult:
+    """A row's latency over all blocks, in units of the control before and after them."""
+    blocks = [block(0) for _ in range(BLOCKS)]
+    control = math.log(statistics.median([*blocks[0]["control"], *blocks[-1]["control"]]))
+    row = math.log(statistics.median([ms for each in blocks for ms in each["row"]]))
+    return Level(row - control, control)
 
 
 def _failure(messages: Sequence[str | None], process_ended: bool) -> ProcessResult:
@@ -158,7 +194,7 @@ def _compare(
     notes: list[str] = []
     for name, case in cases.items():
         each = stored.cases[name]
-        values = static_values(zygote, _measure_of(each, suite.file.measure), STATIC_METRICS, case)
+        values = measured(zygote, _measure_of(each, suite.file.measure), STATIC_METRICS, replace(case, device="meta"))
         if isinstance(values, str):
             rows.append(unmeasured(name, "broken" if each.status == "ok" else "not compared", values))
             continue

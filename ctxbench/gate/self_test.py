@@ -5,6 +5,8 @@ import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from scipy.optimize import brentq
+from scipy.stats import nct
 from scipy.stats import t as student
 
 from ctxbench.api import machine
@@ -115,10 +117,12 @@ def exit_code(rows: tuple[RowVerdict, ...], slowed: dict[str, float], inconclusi
 def smallest_visible(deviation: float, look: int, log_margin: float, look_alpha: float) -> float:
     """The relative change that a gate which gets to `look` pairs finds in 95 of 100 cases.
 
-    The lower end of the t interval must pass the margin: `d - t(1 - alpha/2) s / sqrt(n) > m` with probability POWER.
+    The lower end of the t interval must pass the margin: `d - t(1 - alpha/2) s / sqrt(n) > m` with probability POWER,
+    where s is estimated too, so that `(d - m) sqrt(n) / s` is noncentral t.
     """
-    quantiles = student.ppf(1 - look_alpha / 2, look - 1) + student.ppf(POWER, look - 1)
-    return math.expm1(log_margin + float(quantiles) * deviation / math.sqrt(look))
+    critical = float(student.ppf(1 - look_alpha / 2, look - 1))
+    shift = brentq(lambda at: nct.sf(critical, look - 1, at) - POWER, 0.0, 3 * critical + 10)
+    return math.expm1(log_margin + shift * deviation / math.sqrt(look))
 
 
 def _chosen(rows: list[str], inject: float, rule: GateRule) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What a suite has in one source tree: its cases, where their modules lie, and what they cost without a clock."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ctxbench.engine.client import Zygote
@@ -84,7 +84,7 @@ def cost(zygote: Zygote, suite: Suite, found: Survey, cases: Iterable[str]) -> N
     """Fill in the exact costs of the given cases, as far as the suite asks for them."""
     metrics = [metric for metric in suite.file.metrics if metric in STATIC_METRICS]
     for name in cases if metrics else ():
-        values = static_values(zygote, suite.file.measure, metrics, found.cases[name])
+        values = measured(zygote, suite.file.measure, metrics, replace(found.cases[name], device="meta"))
         if isinstance(values, str):
             found.failures[name] = values
         else:
@@ -92,8 +92,8 @@ def cost(zygote: Zygote, suite: Suite, found: Survey, cases: Iterable[str]) -> N
             found.quantities[name] = {each: values.get(each) for each in wanted}
 
 
-def static_values(zygote: Zygote, measure: Measure, metrics: Sequence[str], case: Case) -> dict[str, Any] | str:
-    """The static columns of a case's record, or why there are none."""
+def measured(zygote: Zygote, measure: Measure, metrics: Sequence[str], case: Case) -> dict[str, Any] | str:
+    """The columns of a record that measuring a case fills, as a run does it, or why there are none."""
     values: dict[str, Any] = {}
     failures: list[str] = []
 
@@ -104,14 +104,14 @@ def static_values(zygote: Zygote, measure: Measure, metrics: Sequence[str], case
 
     task = {
         "task": "case",
-        "case": {**asdict(case), "device": "meta"},
+        "case": asdict(case),
         "measure": measure.model_dump(),
         "metrics": list(metrics),
         "counter": "ctxbench",
         "force": True,
     }
     ended = zygote.run(task, collect, measure.timeout_s)
-    status, message = exit_status(ended, measure.timeout_s, "the static metrics", kernel_killed=False)
+    status, message = exit_status(ended, measure.timeout_s, "the measurement", kernel_killed=False)
     if status != "ok":
         failures.append(f"{status}: {message}")
     return failures[0] if failures else values

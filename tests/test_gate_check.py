@@ -1,0 +1,639 @@
+"""`ctxbench check --against` in real git repositories: who is compared with whom, exact costs, margins, exit codes."""
+
+import json
+import math
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from test_gate_trees import OWN_GIT, commit, git, state
+
+from ctxbench.cli import main
+from ctxbench.engine import worker
+from ctxbench.engine.client import Exit, Zygote
+from ctxbench.engine.tree import enter_tree
+from ctxbench.errors import UsageError
+from ctxbench.gate import check
+from ctxbench.gate.check import check_against, exit_code
+from ctxbench.gate.finding import ExactChange, Finding
+from ctxbench.gate.pairs import Pairs, Source
+from ctxbench.gate.request import Request
+from ctxbench.gate.rules import ExitCode, PairFailure, PairRatios, PairResult, RowVerdict
+from ctxbench.suite import Measure, load
+
+# A module with `width` parameters; its line of MACs and memory does not depend on them.
+BLOCK = """
+import torch
+from torch import nn
+{imports}
+
+class {name}(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        {body}
+        self.weight = nn.Parameter(torch.ones({width}, 1))
+
+    def forward(self, x):
+        return x * self.weight.sum()
+"""
+SUITE = """
+title = "tiny"
+modules = [{modules}]
+metrics = [{metrics}]
+[axes]
+shape = [1, 16, 8, 8]
+[measure]
+warmup_s = 0
+{gate}
+"""
+
+
+def source(name: str, width: int = 2, imports: str = "", body: str = "") -> str:
+    return BLOCK.format(name=name, width=width, imports=imports, body=body)
+
+
+class Forked:
+    """A zygote's stand-in: each task in a fork of the tests' own process, which has torch imported."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def run(
+        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
+    ) -> Exit:
+        receive, send = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.get_context("fork").Process(target=_perform, args=(self.tree, task, send))
+        process.start()
+        send.close()
+        try:
+            while True:
+                on_event(receive.recv())
+        except EOFError:
+            process.join()
+        code = process.exitcode or 0
+        process.close()
+        receive.close()
+        return Exit(max(code, 0), max(-code, 0), False, "")
+
+
+def _perform(tree: Path, task: Mapping[str, Any], send: Any) -> None:
+    sys.dont_write_bytecode = True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    enter_tree(tree)
+    worker.perform(task, send.send)
+
+
+class FakePairs:
+    """Stands in for `Pairs`: each row's log ratio, or failure, comes from `changes`; 0 if it has none."""
+
+    changes: Mapping[str, float | PairFailure] = {}
+    asked: Sequence[str] = ()
+
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
+        self.baseline, self.candidate = baseline, candidate
+        self.seconds: list[float] = []
+
+    def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
+        self.seconds.append(0.0)
+        wobble = 1e-3 * (-1) ** len(self.seconds)
+        type(self).asked = [*self.asked, *rows]
+        found: dict[str, PairResult] = {}
+        for row in rows:
+            change = self.changes.get(" ".join([row.split()[0], row.split()[-1]]), 0.0)
+            found[row] = change if isinstance(change, PairFailure) else PairRatios(math.log1p(change) + wobble, 0.0)
+        return found
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, Any]:
+    worker.preload()
+    return {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def _forks(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any]) -> None:
+    for name, value in OWN_GIT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(check, "Zygote", Forked)
+    monkeypatch.setattr(check, "machine", lambda zygote: environment)
+    monkeypatch.setattr(check, "Pairs", FakePairs)
+    monkeypatch.setattr(FakePairs, "changes", {})
+    monkeypatch.setattr(FakePairs, "asked", [])
+
+
+BEFORE = {
+    "same.py": source("Same"),
+    "grown.py": source("Grown"),
+    "shrunk.py": source("Shrunk", width=5),
+    "gone.py": source("Gone"),
+    "renamed.py": source("Renamed"),
+    "broken.py": source("Broken"),
+    "stuck.py": source("Stuck"),
+    "mended.py": source("Mended", imports="import no_such_package"),
+    "unstuck.py": source("Unstuck", body="raise ValueError('not yet')"),
+    "never.py": source("Never", imports="import no_such_package"),
+    "package/__init__.py": "",
+    "package/inner.py": source("Inner", width="WIDTH", imports="from package.widths import WIDTH"),
+    "package/widths.py": "WIDTH = 2\n",
+}
+AFTER = {
+    "grown.py": source("Grown", width=3),
+    "shrunk.py": source("Shrunk", width=4),
+    "renamed.py": source("AnotherName"),
+    "broken.py": source("Broken", imports="import no_such_package"),
+    "stuck.py": source("Stuck", body="raise ValueError('no longer')"),
+    "mended.py": source("Mended"),
+    "unstuck.py": source("Unstuck"),
+    "fresh.py": source("Fresh"),  # untracked
+    "package/widths.py": "WIDTH = 12\n",
+}
+
+
+@pytest.fixture(scope="module")
+def shared_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose working tree has every kind of change, none of them committed; nobody writes into it."""
+    root = tmp_path_factory.mktemp("repository")
+    git(root, "init", "--quiet", "--initial-branch=main")
+    commit(root, BEFORE)
+    for name, text in AFTER.items():
+        (root / name).write_text(text)
+    (root / "gone.py").unlink()
+    git(root, "add", "grown.py")  # staged counts as well as not staged
+    return root
+
+
+@pytest.fixture
+def repository(shared_repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    before = state(shared_repository)
+    monkeypatch.chdir(shared_repository)
+    yield shared_repository
+    assert state(shared_repository) == before
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., Finding]:
+    """Check modules against HEAD."""
+
+    def run(*modules: str, ref: str = "HEAD", timed: bool = False, gate: str = "", **options: Any) -> Finding:
+        path = tmp_path / "tiny.toml"
+        metrics = ["params", "macs", "memory", *["latency"] * timed]
+        path.write_text(SUITE.format(modules=json.dumps(modules)[1:-1], metrics=json.dumps(metrics)[1:-1], gate=gate))
+        return check_against(ref, Request(load(str(path)), **options))
+
+    return run
+
+
+Ask = Callable[..., Finding]
+
+
+def rows_of(finding: Finding) -> dict[str, RowVerdict]:
+    return {finding.labels.get(row.row, row.row): row for row in finding.rows}
+
+
+def test_unchanged_without_a_clock_is_ok_and_says_how_much_was_compared(repository: Path, ask: Ask) -> None:
+    finding = ask("same.py:Same")
+    assert finding.exit_code == ExitCode.OK
+    assert (finding.exact, finding.compared, finding.rows) == ((), 4, ())
+    head = git(repository, "rev-parse", "HEAD")[:10]
+    assert (finding.baseline, finding.candidate) == (f"HEAD ({head})", "the working tree")
+    assert "[1, 16, 8, 8], float32, 1 thread" in finding.conditions
+
+
+CASE = "1x16x8x8 float32 cpu"
+
+
+def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, ask: Ask) -> None:
+    finding = ask("grown.py:Grown", "same.py:Same")
+    assert ExactChange(f"Grown {CASE}", "params", 2, 3) in finding.exact
+    assert {change.case for change in finding.exact} == {f"Grown {CASE}"}
+    assert finding.compared == 8
+    assert finding.exit_code == ExitCode.REGRESSED
+
+
+def test_a_parameter_less_is_shown_and_ok(repository: Path, ask: Ask) -> None:
+    finding = ask("shrunk.py:Shrunk")
+    assert ExactChange(f"Shrunk {CASE}", "params", 5, 4) in finding.exact
+    assert not any(change.worse for change in finding.exact)
+    assert finding.exit_code == ExitCode.OK
+
+
+def test_a_helper_s_change_counts_and_each_side_has_its_own(repository: Path, ask: Ask) -> None:
+    finding = ask("package.inner:Inner")
+    assert ExactChange(f"Inner {CASE}", "params", 2, 12) in finding.exact
+    assert finding.notes == () or "both sides share" not in " ".join(finding.notes)
+
+
+def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
+    names = [
+        "same.py:Same",
+        "gone.py:Gone",
+        "renamed.py:Renamed",
+        "broken.py:Broken",
+        "stuck.py:Stuck",
+        "mended.py:Mended",
+        "unstuck.py:Unstuck",
+        "fresh.py:Fresh",
+    ]
+    finding = ask(*names, timed=True)
+    rows = rows_of(finding)
+    assert {name: (row.status, row.verdict) for name, row in rows.items()} == {
+        "Same infer": ("measured", "ok"),
+        "Same train": ("measured", "ok"),
+        "Gone": ("broken", None),
+        "Renamed": ("broken", None),
+        "Broken": ("broken", None),
+        "Stuck": ("broken", None),
+        "Mended": ("not compared", None),
+        "Unstuck": ("not compared", None),
+        "Fresh": ("not compared", None),
+    }
+    assert rows["Gone"].reason == f"vanished: there is no file {repository / 'gone.py'}"
+    assert "unknown class in" in rows["Renamed"].reason
+    assert "No module named 'no_such_package'" in rows["Broken"].reason
+    assert rows["Stuck"].reason.startswith("error: ValueError: no longer (stuck.py, line ")
+    assert rows["Mended"].reason.startswith("new: loading ")
+    assert "No module named 'no_such_package'" in rows["Mended"].reason
+    assert rows["Unstuck"].reason.startswith("error: ValueError: not yet (unstuck.py, line ")
+    assert rows["Fresh"].reason.startswith("new: there is no file ")
+    assert finding.exit_code == ExitCode.BROKEN
+    assert {row.split()[0] for row in FakePairs.asked} == {"Same"}
+
+
+ALONE = {
+    "gone.py:Gone": ExitCode.BROKEN,
+    "broken.py:Broken": ExitCode.BROKEN,
+    "mended.py:Mended": ExitCode.NOTHING_COMPARED,
+    "fresh.py:Fresh": ExitCode.NOTHING_COMPARED,
+}
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize(("module", "code"), ALONE.items())
+def test_exit_codes_of_modules_that_one_side_lacks(
+    repository: Path, ask: Ask, module: str, code: ExitCode, timed: bool
+) -> None:
+    finding = ask(module, timed=timed)
+    assert finding.exit_code == code
+    assert finding.compared == 0
+    assert FakePairs.asked == []
+
+
+def test_without_a_clock_a_new_module_leaves_the_others_verdict(repository: Path, ask: Ask) -> None:
+    finding = ask("same.py:Same", "fresh.py:Fresh")
+    assert finding.exit_code == ExitCode.OK
+    assert [row.status for row in finding.rows] == ["not compared"]
+    assert finding.compared == 4
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        ("nowhere.py:Block", "there is no file .*/nowhere.py"),
+        ("never.py:Never", "No module named 'no_such_package'"),
+        ("no.such.package:Block", "there is no module 'no.such.package' to import"),
+        ("same.py:Block", "unknown class in .*'Block'"),
+        ("saa", "unknown module 'saa'; did you mean 'sa'"),
+        ("/outside.py:Block", "/outside.py lies outside the repository .*: no other commit has it"),
+    ],
+)
+def test_a_module_that_neither_side_has(repository: Path, ask: Ask, module: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        ask("same.py:Same", module)
+
+
+def test_unknown_refs_and_places_without_a_repository(
+    repository: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="unknown git reference 'mian'; did you mean 'main'"):
+        ask("same.py:Same", ref="mian")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="is not in a git repository"):
+        ask("same.py:Same")
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_registry_in_a_user_s_repository_compares_nothing_and_says_how_to(
+    repository: Path, ask: Ask, timed: bool
+) -> None:
+    finding = ask("sa", "ham_nmf", timed=timed)
+    assert finding.exit_code == ExitCode.NOTHING_COMPARED
+    assert (finding.rows, finding.compared) == ((), 0)
+    assert "left out, because their files are not in this repository: ham_nmf, sa" in finding.notes
+    assert "nothing was compared; name your modules with --module path.py:Class" in finding.notes
+
+
+def test_from_a_subfolder_with_relative_paths(repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository / "package")
+    finding = ask("../grown.py:Grown", "inner.py:Inner", str(repository / "same.py:Same"))
+    changed = {change.case: change.candidate for change in finding.exact if change.quantity == "params"}
+    assert changed == {f"Grown {CASE}": 3, f"Inner {CASE}": 12}
+    assert finding.compared == 12
+
+
+def test_explicit_cases_of_a_suite_are_found_in_both_trees(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cases.toml"
+    text = SUITE.format(modules='"same.py:Same"', metrics='"params"', gate="")
+    path.write_text(text.replace("[axes]", 'cases = [{module = "grown.py:Grown", shape = [1, 8, 4, 4]}]\n[axes]'))
+    finding = check_against("HEAD", Request(load(str(path))))
+    assert finding.exact == (ExactChange("Grown 1x8x4x4 float32 cpu", "params", 2, 3),)
+    assert finding.compared == 2
+
+
+# The verdicts on latency; the pairs are scripted
+
+NEW_FAILURES = {
+    "out of memory": "oom: out of memory: [enforce fail at alloc_cpu.cpp:119]",
+    "crash": "crashed: killed in the measurement by SIGSEGV; it printed nothing",
+    "NaN": "nan: the output of the infer pass holds NaN or infinity",
+}
+
+
+@pytest.mark.parametrize("message", NEW_FAILURES.values(), ids=NEW_FAILURES)
+def test_a_row_that_newly_fails_is_broken(
+    repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    monkeypatch.setattr(FakePairs, "changes", {"Same train": PairFailure("candidate", message, True)})
+    finding = ask("same.py:Same", timed=True)
+    rows = rows_of(finding)
+    assert (rows["Same train"].status, rows["Same train"].reason) == ("broken", message)
+    assert (rows["Same infer"].verdict, rows["Same infer"].pairs) == ("ok", 4)
+    assert finding.exit_code == ExitCode.BROKEN
+
+
+def test_a_row_that_fails_on_both_sides_is_not_compared(
+    repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = PairFailure("both", "error: as ever")
+    monkeypatch.setattr(FakePairs, "changes", {"Same train": failure, "Same infer": failure})
+    finding = ask("same.py:Same", timed=True)
+    assert [row.status for row in finding.rows] == ["not compared"] * 2
+    # That the costs agree is no word on the latency that was asked for.
+    assert (finding.compared, finding.exit_code) == (4, ExitCode.NOTHING_COMPARED)
+
+
+SLOWER = {"Same infer": 0.08, "Same train": 0.08, "Inner infer": 0.08, "Inner train": -0.3}
+MARGINS = '[gate]\nmargin = 0.05\nmargins = {"Same" = 0.2, "Inner train" = 0.01}\n'
+
+
+def test_each_row_has_the_suite_s_margin_or_its_own(
+    repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakePairs, "changes", SLOWER)
+    plain = rows_of(ask("same.py:Same", "package.inner:Inner", timed=True))
+    assert {name: row.verdict for name, row in plain.items()} == {
+        "Same infer": "regressed", "Same train": "regressed", "Inner infer": "regressed", "Inner train": "ok",
+    }  # fmt: skip
+    assert plain["Inner train"].change == pytest.approx(-0.3, abs=1e-6)
+    finding = ask("same.py:Same", "package.inner:Inner", timed=True, gate=MARGINS)
+    assert {name: row.verdict for name, row in rows_of(finding).items()} == {
+        "Same infer": "ok", "Same train": "ok", "Inner infer": "regressed", "Inner train": "ok",
+    }  # fmt: skip
+    assert "margins of their own: Same 0.2, Inner train 0.01" in finding.notes
+    assert (finding.margin, finding.exit_code) == (0.05, ExitCode.REGRESSED)
+
+
+def test_a_margin_of_the_request_is_everyone_s(repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakePairs, "changes", SLOWER)
+    finding = ask("same.py:Same", timed=True, gate=MARGINS, margin=0.01)
+    assert {row.verdict for row in finding.rows} == {"regressed"}
+    assert finding.margin == 0.01
+    assert not any("margins of their own" in note for note in finding.notes)
+    assert ask("same.py:Same", timed=True, margin=0.1).exit_code == ExitCode.OK
+
+
+def test_without_time_all_is_inconclusive_and_the_request_says_what_that_is(repository: Path, ask: Ask) -> None:
+    finding = ask("same.py:Same", timed=True, budget_s=1e-9)
+    assert {row.verdict for row in finding.rows} == {"inconclusive"}
+    assert FakePairs.asked == []
+    # Not a single pair: not even `inconclusive_is="ok"` makes that a pass.
+    assert finding.exit_code == ExitCode.NOTHING_COMPARED
+    assert ask("same.py:Same", timed=True, budget_s=1e-9, inconclusive_is="ok").exit_code == ExitCode.NOTHING_COMPARED
+
+
+# What the two trees share
+
+
+def test_a_baseline_that_loads_the_working_tree_s_files_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    path = f"import sys\nsys.path.insert(0, {str(root / 'helpers')!r})\nfrom shared_width import WIDTH"
+    commit(root, {"block.py": source("Block", width="WIDTH", imports=path), "helpers/shared_width.py": "WIDTH = 2\n"})
+    (root / "helpers" / "shared_width.py").write_text("WIDTH = 9\n")
+    monkeypatch.chdir(root)
+    finding = ask("block.py:Block")
+    assert finding.exact == ()
+    helper = root / "helpers" / "shared_width.py"
+    assert f"both sides share {helper}: the baseline loads it from the working tree" in finding.notes
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose package lies in a folder that only PYTHONPATH, or an editable install, puts on the path."""
+    root = tmp_path / "elsewhere"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    commit(root, {"python/elsewhere_package.py": source("Elsewhere"), "same.py": source("Same")})
+    monkeypatch.chdir(root)
+    monkeypatch.syspath_prepend(str(root / "python"))
+    return root
+
+
+def test_a_baseline_whose_module_would_be_the_working_tree_s_is_not_compared(elsewhere: Path, ask: Ask) -> None:
+    finding = ask("same.py:Same", "elsewhere_package:Elsewhere")
+    (row,) = finding.rows
+    file = elsewhere / "python" / "elsewhere_package.py"
+    assert (finding.labels[row.row], row.status) == ("Elsewhere", "not compared")
+    assert row.reason == f"new: its module would come from {file}"
+    assert finding.compared == 4
+
+
+def test_a_module_that_is_gone_here_but_installed_has_vanished(
+    elsewhere: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(elsewhere, {"own_package.py": source("Own")})
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    (elsewhere / "own_package.py").rename(installed / "own_package.py")
+    monkeypatch.syspath_prepend(str(installed))
+    finding = ask("own_package:Own")
+    (row,) = finding.rows
+    assert (row.status, row.reason) == (
+        "broken",
+        f"vanished: its module would come from {installed / 'own_package.py'}",
+    )
+    assert finding.exit_code == ExitCode.BROKEN
+
+
+# Real processes
+
+BEHAVIOUR = """
+import os, signal, time
+import torch
+from torch import nn
+
+
+class {name}(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        {body}
+        return x * self.weight
+"""
+# What each module does before, and now. On the meta device, where costs are counted, none of it happens.
+REAL = {
+    "Even": ("time.sleep(0.004)", "time.sleep(0.004)"),
+    "Crashing": ("pass", "x.is_meta or os.kill(os.getpid(), signal.SIGSEGV)"),
+    "Infinite": ("pass", "x = x if x.is_meta else x / 0"),
+    "Hungry": ("pass", "x.is_meta or torch.empty(2**50)"),
+    "Quitting": ("x.is_meta or os._exit(3)", "pass"),
+}
+
+
+def write_real(root: Path, modules: Mapping[str, tuple[str, str]]) -> list[str]:
+    """A repository with each module as it was, and a working tree with each as it is; how a check names them."""
+    root.mkdir()
+    git(root, "init", "--quiet")
+    commit(root, {f"{name}.py": BEHAVIOUR.format(name=name, body=was) for name, (was, _) in modules.items()})
+    for name, (_, now) in modules.items():
+        (root / f"{name}.py").write_text(BEHAVIOUR.format(name=name, body=now))
+    return [f"{name}.py:{name}" for name in modules]
+
+
+def write_suite(path: Path, *metrics: str) -> Path:
+    path.write_text(SUITE.format(modules='"*"', metrics=json.dumps(metrics)[1:-1], gate=""))
+    return path
+
+
+@pytest.fixture(scope="module")
+def zygotes() -> Iterator[Callable[[Path | None], Any]]:
+    """Launches one zygote a tree and keeps it for the next pair."""
+    running: dict[Path | None, Zygote] = {}
+
+    def launch(tree: Path | None) -> Any:
+        if tree not in running:
+            running[tree] = Zygote(tree)
+        return Kept(running[tree])
+
+    yield launch
+    for zygote in running.values():
+        zygote.close()
+
+
+class Kept:
+    """A zygote that stays open."""
+
+    def __init__(self, zygote: Zygote) -> None:
+        self.start, self.turn, self.stop = zygote.start, zygote.turn, zygote.stop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zygotes: Callable[[Path | None], Any]
+) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """`ctxbench check --against HEAD` with real pairs: its exit code and its JSON."""
+
+    def run(*arguments: str) -> tuple[int, dict[str, Any]]:
+        output = tmp_path / "finding.json"
+        suite = write_suite(tmp_path / "real.toml", "params", "latency")
+        monkeypatch.setattr(check, "Pairs", partial(Pairs, launch=zygotes))
+        options = ["--against", "HEAD", "--suite", str(suite), "--margin", "300%", "--json", str(output)]
+        monkeypatch.setattr(sys, "argv", ["ctxbench", "check", *options, *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return int(stopped.value.code or 0), json.loads(output.read_text())
+
+    return run
+
+
+def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    root = tmp_path / "real"
+    names = write_real(root, REAL)
+    monkeypatch.chdir(root)
+    before = state(root)
+    code, finding = command("--modules", ",".join(names))
+    assert (code, finding["exit_code"], finding["compared"]) == (4, 4, len(REAL))
+    rows = {row["label"]: row for row in finding["rows"]}
+    expected = {
+        "Even": ("ok", "The whole interval lies below the margin."),
+        "Crashing": ("broken", "crashed: killed in the measurement by SIGSEGV; "),
+        "Infinite": ("broken", "nan: the output of the "),
+        "Hungry": ("broken", "oom: out of memory: "),
+        "Quitting": ("not compared", "crashed: the process ended in the measurement with exit code 3; "),
+    }
+    for name, (outcome, reason) in expected.items():
+        for mode in ("infer", "train"):
+            row = rows[f"{name} {mode}"]
+            assert (row["verdict"] or row["status"]) == outcome
+            assert row["reason"].startswith(reason)
+    assert state(root) == before
+    code, finding = command("--module", "Even.py:Even")
+    assert (code, [row["verdict"] for row in finding["rows"]]) == (0, ["ok", "ok"])
+
+
+# The exit code of rows and exact quantities together
+
+UP, DOWN = ExactChange("a", "params", 1, 2), ExactChange("a", "params", 2, 1)
+LOST = ExactChange("a", "macs", 2, None)
+
+
+def verdict(status: Any, verdict: Any = None) -> RowVerdict:
+    return RowVerdict("a infer", status, verdict, 0.0, 0.0, 0.0, 0.0, 4 if verdict else 0, "")
+
+
+OK, REGRESSED, UNSURE = (verdict("measured", each) for each in ("ok", "regressed", "inconclusive"))
+BROKEN, LEFT_OUT = verdict("broken"), verdict("not compared")
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "compared", "code"),
+    [
+        ([OK], [], 4, ExitCode.OK),
+        ([OK], [DOWN], 4, ExitCode.OK),
+        ([OK], [UP], 4, ExitCode.REGRESSED),
+        ([OK], [LOST], 4, ExitCode.REGRESSED),
+        ([UNSURE], [UP], 4, ExitCode.REGRESSED),
+        ([UNSURE], [DOWN], 4, ExitCode.INCONCLUSIVE),
+        ([BROKEN], [UP], 4, ExitCode.BROKEN),
+        ([REGRESSED, BROKEN], [], 4, ExitCode.BROKEN),
+        ([REGRESSED, UNSURE], [], 4, ExitCode.REGRESSED),
+        ([LEFT_OUT], [], 0, ExitCode.NOTHING_COMPARED),
+        ([LEFT_OUT], [UP], 4, ExitCode.REGRESSED),
+        ([], [], 0, ExitCode.NOTHING_COMPARED),
+        ([], [], 4, ExitCode.OK),
+    ],
+)
+def test_exit_codes(rows: list[RowVerdict], changes: list[ExactChange], compared: int, code: ExitCode) -> None:
+    assert exit_code(rows, changes, compared, "fail") == code
+    relaxed = ExitCode.OK if code == ExitCode.INCONCLUSIVE else code
+    assert exit_code(rows, changes, compared, "ok") == relaxed

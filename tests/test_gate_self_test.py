@@ -1,0 +1,324 @@
+"""`ctxbench check --self-test` on scripted pairs: verdicts, what a machine can see; and what the command line refuses."""
+
+import math
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_gate_trees import OWN_GIT
+
+from ctxbench.errors import UsageError
+from ctxbench.gate import self_test as tested
+from ctxbench.gate.pairs import Source
+from ctxbench.gate.request import (
+    Deadline,
+    InconclusiveIs,
+    Request,
+    parse_inconclusive_is,
+    parse_seconds,
+    parse_share,
+)
+from ctxbench.gate.rules import ExitCode, GateRule, PairFailure, PairRatios, PairResult, RowVerdict, read_pairs
+from ctxbench.gate.self_test import SelfTest, exit_code, self_test, smallest_visible
+from ctxbench.gate.survey import Survey
+from ctxbench.suite import Case, Measure, Suite, SuiteFile
+
+ROWS = ["one infer", "one train", "two infer", "two train"]
+# `_chosen`: the infer row of one case, the train row of the next.
+SLOWED = ["one infer", "two train"]
+WOBBLE = 0.002
+
+
+class ScriptedPairs:
+    """Stands in for `Pairs`: a row's log ratio is what was injected, or what `script` makes of it, with a wobble."""
+
+    script: Mapping[str, Callable[[float], float] | PairFailure] = {}
+    pair_s = 1.0
+
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
+        assert all(row["inject"] == 0.0 for row in baseline.rows.values())
+        self.candidate = candidate
+        self.history: dict[str, list[PairRatios]] = {row: [] for row in candidate.rows}
+        self.seconds: list[float] = []
+
+    def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
+        sign = (-1) ** len(self.seconds)
+        self.seconds.append(self.pair_s)
+        return {row: self._result(row, sign) for row in rows}
+
+    def _result(self, row: str, sign: int) -> PairResult:
+        injected = math.log1p(self.candidate.rows[row]["inject"])
+        made = self.script.get(short(row), lambda log: log)
+        if isinstance(made, PairFailure):
+            return made
+        self.history[row].append(PairRatios(made(injected) + sign * WOBBLE, 0.0))
+        return self.history[row][-1]
+
+
+def short(row: str) -> str:
+    """Module and mode of a row's name."""
+    words = row.split()
+    return f"{words[0]} {words[-1]}"
+
+
+@pytest.fixture(autouse=True)
+def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [Case(name, f"{name}.py:{name}", {}, (1, 16, 8, 8)) for name in ("one", "two")]
+    found = Survey(None, {case.id: case for case in cases})
+    environment = {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
+    monkeypatch.setattr(tested, "tree_here", lambda: None)
+    monkeypatch.setattr(tested, "Zygote", lambda tree: nullcontext())
+    monkeypatch.setattr(tested, "machine", lambda zygote: environment)
+    monkeypatch.setattr(tested, "survey", lambda *arguments: found)
+    monkeypatch.setattr(tested, "Pairs", ScriptedPairs)
+    monkeypatch.setattr(ScriptedPairs, "script", {})
+
+
+def request(margin: float | None = None, inconclusive_is: InconclusiveIs = "fail", budget_s: float = 300.0) -> Request:
+    definition = {"title": "t", "modules": ["one", "two"], "axes": {"shape": [1, 16, 8, 8]}}
+    suite = Suite("t", Path("t.toml"), SuiteFile.model_validate(definition))
+    return Request(suite, margin, budget_s, inconclusive_is)
+
+
+def verdicts(test: SelfTest) -> dict[str, str | None]:
+    return {short(row.row): row.verdict for row in test.finding.rows}
+
+
+def test_nothing_injected_and_nothing_found() -> None:
+    test = self_test(request())
+    assert verdicts(test) == dict.fromkeys(ROWS, "ok")
+    assert (test.false_alarms, test.finding.exit_code) == (0, ExitCode.OK)
+    assert (test.finding.baseline, test.finding.candidate) == ("itself", "the installed modules")
+    assert [spread.injected for spread in test.spreads] == [0.0] * 4
+    for spread in test.spreads:
+        assert spread.deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 2))
+
+
+def test_what_is_injected_is_found_on_half_of_the_rows() -> None:
+    test = self_test(request(), 0.1)
+    assert verdicts(test) == {row: "regressed" if row in SLOWED else "ok" for row in ROWS}
+    assert (test.false_alarms, test.finding.exit_code) == (0, ExitCode.OK)
+    assert [spread.injected for spread in test.spreads] == [0.1, 0.0, 0.0, 0.1]
+    assert "slowed by 0.1 on purpose: one infer, two train" in test.finding.notes
+    found = next(row for row in test.finding.rows if short(row.row) == "one infer")
+    assert found.change == pytest.approx(0.1, abs=1e-6)
+    # Screening and confirmation: eight pairs, whose ratios all count for the spread.
+    assert test.spreads[0].deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 4))
+
+
+OUTCOMES: dict[str, tuple[dict[str, Any], InconclusiveIs, int, ExitCode]] = {
+    "a false alarm": ({"one train": lambda log: 0.2}, "fail", 1, ExitCode.REGRESSED),
+    "two false alarms": ({row: lambda log: 0.2 for row in ("one train", "two infer")}, "ok", 2, ExitCode.REGRESSED),
+    "a slowdown called ok": ({"one infer": lambda log: 0.0}, "fail", 0, ExitCode.REGRESSED),
+    "undecided": ({"one train": lambda log: math.log(1.05)}, "fail", 0, ExitCode.INCONCLUSIVE),
+    "undecided, and that is ok": ({"one train": lambda log: math.log(1.05)}, "ok", 0, ExitCode.OK),
+    "a slowdown not found": ({"one infer": lambda log: math.log(1.05)}, "ok", 0, ExitCode.INCONCLUSIVE),
+    "broken": ({"one train": PairFailure("candidate", "error: x")}, "fail", 0, ExitCode.BROKEN),
+    "nothing": (dict.fromkeys(ROWS, PairFailure("both", "error: x")), "fail", 0, ExitCode.NOTHING_COMPARED),
+    "one row that never ran": ({"one train": PairFailure("both", "error: x")}, "fail", 0, ExitCode.OK),
+}
+
+
+@pytest.mark.parametrize(("script", "inconclusive_is", "alarms", "code"), OUTCOMES.values(), ids=OUTCOMES)
+def test_exit_codes_and_false_alarms(
+    monkeypatch: pytest.MonkeyPatch,
+    script: dict[str, Any],
+    inconclusive_is: InconclusiveIs,
+    alarms: int,
+    code: ExitCode,
+) -> None:
+    monkeypatch.setattr(ScriptedPairs, "script", script)
+    test = self_test(request(inconclusive_is=inconclusive_is), 0.1)
+    assert (test.false_alarms, test.finding.exit_code) == (alarms, code)
+
+
+def test_exit_code_of_a_wrong_verdict_outweighs_one_that_is_missing() -> None:
+    def row(name: str, verdict: Any) -> RowVerdict:
+        return RowVerdict(name, "measured", verdict, 0.0, 0.0, 0.0, 0.0, 4, "")
+
+    rows = (row("slow", "ok"), row("plain", "inconclusive"))
+    assert exit_code(rows, {"slow": 0.1}, "fail") == ExitCode.REGRESSED
+    assert exit_code(rows, {}, "fail") == ExitCode.INCONCLUSIVE
+    assert exit_code((row("slow", "regressed"),), {"slow": 0.1}, "fail") == ExitCode.OK
+
+
+@pytest.mark.parametrize(("inject", "margin"), [(0.05, None), (0.03, None), (0.1, 0.1)])
+def test_an_injection_within_the_margin_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, inject: float, margin: float | None
+) -> None:
+    monkeypatch.setattr(tested, "run_gate", None)
+    with pytest.raises(UsageError, match=rf"an injected {inject:.3g} is within the margin of one .* infer"):
+        self_test(request(margin), inject)
+
+
+def test_a_module_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tested, "survey", lambda *arguments: Survey(None, missing={"one": "there is no file one.py"}))
+    with pytest.raises(UsageError, match=r"there is no file one\.py"):
+        self_test(request())
+
+
+# What the machine can see
+
+
+@pytest.mark.parametrize("look", GateRule().looks)
+def test_smallest_visible_is_found_in_95_of_100_gates(look: int) -> None:
+    """20,000 gates by the rule's own reading of pairs, seed 0: normal log ratios of the given deviation.
+
+    With p = 0.95 the count's standard error is 0.0015; half of the distance to the margin is found in under half.
+    """
+    rule, deviation, log_margin = GateRule(), 0.02, math.log1p(0.05)
+    random = np.random.default_rng(0)
+    visible = math.log1p(smallest_visible(deviation, look, log_margin, rule.look_alpha(look)))
+    # The width of an interval goes with the sample's deviation alone: `read_pairs` gives the factor once.
+    wobble = [PairRatios(float(value), 0.0) for value in random.normal(size=look)]
+    reading = read_pairs(wobble, 1 - rule.look_alpha(look))
+    reach = (reading.change - reading.low) / statistics.stdev(pair.row for pair in wobble)
+
+    def found(effect: float) -> float:
+        ratios = random.normal(effect, deviation, (20_000, 2, look))  # screening and confirmation
+        low = ratios.mean(axis=-1) - reach * ratios.std(axis=-1, ddof=1)
+        return float((low > log_margin).all(axis=-1).mean())
+
+    assert found(visible) == pytest.approx(0.95, abs=0.006)
+    assert found((visible + log_margin) / 2) < 0.5
+
+
+def test_smallest_visible_by_hand() -> None:
+    # Without spread, the margin itself; each quantity is linear in the deviation on the log scale.
+    assert smallest_visible(0.0, 8, math.log1p(0.05), 0.01) == pytest.approx(0.05)
+    one, two = (math.log1p(smallest_visible(each, 8, 0.0, 0.01)) for each in (0.01, 0.02))
+    assert two == pytest.approx(2 * one)
+    # From many pairs t is normal: d = (2.5758 + 1.96) s / sqrt(n).
+    assert math.log1p(smallest_visible(0.1, 10_000, 0.0, 0.01)) == pytest.approx(4.5358e-3, rel=1e-3)
+    # From two pairs, one degree of freedom: finite, however far.
+    assert 0 < math.log1p(smallest_visible(0.01, 2, 0.0, 0.05)) < 10
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "pair_s", "look"),
+    [(300.0, 1.0, 24), (48.0, 1.0, 24), (47.9, 1.0, 8), (16.0, 1.0, 8), (8.0, 1.0, 4), (7.9, 1.0, None)],
+)
+def test_the_spreads_are_those_of_the_latest_look_that_the_budget_holds_twice(
+    monkeypatch: pytest.MonkeyPatch, budget_s: float, pair_s: float, look: int | None
+) -> None:
+    monkeypatch.setattr(ScriptedPairs, "pair_s", pair_s)
+    monkeypatch.setattr(Deadline, "has_time", lambda self: True)
+    rule = GateRule()
+    for spread in self_test(request(budget_s=budget_s)).spreads:
+        if look is None:
+            assert spread.visible is None
+        else:
+            assert spread.deviation is not None
+            expected = smallest_visible(spread.deviation, look, math.log1p(0.05), rule.look_alpha(look))
+            assert spread.visible == pytest.approx(expected)
+
+
+def test_without_a_pair_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deadline, "has_time", lambda self: False)
+    test = self_test(request())
+    assert [(spread.deviation, spread.visible) for spread in test.spreads] == [(None, None)] * 4
+    assert test.finding.exit_code == ExitCode.NOTHING_COMPARED
+
+
+# A request, as it is written
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("5%", 0.05), ("0.05", 0.05), (" 12.5 % ", 0.125), ("300%", 3.0), ("9.99", 9.99), ("1e-3", 1e-3)],
+)
+def test_shares(text: str, share: float) -> None:
+    assert parse_share(text, "--margin") == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "five", "0", "0%", "-5%", "10", "1000%", "nan", "inf", "5%%", "5 percent"])
+def test_no_shares(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--margin '.*' is no positive share, such as 5% or 0\.05$"):
+        parse_share(text, "--margin")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1h", 3600), ("45", 45), (" 1.5 m ", 90), ("0.5s", 0.5)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert parse_seconds(text, "--budget") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "0.0m", "-1m", "m", "10 minutes", "1e3", "nan", "1.m", "1m30s"])
+def test_no_times(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--budget '.*' is no time, such as 90s or 10m$"):
+        parse_seconds(text, "--budget")
+
+
+def test_what_inconclusive_is() -> None:
+    assert [parse_inconclusive_is(text) for text in ("ok", "fail")] == ["ok", "fail"]
+    for text in ("", "OK", "fial", "pass"):
+        with pytest.raises(UsageError, match=rf"unknown value of --inconclusive-is '{text}'.*known: fail, ok"):
+            parse_inconclusive_is(text)
+
+
+def test_a_deadline_leaves_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [50.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    deadline = Deadline(10.0)
+    assert deadline.has_time()
+    deadline.last_s = lambda: 4.0
+    now[0] = 56.0
+    assert (deadline.elapsed_s, deadline.has_time()) == (6.0, True)
+    now[0] = 56.1
+    assert not deadline.has_time()
+
+
+# The command line
+
+ONE_OF = "check takes one of --against GIT_REF, --baseline PATH and --self-test"
+REFUSED = {
+    "none of the three": ([], ONE_OF),
+    "two of them": (["--against", "HEAD", "--self-test"], ONE_OF),
+    "two others": (["--against", "HEAD", "--baseline", "run"], ONE_OF),
+    "an injection without a self-test": (["--against", "HEAD", "--inject", "10%"], "--inject goes with --self-test"),
+    "a margin": (["--against", "HEAD", "--margin", "much"], "--margin 'much' is no positive share"),
+    "an injection": (["--self-test", "--inject", "0"], "--inject '0' is no positive share"),
+    "a budget": (["--against", "HEAD", "--budget", "soon"], "--budget 'soon' is no time"),
+    "what inconclusive is": (["--self-test", "--inconclusive-is", "good"], "unknown value of --inconclusive-is 'good'"),
+    "a suite": (["--against", "HEAD", "--suite", "cii"], "unknown suite 'cii'; did you mean 'ci'"),
+    "no repository": (["--against", "HEAD"], "is not in a git repository"),
+    "no modules": (["--against", "HEAD", "--modules", ","], "key 'modules' is []"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_command_is_one_sentence_and_exit_code_2(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from ctxbench.cli import main
+
+    for name, value in OWN_GIT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["ctxbench", "check", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    told = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert told.out == ""
+    assert told.err.startswith("ctxbench: ")
+    assert sentence in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_a_wrong_command_ends_a_real_process_with_2(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ctxbench", "check", "--against", "HEAD", "--margin", "0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ctxbench: --margin '0' is no positive share, such as 5% or 0.05\n"
