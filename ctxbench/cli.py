@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 EXIT_FAILED_CASES = 1
 EXIT_USAGE = 2
+EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
 Shape = Annotated[
@@ -41,12 +43,18 @@ OwnSettings = Annotated[
 
 
 def main() -> None:
-    """Entry point: a wrong input is one sentence on standard error and exit code 2."""
+    """Entry point: a wrong input is one sentence on standard error and exit code 2.
+
+    A defect of ctxbench itself has an exit code of its own, so that it does not pass for a verdict.
+    """
     try:
         app()
     except UsageError as error:
         print(f"ctxbench: {error}", file=sys.stderr)
         raise SystemExit(EXIT_USAGE) from None
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(EXIT_INTERNAL) from None
 
 
 def complete_suite() -> list[str]:
@@ -371,7 +379,9 @@ def check(
     environ = dict(os.environ)
     try:
         if self_test:
-            tested = test_itself(asked, request.parse_share(inject, "--inject") if inject else 0.0, _gate_progress())
+            tested = test_itself(
+                asked, request.parse_share(inject, "--inject") if inject is not None else 0.0, _gate_progress()
+            )
             finding, environ = tested.finding, {}  # what is injected is no news for a job's summary
         elif baseline is not None:
             finding = check_stored(baseline, asked, _gate_progress())

@@ -204,7 +204,10 @@ def _scan_built_in() -> Iterator[Entry]:
         raise UsageError(f"the package {BUILT_IN} is not installed; install ctxbench with pip")
     for folder in spec.submodule_search_locations:
         for path in sorted(Path(folder).glob("*.py")):
-            yield from _scan_source(path, f"{BUILT_IN}.{path.stem}")
+            try:
+                yield from list(_scan_source(path, f"{BUILT_IN}.{path.stem}"))
+            except (SyntaxError, UnicodeDecodeError, UsageError) as error:  # one file's fault stays its own
+                yield Entry(path.stem, f"{BUILT_IN}.{path.stem}", str(path), title=path.stem, broken=str(error))
 
 
 def _from_entry_point(point: importlib.metadata.EntryPoint) -> Entry:

@@ -185,6 +185,11 @@ class Suite:
     path: Path
     file: SuiteFile
 
+    @property
+    def named(self) -> set[str]:
+        """The modules that the suite names one by one."""
+        return {*self.file.modules, *(str(case.get("module", "")) for case in self.file.cases)}
+
     def cases(self, auto_device: str = "cpu") -> list[Case]:
         """The cases in order: module by module, then the product of the axes, then the explicit extra cases.
 
@@ -201,7 +206,10 @@ class Suite:
         return found
 
     def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
-        """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module."""
+        """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module.
+
+        Raises UsageError if two modules have the same name.
+        """
         found: list[Case] = []
         sources: list[tuple[str, Callable[[], Iterable[Case]]]] = []
         for name in self.file.modules:
@@ -214,7 +222,15 @@ class Suite:
                 found += cases()
             except UsageError as error:
                 missing[name] = error
-        return list({case.id: case for case in found}.values())
+        unique: dict[str, Case] = {}
+        for case in found:
+            known = unique.setdefault(case.id, case)
+            if known.reference != case.reference:
+                raise UsageError(
+                    f"{known.reference} and {case.reference} have the same name {case.module!r}; rename one class, or "
+                    "register it under another key"
+                )
+        return list(unique.values())
 
     def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
         axes = self.file.axes

@@ -44,7 +44,7 @@ def courses_of(panels: Sequence[Panel]) -> list[Course]:
         for row in panel.main.to_dict("records"):
             modes = {mode: _placed(groups[row["case"], mode]) for mode in MODES if (row["case"], mode) in groups}
             course = Course(panel, row, modes)
-            if modes and not any(course.same_as(other) for other in found):
+            if modes and course.peak > 0 and not any(course.same_as(other) for other in found):
                 found.append(course)
     return found
 
@@ -63,14 +63,14 @@ def memory_over_time(panels: Sequence[Panel]) -> Drawing:
     figure = new_figure(2.15 * columns + 0.3, (1.75 if several else 1.6) * lines + 0.3)
     drawing = Drawing(figure, _caption(courses, shown))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    low = _LOWEST * min(float(held["mib"].max()) for course in shown for held in course.modes.values())
-    high = max(course.peak for course in shown)
+    peaks = [course.peak for course in shown]
+    low = _LOWEST * min(peaks)
     for axes, course in zip(grid.flat, shown, strict=False):
         _course_axes(drawing, axes, course, low)
         if several:
             axes.set_title(f"{course.panel.title}\n{axes.get_title(loc='left')}", fontsize=7, loc="left")
     first = grid.flat[0]
-    first.set(xlim=(0, 2 if any("train" in course.modes for course in shown) else 1), ylim=(low, high * 1.6))
+    first.set(xlim=(0, 2 if any("train" in course.modes for course in shown) else 1), ylim=(low, 1.6 * max(peaks)))
     log_axis(first, "y")
     for number, axes in enumerate(grid.flat):
         axes.tick_params(labelbottom=number + columns >= len(shown), length=0, axis="x")

@@ -27,6 +27,9 @@ _COLUMNS = 3
 # Ticks whose values have at least this ratio do not collide.
 _APART = 1.6
 MOST_SERIES = 24
+# Markers of a series, all of which count for the fit, and sizes named as failed.
+MOST_POINTS = 200
+MOST_FAILURES = 3
 
 
 def _with_positions(frame: pd.DataFrame) -> pd.DataFrame:
@@ -102,9 +105,9 @@ def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: s
         known = rows[rows[cost].notna()]
         x = known[axis].to_numpy(dtype=np.float64)
         y = known[cost].to_numpy(dtype=np.float64) / factor
-        missing = "".join(f", {s} at {int(n)}" for s, n in zip(rows["status"], rows[axis], strict=True) if s != "ok")
-        label = f"{name}: {_exponent(x, y)}{missing}"
-        (line,) = axes.plot(x, y, linestyle="", marker=look.marker, color=look.colour, label=label)
+        label = f"{name}: {_exponent(x, y)}{_failures(rows, axis)}"
+        drawn = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
+        (line,) = axes.plot(x[drawn], y[drawn], linestyle="", marker=look.marker, color=look.colour, label=label)
         line.set_gid(drawing.detail(label))
         if len(x) >= _FEWEST:
             law = fit_power_law(x, y)
@@ -120,6 +123,16 @@ def _mark_sizes(axes: Axes) -> None:
     sizes = np.unique(np.concatenate([line.get_xdata() for line in axes.lines]))
     if (sizes[1:] >= _APART * sizes[:-1]).all():
         axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
+
+
+def _failures(rows: pd.DataFrame, axis: str) -> str:
+    """`, oom at 4096, 16384`: how rows of a series failed, and at which sizes."""
+    failed = rows[rows["status"] != "ok"]
+    if failed.empty:
+        return ""
+    sizes = ", ".join(str(size) for size in failed[axis].head(MOST_FAILURES))
+    more = f" and {len(failed) - MOST_FAILURES} more" if len(failed) > MOST_FAILURES else ""
+    return f", {'/'.join(failed['status'].unique())} at {sizes}{more}"
 
 
 def _exponent(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:

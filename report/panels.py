@@ -1,6 +1,5 @@
 """What a figure draws: one panel for each device of each run, and in it the rows that can be compared."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,9 +31,10 @@ class Panel:
         At most MOST_ROWS: more names do not fit a figure.
         """
         names = [name for name in CONDITIONS if name != "device"]
-        groups = [group for _, group in self.frame.groupby(names, dropna=False, sort=False)]
-        largest = max(groups, key=lambda group: (len(group), math.prod(group[list(SIZES)].iloc[0])))
-        return largest.head(MOST_ROWS)
+        group = self.frame.groupby(names, dropna=False, sort=False).ngroup()
+        size = self.frame[list(SIZES)].astype("float64").prod(axis=1).groupby(group).first()
+        order = pd.DataFrame({"rows": group.value_counts(), "size": size}).sort_values(["rows", "size"], ascending=False)
+        return self.frame[group == order.index[0]].head(MOST_ROWS)
 
     def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
         """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""

@@ -1,10 +1,10 @@
-"""`ctxbench check --self-test` on scripted pairs: verdicts, what a machine can see; and what the command line refuses."""
+"""`ctxbench check --self-test` on scripted pairs: verdicts, what a machine can see; wrong options of the command."""
 
 import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,9 @@ WOBBLE = 0.002
 
 
 class ScriptedPairs:
-    """Stands in for `Pairs`: a row's log ratio is what was injected, or what `script` makes of it, with a wobble."""
+    """Stands in for `Pairs`: a row's change is what was injected, or what `script` says, with a wobble."""
 
-    script: Mapping[str, Callable[[float], float] | PairFailure] = {}
+    script: Mapping[str, float | PairFailure] = {}
     pair_s = 1.0
 
     def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
@@ -53,11 +53,10 @@ class ScriptedPairs:
         return {row: self._result(row, sign) for row in rows}
 
     def _result(self, row: str, sign: int) -> PairResult:
-        injected = math.log1p(self.candidate.rows[row]["inject"])
-        made = self.script.get(short(row), lambda log: log)
-        if isinstance(made, PairFailure):
-            return made
-        self.history[row].append(PairRatios(made(injected) + sign * WOBBLE, 0.0))
+        change = self.script.get(short(row), self.candidate.rows[row]["inject"])
+        if isinstance(change, PairFailure):
+            return change
+        self.history[row].append(PairRatios(math.log1p(change) + sign * WOBBLE, 0.0))
         return self.history[row][-1]
 
 
@@ -112,15 +111,15 @@ def test_what_is_injected_is_found_on_half_of_the_rows() -> None:
     assert test.spreads[0].deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 4))
 
 
-OUTCOMES: dict[str, tuple[dict[str, Any], InconclusiveIs, int, ExitCode]] = {
-    "a false alarm": ({"one train": lambda log: 0.2}, "fail", 1, ExitCode.REGRESSED),
-    "two false alarms": ({row: lambda log: 0.2 for row in ("one train", "two infer")}, "ok", 2, ExitCode.REGRESSED),
-    "a slowdown called ok": ({"one infer": lambda log: 0.0}, "fail", 0, ExitCode.REGRESSED),
-    "undecided": ({"one train": lambda log: math.log(1.05)}, "fail", 0, ExitCode.INCONCLUSIVE),
-    "undecided, and that is ok": ({"one train": lambda log: math.log(1.05)}, "ok", 0, ExitCode.OK),
-    "a slowdown not found": ({"one infer": lambda log: math.log(1.05)}, "ok", 0, ExitCode.INCONCLUSIVE),
+OUTCOMES: dict[str, tuple[dict[str, float | PairFailure], InconclusiveIs, int, ExitCode]] = {
+    "a false alarm": ({"one train": 0.2}, "fail", 1, ExitCode.REGRESSED),
+    "two false alarms": ({"one train": 0.2, "two infer": 0.2}, "ok", 2, ExitCode.REGRESSED),
+    "a slowdown called ok": ({"one infer": 0.0}, "fail", 0, ExitCode.REGRESSED),
+    "undecided": ({"one train": 0.05}, "fail", 0, ExitCode.INCONCLUSIVE),
+    "undecided, and that is ok": ({"one train": 0.05}, "ok", 0, ExitCode.OK),
+    "a slowdown not found": ({"one infer": 0.05}, "ok", 0, ExitCode.INCONCLUSIVE),
     "broken": ({"one train": PairFailure("candidate", "error: x")}, "fail", 0, ExitCode.BROKEN),
-    "nothing": (dict.fromkeys(ROWS, PairFailure("both", "error: x")), "fail", 0, ExitCode.NOTHING_COMPARED),
+    "nothing": ({row: PairFailure("both", "error: x") for row in ROWS}, "fail", 0, ExitCode.NOTHING_COMPARED),
     "one row that never ran": ({"one train": PairFailure("both", "error: x")}, "fail", 0, ExitCode.OK),
 }
 
@@ -128,7 +127,7 @@ OUTCOMES: dict[str, tuple[dict[str, Any], InconclusiveIs, int, ExitCode]] = {
 @pytest.mark.parametrize(("script", "inconclusive_is", "alarms", "code"), OUTCOMES.values(), ids=OUTCOMES)
 def test_exit_codes_and_false_alarms(
     monkeypatch: pytest.MonkeyPatch,
-    script: dict[str, Any],
+    script: dict[str, float | PairFailure],
     inconclusive_is: InconclusiveIs,
     alarms: int,
     code: ExitCode,

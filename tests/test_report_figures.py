@@ -1,5 +1,6 @@
 """The figures: the data they draw, which appear, and that the same data gives the same bytes."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,20 @@ def test_figures_appear_when_their_data_is_there(tmp_path: Path) -> None:
     alone = new_run(tmp_path / "alone", definition=definition(published={}))
     alone.append(record("linear", "meta"), {})
     assert names(panels(alone.path)) == []
+
+
+def test_a_panel_shows_the_conditions_with_most_rows_then_the_largest_input(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    for module in ("sa", "da"):
+        for dtype in ("float32", "bfloat16"):
+            for size in (32, 64):
+                folder.append(record(module, shape=(1, 64, size, size), dtype=dtype, hparams=f'{{"d": "{dtype}"}}'), {})
+    main = panels(folder.path)[0].main
+    assert main[["height", "dtype"]].drop_duplicates().to_numpy().tolist() == [[64, "float32"]]
+    folder.append(record("linear", shape=(1, 64, 32, 32), dtype="bfloat16"), {})
+    main = panels(folder.path)[0].main
+    assert main["module"].tolist() == ["sa", "da", "linear"]
+    assert main[["height", "dtype"]].drop_duplicates().to_numpy().tolist() == [[32, "bfloat16"]]
 
 
 def test_a_figure_that_is_asked_for_is_drawn_or_refused(tmp_path: Path) -> None:
@@ -144,6 +159,34 @@ def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
     with styled():
         drawing = figure_scaling.scaling("positions")(panels(folder.path))
     assert "oom at 4096" in legend_of(drawing.figure.axes[0])[0]
+
+
+def test_a_long_series_is_fitted_whole_and_drawn_thinned(tmp_path: Path) -> None:
+    path = scaling_run(tmp_path / "run", {"linear": 1.0}, sizes=range(10, 310))
+    with styled():
+        drawing = figure_scaling.scaling("positions")(panels(path))
+    points, _ = drawing.figure.axes[0].lines
+    drawn = np.asarray(points.get_xdata())
+    assert (len(drawn), drawn[0], drawn[-1]) == (200, 100, 309**2)
+
+
+def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    for size in range(1, 11):
+        status = "oom" if size > 4 else "ok"
+        folder.append(record("sa", shape=(1, 64, size, size), macs=size**4, status=status), {})
+    with styled():
+        drawing = figure_scaling.scaling("positions")(panels(folder.path))
+    assert legend_of(drawing.figure.axes[0]) == ["sa: 2.00 [2.00, 2.00], oom at 25, 36, 49 and 3 more"]
+
+
+def test_coordinates_are_written_to_a_hundredth_of_a_point(tmp_path: Path) -> None:
+    found = panels(table3_run(tmp_path / "run"))
+    (written,) = write_figures(found, choose(["pareto"], found), tmp_path)
+    numbers = [number for path in re.findall(r' (?:d|x|y)="([^"]*)"', written.svg) for number in path.split()]
+    assert len(numbers) > 100
+    assert not [number for number in numbers if re.fullmatch(r"-?\d+\.\d{3,}", number)]
+    assert "rotate(-0" not in written.svg
 
 
 def test_batch_and_channels_scale_by_themselves(tmp_path: Path) -> None:

@@ -137,6 +137,8 @@ def resolve(task: Mapping[str, Any], emit: Emit) -> None:
         with contextlib.suppress(Exception):  # what does not load fails as a case, with its message
             entry.load()
         cases.append({"case": asdict(case), "file": entry.file})
+    registered = registry.entries() if "*" in suite.file.modules else []
+    broken = {entry.key: entry.broken for entry in registered if entry.broken}
     # The harness is one for both sides, wherever it lies.
     names = [name for name in set(sys.modules) - before if not name.startswith("ctxbench.")]
     files = [getattr(sys.modules[name], "__file__", None) for name in names]
@@ -144,7 +146,7 @@ def resolve(task: Mapping[str, Any], emit: Emit) -> None:
         {
             "event": "cases",
             "cases": cases,
-            "missing": {name: str(error) for name, error in missing.items()},
+            "missing": {**broken, **{name: str(error) for name, error in missing.items()}},
             "foreign": sorted(file for file in files if file and task["other"] and own_file(file, Path(task["other"]))),
         }
     )

@@ -26,15 +26,24 @@ if TYPE_CHECKING:
 Emit = Callable[[dict[str, Any]], bytes | None]
 
 
-def preload() -> None:
-    """Import what every child needs, before the fork. Starts no thread and does not touch CUDA."""
+def preload(static: bool = True) -> None:
+    """Import what every child needs, before the fork; what static metrics need too, if `static`.
+
+    Starts no thread and does not touch CUDA.
+    """
     import torch
+
+    import ctxbench.metrics.control_time
+    import ctxbench.metrics.latency
+    import ctxbench.registry
+
+    ctxbench.registry.names()
+    if not static:
+        return
     import torch.utils.flop_counter
 
     import ctxbench.memory.predict
-    import ctxbench.metrics.latency
     import ctxbench.metrics.macs
-    import ctxbench.registry
 
     # The first meta computations import torch's decompositions: a second, once, here.
     layer = torch.nn.Conv2d(4, 4, 1, device="meta")
@@ -42,7 +51,6 @@ def preload() -> None:
     ctxbench.metrics.macs.count_macs(layer, image)
     for mode in ("infer", "train"):
         ctxbench.memory.predict.predict_peak(layer, image, mode=mode)
-    ctxbench.registry.names()
 
 
 def perform(task: Mapping[str, Any], emit: Emit) -> None:
@@ -71,6 +79,7 @@ def perform(task: Mapping[str, Any], emit: Emit) -> None:
             if task["task"] == "cases":
                 pair.resolve(task, emit)
             else:
+                _limit_memory(task["measure"]["memory_limit_gib"])
                 pair.take_turns(task, emit)
         return
     from ctxbench.suite import Case, Measure

@@ -1,7 +1,7 @@
 """A process with torch imported and no threads, which forks one fresh child a task; run as `python -m`.
 
 multiprocessing's forkserver runs the caller's `__main__` again in every child and knows one source tree only; a caller
-here may be any script, and the gate needs two trees: a fifth argument is the tree to take modules from.
+here may be any script, and the gate needs two trees: a sixth argument is the tree to take modules from.
 
 Protocol, one JSON object a line. In (`orders`): a task. Out (`messages`): `{"event": "started", "pid": N}`, whatever
 the child reports, then `{"event": "exit", "code": N, "signal": N}`. After a `sample` event the child waits for a byte
@@ -26,10 +26,10 @@ _READ = 65536
 
 
 def main() -> None:
-    orders, messages, acks, output = (int(argument) for argument in sys.argv[1:5])
-    for tree in sys.argv[5:]:
+    orders, messages, acks, output, static = (int(argument) for argument in sys.argv[1:6])
+    for tree in sys.argv[6:]:
         enter_tree(Path(tree))
-    _preload()
+    _preload(bool(static))
     gc.collect()
     gc.freeze()  # a child's collections pass over what was imported, and leave its pages shared
     send(messages, {"event": "ready"})
@@ -51,13 +51,15 @@ def send(messages: int, message: dict[str, Any]) -> None:
         data = data[os.write(messages, data) :]
 
 
-def _preload() -> None:
+def _preload(static: bool) -> None:
     import ctxbench.engine.worker
 
-    ctxbench.engine.worker.preload()
+    ctxbench.engine.worker.preload(static)
 
 
 def _fork(task: dict[str, Any], orders: int, messages: int, acks: int, output: int) -> None:
+    while select.select([acks], [], [], 0)[0]:  # what a child that was killed did not read
+        os.read(acks, _READ)
     alive, held = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -57,7 +57,10 @@ class StoredRow:
 
 @dataclass(frozen=True)
 class StoredCase:
-    """A case of the baseline. `exact` holds the known ones of EXACT, `rows` a row for each mode."""
+    """A case of the baseline. `exact` holds the known ones of EXACT, `rows` a row for each mode.
+
+    `elapsed_s` is how long all of it took; 0 if that is not known.
+    """
 
     case: Case
     status: str
@@ -65,6 +68,12 @@ class StoredCase:
     macs_counter: str | None
     memory_predicted_for: str | None
     rows: Mapping[str, StoredRow]
+    elapsed_s: float = 0.0
+
+    @property
+    def timed(self) -> bool:
+        """Whether its latency was measured, or a pass failed before it was."""
+        return any(row.worked for row in self.rows.values()) or (self.status != "ok" and self.case.device != "meta")
 
 
 @dataclass(frozen=True)
@@ -279,9 +288,8 @@ def _log_median(values: Sequence[Any]) -> tuple[float, float]:
 
 def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[str, StoredRow]) -> StoredCase:
     exact = {name: int(values[name]) for name in EXACT if values.get(name) is not None}
-    return StoredCase(
-        case, status, exact, values.get("macs_counter") or None, values.get("memory_predicted_for") or None, rows
-    )
+    counter, target = (values.get(name) or None for name in ("macs_counter", "memory_predicted_for"))
+    return StoredCase(case, status, exact, counter, target, rows, values.get("elapsed_s") or 0.0)
 
 
 def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values: Mapping[str, Any]) -> Readable:

@@ -87,9 +87,8 @@ def _survey_both(suite: Suite, there: Tree, here: Tree) -> tuple[Survey, Survey,
         device = "cuda" if environment["gpus"] else "cpu"
         before = survey(there_zygote, suite, device, there, here)
         now = survey(here_zygote, suite, device, here, there)
-        for name, reason in now.missing.items():
-            if name in before.missing:
-                raise UsageError(reason)
+        for name in suite.named & now.missing.keys() & before.missing.keys():
+            raise UsageError(now.missing[name])
         for zygote, side in ((there_zygote, before), (here_zygote, now)):
             cost(zygote, suite, side, _common(before, now))
     return before, now, environment

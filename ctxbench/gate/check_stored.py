@@ -16,7 +16,7 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.baseline import Baseline, Level, StoredCase, compare_exact, load_baseline, read_level, same_machine
 from ctxbench.gate.check import conditions_phrase, exit_code, labels, suite_in_tree, unmeasured
 from ctxbench.gate.finding import ExactChange, Finding
-from ctxbench.gate.pairs import Progress, Round, Source, TimeBlock, Worker
+from ctxbench.gate.pairs import Progress, Round, Source, TimeBlock, Worker, launch_timer
 from ctxbench.gate.request import Deadline, Request, row_name
 from ctxbench.gate.rules import ExitCode, RowVerdict
 from ctxbench.gate.stored import ProcessFailure, ProcessResult, run_stored
@@ -62,7 +62,7 @@ class LikePytest:
     source: Source
     measure: Measure
     progress: Progress
-    launch: Callable[[Path | None], Worker] = Zygote
+    launch: Callable[[Path | None], Worker] = launch_timer
     seconds: list[float] = field(default_factory=list)
 
     def __call__(self, rows: Sequence[str]) -> Mapping[str, ProcessResult]:
@@ -94,28 +94,16 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
         shown.stage("what the baseline has")
         with Zygote(root) as zygote:
             environment = machine(zygote)
-            cases = _cases(stored, suite, zygote, tree, environment, rows)
+            cases = _cases(stored, suite, zygote, tree, rows)
             changes, compared, more = _compare(stored, suite, zygote, cases, environment, rows)
-        same, reason = same_machine(stored, environment)
-        failed = {row.row for row in rows}
-        asked = {
-            row_name(case, mode): (case, mode)
-            for name, case in cases.items()
-            for mode in stored.cases[name].rows
-            if request.timed and case.device != "meta" and name not in failed
-        }
-        processes: LikeRun | LikePytest
-        if stored.by_run:
-            processes = LikeRun(root, stored.measure or suite.file.measure, asked, shown.row)
-        else:
-            tasks = {name: {"case": asdict(case), "mode": mode} for name, (case, mode) in asked.items()}
-            processes = LikePytest(Source(root, tasks), suite.file.measure, shown.row)
-        deadline.last_s = lambda: processes.seconds[-1] if processes.seconds else 0.0
-        levels = {name: stored.row(case.id, mode) for name, (case, mode) in asked.items()}
-        rows[:0] = run_stored(list(asked), levels, processes, request.rule(cases.values()), deadline.has_time)
-    code = exit_code(rows, changes, compared, request.inconclusive_is)
+        asked = _to_time(stored, cases, len(environment["gpus"]), rows) if request.timed else {}
+        rows[:0] = _time(stored, asked, root, request, deadline, shown, more)
+    same, reason = same_machine(stored, environment)
+    timed = request.timed and any(stored.cases[name].timed for name in cases)
+    code = exit_code(rows, changes, compared, request.inconclusive_is, timed)
     if not same and code in (ExitCode.REGRESSED, ExitCode.INCONCLUSIVE):
         code = ExitCode.OK
+    timed_cases = [case for case, _ in asked.values()]
     return Finding(
         baseline=stored.name,
         candidate=tree.name if tree else "what is installed",
@@ -124,7 +112,7 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
         exact=tuple(changes),
         compared=compared,
         margin=request.rule(()).margin,
-        conditions=conditions_phrase(environment, list(cases.values())),
+        conditions=conditions_phrase(environment, timed_cases or [_static(case) for case in cases.values()]),
         notes=tuple(dict.fromkeys([*notes, *([] if same else [reason]), *more])),
         elapsed_s=deadline.elapsed_s,
         exit_code=code,
@@ -149,35 +137,54 @@ def _failure(messages: Sequence[str | None], process_ended: bool) -> ProcessResu
 
 
 def _cases(
-    stored: Baseline,
-    suite: Suite,
-    zygote: Zygote,
-    tree: Tree | None,
-    environment: Mapping[str, Any],
-    rows: list[RowVerdict],
+    stored: Baseline, suite: Suite, zygote: Zygote, tree: Tree | None, rows: list[RowVerdict]
 ) -> dict[str, Case]:
-    """The baseline's cases that can be measured here, by their ids; verdicts on the others go to `rows`."""
-    references: dict[str, str] = {}
-    if suite.file.modules != ["*"]:
-        found = survey(zygote, suite, "cpu", tree, None)
-        references = {case.module: case.reference for case in found.cases.values()}
-        known = {each.case.module for each in stored.cases.values()}
-        for name, reason in found.missing.items():
-            if name not in known:
-                raise UsageError(reason)
-            references[name] = name
-        for module in references.keys() - known:
-            rows.append(unmeasured(module, "not compared", "It is not in the baseline."))
-    cases = {}
-    for name, each in stored.cases.items():
-        case = each.case
-        if references and case.module not in references:
-            continue
-        if case.device.startswith("cuda") and not environment["gpus"]:
-            rows.append(unmeasured(name, "not compared", f"It was measured on {case.device}; torch sees no GPU here."))
-            continue
-        cases[name] = replace(case, reference=references.get(case.module, case.reference))
-    return cases
+    """The baseline's cases that the request names, by their ids; verdicts on those that are not here go to `rows`."""
+    if suite.file.modules == ["*"]:
+        cases = {}
+        for name, each in stored.cases.items():
+            case = replace(each.case, reference=_absolute(each.case.reference))
+            if tree and not _in_tree(case.reference, tree):
+                reason = f"Its {case.reference} lies outside this repository; name it with --module path.py:Class."
+                rows.append(unmeasured(name, "not compared", reason))
+            else:
+                cases[name] = case
+        return cases
+    found = survey(zygote, suite, "cpu", tree, None)
+    for name in sorted(suite.named & found.missing.keys()):
+        vanished = [case for case, each in stored.cases.items() if _is_named(each.case, name)]
+        if not vanished:
+            raise UsageError(found.missing[name])
+        rows += [unmeasured(case, "broken", f"vanished: {found.missing[name]}") for case in vanished]
+    references = {case.module: case.reference for case in found.cases.values()}
+    for module in sorted(references.keys() - {each.case.module for each in stored.cases.values()}):
+        rows.append(unmeasured(module, "not compared", "It is not in the baseline."))
+    return {
+        name: replace(each.case, reference=references[each.case.module])
+        for name, each in stored.cases.items()
+        if each.case.module in references
+    }
+
+
+def _absolute(reference: str) -> str:
+    """A reference to a file, which pytest-benchmark's JSON has from the working folder, from the root."""
+    source, colon, class_name = reference.rpartition(":")
+    return f"{Path(source).resolve()}{colon}{class_name}" if source.endswith(".py") else reference
+
+
+def _in_tree(reference: str, tree: Tree) -> bool:
+    source = reference.rpartition(":")[0]
+    return not source.endswith(".py") or Path(source).is_relative_to(tree.root.resolve())
+
+
+def _is_named(case: Case, name: str) -> bool:
+    """Whether a request's name of a module means that of a case, which may be from another copy of the repository."""
+    return name in (case.module, case.reference) or case.reference.endswith(f"/{name}")
+
+
+def _static(case: Case) -> Case:
+    """The case where its exact quantities are counted."""
+    return replace(case, device="meta")
 
 
 def _compare(
@@ -194,15 +201,67 @@ def _compare(
     notes: list[str] = []
     for name, case in cases.items():
         each = stored.cases[name]
-        values = measured(zygote, _measure_of(each, suite.file.measure), STATIC_METRICS, replace(case, device="meta"))
+        values = measured(zygote, _measure_of(each, suite.file.measure), STATIC_METRICS, _static(case))
         if isinstance(values, str):
-            rows.append(unmeasured(name, "broken" if each.status == "ok" else "not compared", values))
+            worked = each.status == "ok" or each.exact
+            rows.append(unmeasured(name, "broken" if worked else "not compared", values))
             continue
         comparison = compare_exact(stored, name, values, environment["packages"]["torch"])
         changes += comparison.changes
         compared += comparison.compared
         notes += comparison.notes
     return changes, compared, notes
+
+
+def _to_time(
+    stored: Baseline, cases: Mapping[str, Case], gpus: int, rows: list[RowVerdict]
+) -> dict[str, tuple[Case, str]]:
+    """The rows whose latency the baseline has and that can be timed here; verdicts on the others go to `rows`."""
+    asked: dict[str, tuple[Case, str]] = {}
+    settled = {row.row for row in rows}
+    for name, case in cases.items():
+        each = stored.cases[name]
+        kind, _, index = case.device.partition(":")
+        if name in settled:
+            continue
+        if each.status != "ok":
+            rows.append(unmeasured(name, "not compared", f"It ended in {each.status} in the baseline."))
+        elif each.timed and kind == "cuda" and int(index or 0) >= gpus:
+            reason = f"It was measured on {case.device}; torch sees {gpus or 'no'} GPU here."
+            rows.append(unmeasured(name, "not compared", reason))
+        else:
+            asked |= {row_name(case, mode): (case, mode) for mode, row in each.rows.items() if row.worked}
+    return asked
+
+
+def _time(
+    stored: Baseline,
+    asked: Mapping[str, tuple[Case, str]],
+    root: Path | None,
+    request: Request,
+    deadline: Deadline,
+    shown: QuietGate,
+    notes: list[str],
+) -> tuple[RowVerdict, ...]:
+    """The verdicts on the latency rows `asked`, measured as the baseline was."""
+    measure = stored.measure or request.suite.file.measure
+    processes: LikeRun | LikePytest
+    if stored.by_run:
+        processes = LikeRun(root, measure, asked, shown.row)
+    else:
+        tasks = {name: {"case": asdict(case), "mode": mode} for name, (case, mode) in asked.items()}
+        processes = LikePytest(Source(root, tasks), measure, shown.row)
+    cases = {case.id: case for case, _ in asked.values()}
+    rule = request.rule(cases.values())
+    expected_s = sum(stored.cases[name].elapsed_s for name in cases)
+    deadline.last_s = lambda: processes.seconds[-1] if processes.seconds else expected_s
+    if asked and not deadline.has_time():
+        notes.append(
+            f"the baseline took {expected_s:.0f} s for these rows, and {rule.looks[0]} processes or more are needed; "
+            "give more --budget, or fewer --modules"
+        )
+    levels = {name: stored.row(case.id, mode) for name, (case, mode) in asked.items()}
+    return run_stored(list(asked), levels, processes, rule, deadline.has_time)
 
 
 def _measure_of(stored: StoredCase, measure: Measure) -> Measure:

@@ -48,6 +48,11 @@ class Source:
     rows: Mapping[str, Mapping[str, Any]]
 
 
+def launch_timer(tree: Path | None) -> Worker:
+    """A zygote for rows of this tree, which needs no static metrics."""
+    return Zygote(tree, static=False)
+
+
 # Times a block of the row at hand on one side; milliseconds a pass of the control and of the row.
 TimeBlock = Callable[[int], dict[str, list[float]]]
 Result = TypeVar("Result")
@@ -148,7 +153,7 @@ class Pairs:
     candidate: Source
     measure: Measure
     progress: Progress = lambda pair, index, total, row: None
-    launch: Callable[[Path | None], Worker] = Zygote
+    launch: Callable[[Path | None], Worker] = launch_timer
     history: dict[str, list[PairRatios]] = field(default_factory=lambda: defaultdict(list))
     seconds: list[float] = field(default_factory=list)
 

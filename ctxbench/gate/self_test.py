@@ -65,8 +65,8 @@ def self_test(request: Request, inject: float = 0.0, progress: QuietGate | None 
         with Zygote(root) as zygote:
             environment = machine(zygote)
             found = survey(zygote, suite, "cuda" if environment["gpus"] else "cpu", tree, None)
-        for reason in found.missing.values():
-            raise UsageError(reason)
+        for name in suite.named & found.missing.keys():
+            raise UsageError(found.missing[name])
         cases = list(found.cases.values())
         rule = request.rule(cases)
         slowed = _chosen(list(task_rows(cases)), inject, rule)

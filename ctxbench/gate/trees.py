@@ -62,6 +62,10 @@ for _ in range(20):
 """
 
 
+class NoRepository(UsageError):
+    """The folder is in no git repository, or there is no git."""
+
+
 @dataclass(frozen=True)
 class Tree:
     """A source tree on disk, and its name for a person ("main (1a2b3c4d5e)", "the working tree")."""
@@ -76,7 +80,7 @@ def working_tree(start: Path) -> Tree:
     Raises UsageError if there is none, if git refuses it, or if a submodule's tracked files differ from the commit that
     is recorded for it: a commit of the repository cannot say which files those are.
     """
-    root = Path(_git(start, "rev-parse", "--show-toplevel"))
+    root = _root(start)
     changed = _git(root, "diff-files", "--raw", "-z", "--ignore-submodules=untracked").split("\0")
     for entry, path in zip(changed[::2], changed[1::2], strict=False):
         # ":<mode in the index> <mode on disk> <object> <object> <status>"; 160000 is a submodule
@@ -89,10 +93,13 @@ def working_tree(start: Path) -> Tree:
 
 
 def tree_here() -> Tree | None:
-    """The working tree that holds the working folder; None where there is none to be had."""
+    """The working tree that holds the working folder, whatever its submodules are at; None outside a repository.
+
+    Raises UsageError if git refuses the repository.
+    """
     try:
-        return working_tree(Path.cwd())
-    except UsageError:
+        return Tree(_root(Path.cwd()), "the working tree")
+    except NoRepository:
         return None
 
 
@@ -196,6 +203,10 @@ def _resolve(root: Path, ref: str) -> str:
     raise unknown("git reference", ref, [*local, *remote])
 
 
+def _root(start: Path) -> Path:
+    return Path(_git(start, "rev-parse", "--show-toplevel"))
+
+
 def _ask(folder: Path, *arguments: str) -> str | None:
     """What git prints, or None if it says no."""
     done = _run(folder, *arguments)
@@ -215,7 +226,7 @@ def _git(folder: Path, *arguments: str, lease: int | None = None, **variables: s
             f"git does not trust {path}, which another user owns; run `git config --global --add safe.directory {path}`"
         )
     if "not a git repository" in message:
-        raise UsageError(f"{folder} is not in a git repository; go into the repository to check, or `git init`")
+        raise NoRepository(f"{folder} is not in a git repository; go into the repository to check, or `git init`")
     if "run in a work tree" in message:
         raise UsageError(
             f"{folder} is in a bare git repository, or in a .git folder: there is no working tree to check"
@@ -241,4 +252,4 @@ def _run(
             check=False,
         )
     except FileNotFoundError:
-        raise UsageError("git is not installed or not on PATH; it is needed to compare with a commit") from None
+        raise NoRepository("git is not installed or not on PATH; it is needed to compare with a commit") from None
