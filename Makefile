@@ -20,7 +20,7 @@ check: .venv/.dev
 # Everything that the README and the docs show, from the committed runs.
 report: .venv/.installed
 	$(BIN)/ctxbench report results/table3-cpu --out docs/report
-	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling
+	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,memory
 	$(BIN)/python docs/update.py
 
 format: .venv/.dev

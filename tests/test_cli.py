@@ -146,3 +146,16 @@ def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path) 
     done = run("report", str(tmp_path / "run"), "--out", str(tmp_path / "report"))
     assert done.returncode == 0
     assert "<table" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_defect_of_our_own_does_not_pass_for_a_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 70
+    assert "RuntimeError: a defect" in capsys.readouterr().err

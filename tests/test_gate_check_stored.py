@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +27,7 @@ from ctxbench.engine.client import Exit, Zygote
 from ctxbench.engine.pair import BLOCK, NEXT
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_stored as checked
-from ctxbench.gate.baseline import Level
+from ctxbench.gate.baseline import Baseline, Level, load_baseline
 from ctxbench.gate.check_stored import BLOCKS, LikePytest, LikeRun, check_stored
 from ctxbench.gate.finding import ExactChange, Finding
 from ctxbench.gate.pairs import Source
@@ -88,7 +89,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = folder / "repository"
     root.mkdir()
     git(root, "init", "--quiet", "--initial-branch=main")
-    commit(root, MODULES)
+    commit(root, dict(MODULES))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         suite = write_suite(folder, ["A.py:A", "B.py:B"], ["params", "macs", "memory", "latency"])
@@ -111,7 +112,7 @@ def root(measured: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture
 def run(measured: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the run. Its latencies are as certain as on a quiet machine: what others computed is no subject here."""
+    """A copy of the run, with latencies as certain as on a quiet machine: what others computed is no subject here."""
 
     def narrow(record: dict[str, str]) -> dict[str, str]:
         for name in ("latency_infer", "latency_train", "control"):
@@ -122,6 +123,39 @@ def run(measured: dict[str, Path], tmp_path: Path) -> Path:
 
     edit_records(folder := shutil.copytree(measured["run"], tmp_path / "run"), narrow)
     return folder
+
+
+@dataclass
+class Scripted:
+    """Stands in for `LikeRun`: each row of a run takes this many times as long as it took then."""
+
+    stored: Baseline
+    factor: float
+    rows: Mapping[str, tuple[Case, str]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+    def started(self, tree: Path, measure: Measure, rows: Mapping[str, tuple[Case, str]], progress: object) -> Self:
+        return replace(self, rows=rows)
+
+    def __call__(self, rows: Sequence[str]) -> dict[str, Level]:
+        self.seconds.append(0.0)
+        found = {}
+        for row in rows:
+            case, mode = self.rows[row]
+            level = self.stored.row(case.id, mode).level
+            assert level is not None
+            found[row] = replace(level, row=level.row + math.log(self.factor) + 0.001 * (-1) ** len(self.seconds))
+        return found
+
+
+@pytest.fixture
+def times(run: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let each row of the run take so many times as long as it took then, on a script."""
+
+    def use(factor: float) -> None:
+        monkeypatch.setattr(checked, "LikeRun", Scripted(load_baseline(run), factor).started)
+
+    return use
 
 
 def ask(path: Path, *modules: str, suite: str = "ci", **options: Any) -> Finding:
@@ -174,20 +208,20 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     monkeypatch.setattr(Forked, "run", note)
     before = state(root)
     output = tmp_path / "finding.json"
-    arguments = ["ctxbench", "check", "--baseline", str(run), "--margin", "900%", "--json", str(output)]
-    monkeypatch.setattr(sys, "argv", arguments)
+    options = ["--baseline", str(run), "--modules", "A.py:A", "--margin", "900%", "--json", str(output)]
+    monkeypatch.setattr(sys, "argv", ["ctxbench", "check", *options])
     with pytest.raises(SystemExit) as stopped:
         main()
     finding = json.loads(output.read_text())
     assert stopped.value.code == finding["exit_code"] == ExitCode.OK
-    assert (finding["exact"], finding["advisory"]) == ({"compared": 8, "changes": []}, False)
+    assert (finding["exact"], finding["advisory"]) == ({"compared": 4, "changes": []}, False)
     assert finding["candidate"] == "the working tree"
     assert [(row["label"], row["verdict"], row["pairs"]) for row in finding["rows"]] == [
-        (f"{name} {mode}", "ok", 4) for name in "AB" for mode in ("infer", "train")
+        ("A infer", "ok", 4),
+        ("A train", "ok", 4),
     ]
     timed = [task for task in tasks if task.get("metrics") == ["latency"]]
-    # Once in each of four processes, for both modes.
-    assert [task["case"]["module"] for task in timed] == ["A", "B"] * 4
+    assert len(timed) == 4  # once in each process, for both modes
     stored = json.loads((run / "run.json").read_text())["definition"]["measure"]
     assert {task["measure"]["budget_s"] for task in timed} == {stored["budget_s"]} == {0.06}
     assert {task["measure"]["timeout_s"] for task in timed} == {61.0}
@@ -253,7 +287,10 @@ def test_a_new_crash_is_broken_and_leaves_the_other_module_its_verdict(root: Pat
     assert finding.exit_code == ExitCode.BROKEN
 
 
-def test_a_module_that_the_baseline_lacks_is_not_compared(root: Path, run: Path) -> None:
+def test_a_module_that_the_baseline_lacks_is_not_compared(
+    root: Path, run: Path, times: Callable[[float], None]
+) -> None:
+    times(1)
     write(root, "C", "pass")
     finding = ask(run, "C.py:C")
     assert outcomes(finding) == {"C": "not compared"}
@@ -319,20 +356,31 @@ def another_torch(meta: dict[str, Any]) -> None:
         (None, "The baseline does not say on which machine it was measured: latencies are advisory.", 2),
     ],
 )
-def test_from_another_machine_a_slowdown_decides_nothing_but_a_crash_does(
-    root: Path, run: Path, change: Callable[[dict[str, Any]], None] | None, sentence: str, compared: int
+def test_from_another_machine_a_slowdown_decides_nothing(
+    root: Path,
+    run: Path,
+    times: Callable[[float], None],
+    change: Callable[[dict[str, Any]], None] | None,
+    sentence: str,
+    compared: int,
 ) -> None:
     if change is None:
         (run / "run.json").unlink()
     else:
         edit_meta(run, change)
-    write(root, "A", f"x.is_meta or time.sleep({5 * SLEEP_S})")
-    finding = ask(run / "records.csv", "A.py:A", margin=0.3)
+    times(5)
+    finding = ask(run / "records.csv", "A.py:A", margin=0.05)
     assert outcomes(finding) == {"A infer": "regressed", "A train": "regressed"}
+    assert [row.change for row in finding.rows] == pytest.approx([4, 4])
     assert (finding.advisory, finding.exit_code, finding.compared) == (True, ExitCode.OK, compared)
     assert any(note.startswith(sentence) for note in finding.notes)
+
+
+def test_from_another_machine_too_a_new_crash_is_broken(root: Path, run: Path) -> None:
+    edit_meta(run, another_cpu)
     write(root, "A", "x.is_meta or os.kill(os.getpid(), signal.SIGKILL)")
-    finding = ask(run / "records.csv", "A.py:A")
+    finding = ask(run, "A.py:A")
+    assert outcomes(finding) == {"A infer": "broken", "A train": "broken"}
     assert (finding.advisory, finding.exit_code) == (True, ExitCode.BROKEN)
 
 
@@ -347,8 +395,11 @@ def test_a_run_without_the_control_workload_has_no_latency_to_compare(root: Path
     assert (finding.exact, finding.compared, finding.exit_code) == ((), 4, ExitCode.NOTHING_COMPARED)
 
 
-def test_a_gpu_s_rows_without_a_gpu_are_compared_exactly_and_not_broken(root: Path, run: Path) -> None:
+def test_a_gpu_s_rows_without_a_gpu_are_compared_exactly_and_not_broken(
+    root: Path, run: Path, times: Callable[[float], None]
+) -> None:
     edit_records(run, lambda record: {**record, "device": "cuda:1" if record["module"] == "A" else "cpu"})
+    times(1)
     finding = ask(run)
     assert outcomes(finding) == {"B infer": "ok", "B train": "ok", "A": "not compared"}
     assert rows_of(finding)["A"].reason == "It was measured on cuda:1; torch sees no GPU here."
@@ -403,11 +454,11 @@ def test_the_json_of_pytest_benchmark_is_compared_exactly_and_timed(
     (pytester.path / "A.py").write_text(MODULES["A.py"])
     git(pytester.path, "init", "--quiet")
     pytester.makepyfile(BENCHMARK)
-    pytester.runpytest_subprocess("--benchmark-json=out.json").assert_outcomes(passed=2)
-    monkeypatch.chdir(pytester.path)
-    write(pytester.path, "A", f"x.is_meta or time.sleep({SLEEP_S}); assert not self.training or x.is_meta")
-    request = TwoProcesses(load("ci"))
-    with Zygote(pytester.path) as zygote:
+    with Zygote(pytester.path, static=False) as zygote:
+        pytester.runpytest_subprocess("--benchmark-json=out.json").assert_outcomes(passed=2)
+        monkeypatch.chdir(pytester.path)
+        write(pytester.path, "A", f"x.is_meta or time.sleep({SLEEP_S}); assert not self.training or x.is_meta")
+        request = TwoProcesses(load("ci"))
         monkeypatch.setattr(checked, "LikePytest", partial(LikePytest, launch=lambda tree: Kept(zygote)))
         finding = check_stored(pytester.path / "out.json", request)
     infer, train = rows_of(finding)["A infer"], rows_of(finding)["A train"]

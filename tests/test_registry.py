@@ -142,3 +142,27 @@ def test_hyperparameters_are_checked(hparams: dict[str, object], sentence: str) 
 
 def test_an_integer_serves_where_a_float_is_declared() -> None:
     assert registry.get("ham_cd").check_hparams({"temperature": 1}) == {"temperature": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("class Broken(:", "invalid syntax"),
+        ("@register(KEY)\nclass Broken: pass", "all literals"),
+        ("# \udcff", "can't decode byte"),
+    ],
+)
+def test_a_built_in_file_that_cannot_be_read_is_a_broken_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
+) -> None:
+    folder = tmp_path / "some_modules"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "broken.py").write_bytes(source.encode(errors="surrogateescape"))
+    (folder / "whole.py").write_text('@register("whole", title="Whole")\nclass Whole: pass\n', encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "BUILT_IN", "some_modules")
+    broken, whole = registry._scan_built_in()
+    assert (broken.key, whole.key, whole.broken) == ("broken", "whole", None)
+    assert broken.broken is not None
+    assert reason in broken.broken

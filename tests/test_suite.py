@@ -153,3 +153,12 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) 
     for model in (suite.SuiteFile, suite.Axes, suite.Measure, suite.Gate, suite.Published, suite.Footnote):
         for key in model.model_fields:
             assert key in example
+
+
+def test_two_modules_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    source = "from torch import nn\nclass Block(nn.Module):\n    def __init__(self, channels): super().__init__()\n"
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text(source, encoding="utf-8")
+    both = [f"{tmp_path / name}:Block" for name in ("one.py", "two.py")]
+    with pytest.raises(UsageError, match=r"one.py:Block and .*two.py:Block have the same name 'Block'"):
+        suite.load("quick", suite.Overrides(modules=both)).cases()
