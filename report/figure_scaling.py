@@ -74,7 +74,7 @@ def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
         drawing = Drawing(
             figure, f"Cost against {_AXES[axis]}{where}; the legend has the exponent of a power law [95 % interval]."
         )
-        grid = figure.subplots(lines * len(shown), columns, squeeze=False)
+        grid = figure.subplots(lines * len(shown), columns, squeeze=False, gridspec_kw={"hspace": 0.04})
         first: dict[str, Axes] = {}
         for number, panel in enumerate(shown):
             cells = list(grid[number * lines : (number + 1) * lines].flat)

@@ -33,7 +33,9 @@ class Panel:
         names = [name for name in CONDITIONS if name != "device"]
         group = self.frame.groupby(names, dropna=False, sort=False).ngroup()
         size = self.frame[list(SIZES)].astype("float64").prod(axis=1).groupby(group).first()
-        order = pd.DataFrame({"rows": group.value_counts(), "size": size}).sort_values(["rows", "size"], ascending=False)
+        order = pd.DataFrame({"rows": group.value_counts(), "size": size}).sort_values(
+            ["rows", "size"], ascending=False
+        )
         return self.frame[group == order.index[0]].head(MOST_ROWS)
 
     def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:

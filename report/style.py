@@ -113,12 +113,17 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
-    """A log axis with plain numbers at 1, 2 and 5, thinned out over many decades."""
+    """A log axis with plain numbers at 1, 2, 3 and 5, thinned out over more decades."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)
-    steps = (1, 2, 5) if decades < (1.2 if which == "x" else 1.6) else (1, 3) if decades < 2.5 else (1,)
+    if decades < 1:
+        steps: tuple[int, ...] = (1, 2, 3, 5)
+    elif decades < (1.2 if which == "x" and high >= 1000 else 1.6):  # wide numbers side by side
+        steps = (1, 2, 5)
+    else:
+        steps = (1, 3) if decades < 2.5 else (1,)
     axis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from test_gate_check import BEHAVIOUR, SUITE, Forked, Kept, processes_with
+from test_gate_check import BEHAVIOUR, SUITE, Forked, processes_with
 from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 import ctxbench
 from ctxbench import api
 from ctxbench.cli import main
 from ctxbench.engine import scheduler
-from ctxbench.engine.client import Exit, Zygote
-from ctxbench.engine.pair import BLOCK, NEXT
+from ctxbench.engine.client import Exit
+from ctxbench.engine.pair import BLOCK, NEXT, prepared
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_stored as checked
 from ctxbench.gate.baseline import Baseline, Level, load_baseline
@@ -32,7 +32,7 @@ from ctxbench.gate.check_stored import BLOCKS, LikePytest, LikeRun, check_stored
 from ctxbench.gate.finding import ExactChange, Finding
 from ctxbench.gate.pairs import Source
 from ctxbench.gate.request import Request
-from ctxbench.gate.rules import ExitCode, GateRule, RowVerdict
+from ctxbench.gate.rules import ExitCode, RowVerdict
 from ctxbench.gate.stored import ProcessFailure, ProcessResult
 from ctxbench.metrics import control_time
 from ctxbench.results import SINCE_2
@@ -134,8 +134,8 @@ class Scripted:
     rows: Mapping[str, tuple[Case, str]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
 
-    def started(self, tree: Path, measure: Measure, rows: Mapping[str, tuple[Case, str]], progress: object) -> Self:
-        return replace(self, rows=rows)
+    def started(self, *arguments: Any) -> Self:
+        return replace(self, rows=arguments[3])
 
     def __call__(self, rows: Sequence[str]) -> dict[str, Level]:
         self.seconds.append(0.0)
@@ -216,12 +216,11 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     assert stopped.value.code == finding["exit_code"] == ExitCode.OK
     assert (finding["exact"], finding["advisory"]) == ({"compared": 4, "changes": []}, False)
     assert finding["candidate"] == "the working tree"
-    assert [(row["label"], row["verdict"], row["pairs"]) for row in finding["rows"]] == [
-        ("A infer", "ok", 4),
-        ("A train", "ok", 4),
-    ]
-    timed = [task for task in tasks if task.get("metrics") == ["latency"]]
-    assert len(timed) == 4  # once in each process, for both modes
+    assert [(row["label"], row["verdict"]) for row in finding["rows"]] == [("A infer", "ok"), ("A train", "ok")]
+    timed = [task for task in tasks if "latency" in task.get("metrics", [])]
+    # Once in each process, for both modes.
+    assert len(timed) == max(row["pairs"] for row in finding["rows"]) >= 4
+    assert all(task["metrics"] == ["params", "macs", "memory", "latency"] for task in timed)
     stored = json.loads((run / "run.json").read_text())["definition"]["measure"]
     assert {task["measure"]["budget_s"] for task in timed} == {stored["budget_s"]} == {0.06}
     assert {task["measure"]["timeout_s"] for task in timed} == {61.0}
@@ -441,33 +440,32 @@ def test_a(mode, benchmark, ctxbench_case):
 """
 
 
-class TwoProcesses(Request):
-    """A check whose only look is at two processes."""
-
-    def rule(self, cases: object) -> GateRule:
-        return GateRule(margin=MARGIN, looks=(2,))
-
-
 def test_the_json_of_pytest_benchmark_is_compared_exactly_and_timed(
     root: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (pytester.path / "A.py").write_text(MODULES["A.py"])
     git(pytester.path, "init", "--quiet")
     pytester.makepyfile(BENCHMARK)
-    with Zygote(pytester.path, static=False) as zygote:
-        pytester.runpytest_subprocess("--benchmark-json=out.json").assert_outcomes(passed=2)
-        monkeypatch.chdir(pytester.path)
-        write(pytester.path, "A", f"x.is_meta or time.sleep({SLEEP_S}); assert not self.training or x.is_meta")
-        request = TwoProcesses(load("ci"))
-        monkeypatch.setattr(checked, "LikePytest", partial(LikePytest, launch=lambda tree: Kept(zygote)))
-        finding = check_stored(pytester.path / "out.json", request)
-    infer, train = rows_of(finding)["A infer"], rows_of(finding)["A train"]
-    assert (infer.status, infer.pairs) == ("measured", 2)
-    assert math.isfinite(infer.change)
-    assert -1 < infer.low < infer.high
-    assert (train.status, train.pairs, finding.exit_code) == ("broken", 0, ExitCode.BROKEN)
-    assert train.reason.startswith("error: AssertionError")
-    assert (finding.exact, finding.compared) == ((), 4)
+    pytester.runpytest_subprocess("--benchmark-json=out.json").assert_outcomes(passed=2)
+    monkeypatch.chdir(pytester.path)
+    stored = load_baseline(pytester.path / "out.json")
+    infer = stored.row(f"A {SHAPE}", "infer").level
+    assert infer is not None
+    control_ms = math.exp(infer.control)
+    slower = blocks([control_ms] * BLOCKS, [20 * control_ms * math.exp(infer.row)] * BLOCKS)
+    workers = [ScriptedWorker([slower, ["x"]]), *(ScriptedWorker([slower]) for _ in range(3))]
+    waiting = iter(workers)
+    monkeypatch.setattr(checked, "LikePytest", partial(LikePytest, launch=lambda tree: next(waiting)))
+    finding = ask(pytester.path / "out.json")
+    rows = rows_of(finding)
+    assert (rows["A infer"].status, rows["A infer"].pairs) == ("measured", 4)
+    assert rows["A infer"].change == pytest.approx(19)
+    assert (rows["A train"].status, rows["A train"].reason) == ("broken", "nan: x")
+    assert (finding.exact, finding.compared, finding.exit_code) == ((), 4, ExitCode.BROKEN)
+    # What the processes are asked for can be done.
+    for prepare in prepared(workers[0].tasks[0]):
+        block = prepare().block()
+        assert [len(block[name]) for name in ("control", "row")] == [3, 5]
 
 
 # What a process says of a row, from a script
@@ -517,7 +515,7 @@ def numbers(result: ProcessResult) -> tuple[float, float, float]:
 
 def like_run(monkeypatch: pytest.MonkeyPatch, zygote: ScriptedZygote) -> LikeRun:
     monkeypatch.setattr(checked, "Zygote", lambda *arguments, **options: zygote)
-    return LikeRun(None, Measure(), ROWS, lambda process, index, total, row: None)
+    return LikeRun(None, Measure(), ["memory", "latency"], ROWS, lambda process, index, total, row: None)
 
 
 def test_levels_as_a_run_measures_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,7 +525,7 @@ def test_levels_as_a_run_measures_them(monkeypatch: pytest.MonkeyPatch) -> None:
     error = math.log(1.02) / 1.959964  # the quantile of 95 %
     assert numbers(found["A infer"]) == pytest.approx((math.log(2), math.log(3), error))
     assert numbers(found["A train"]) == pytest.approx((math.log(4), math.log(3), error))
-    assert [task["metrics"] for task in zygote.tasks] == [["latency"]]  # both modes at once
+    assert [task["metrics"] for task in zygote.tasks] == [["memory", "latency"]]  # both modes at once
     assert set(process(["A train"])) == {"A train"}
     assert (len(zygote.tasks), len(process.seconds)) == (2, 2)
 

@@ -80,13 +80,15 @@ class StoredCase:
 class Baseline:
     """What was measured earlier. `name` is for a person, `environment` as in `run.json` (None: not known).
 
-    `measure` are the settings of the run; None where they are not known. `by_run` is False for pytest-benchmark's.
+    `measure` are the settings of the run, `metrics` what it measured; None and empty where that is not known. `by_run`
+    is False for pytest-benchmark's.
     """
 
     name: str
     environment: Mapping[str, Any] | None
     cases: Mapping[str, StoredCase]
     measure: Measure | None = None
+    metrics: Sequence[str] = ()
     by_run: bool = True
 
     @property
@@ -178,7 +180,8 @@ def _from_records(records: Path, path: Path) -> Baseline:
     if not cases:
         raise UsageError(f"{records} holds no record")
     measure = _readable(str(records.parent / "run.json"), _measure, meta) if "definition" in meta else None
-    return replace(_named(path, meta.get("environment"), None, cases), measure=measure)
+    named = _named(path, meta.get("environment"), None, cases)
+    return replace(named, measure=measure, metrics=meta.get("metrics", ()))
 
 
 def _measure(meta: Mapping[str, Any]) -> Measure:

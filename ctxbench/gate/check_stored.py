@@ -31,10 +31,14 @@ BLOCKS = 6
 
 @dataclass
 class LikeRun:
-    """Measures rows as a run does, for `run_stored`: one fresh zygote a call, a child of it for each case."""
+    """Measures rows as a run does, for `run_stored`: one fresh zygote a call, a child of it for each case.
+
+    `metrics` are all of the run's: what a process has allocated before, as for measured memory, moves its latency.
+    """
 
     tree: Path | None
     measure: Measure
+    metrics: Sequence[str]
     rows: Mapping[str, tuple[Case, str]]
     progress: Progress
     seconds: list[float] = field(default_factory=list)
@@ -48,7 +52,7 @@ class LikeRun:
                 self.progress(len(self.seconds), index, len(rows), row)
                 case, mode = self.rows[row]
                 if case.id not in found:
-                    found[case.id] = measured(zygote, self.measure, ["latency"], case)
+                    found[case.id] = measured(zygote, self.measure, self.metrics, case)
                 values = found[case.id]
                 results[row] = ProcessFailure(values) if isinstance(values, str) else _level_of(values, mode)
         self.seconds.append(time.monotonic() - begin)
@@ -155,7 +159,7 @@ def _cases(
         vanished = [case for case, each in stored.cases.items() if _is_named(each.case, name)]
         if not vanished:
             raise UsageError(found.missing[name])
-        rows += [unmeasured(case, "broken", f"vanished: {found.missing[name]}") for case in vanished]
+        rows += [unmeasured(case, "broken", found.missing[name]) for case in vanished]
     references = {case.module: case.reference for case in found.cases.values()}
     for module in sorted(references.keys() - {each.case.module for each in stored.cases.values()}):
         rows.append(unmeasured(module, "not compared", "It is not in the baseline."))
@@ -247,7 +251,7 @@ def _time(
     measure = stored.measure or request.suite.file.measure
     processes: LikeRun | LikePytest
     if stored.by_run:
-        processes = LikeRun(root, measure, asked, shown.row)
+        processes = LikeRun(root, measure, stored.metrics or request.suite.file.metrics, asked, shown.row)
     else:
         tasks = {name: {"case": asdict(case), "mode": mode} for name, (case, mode) in asked.items()}
         processes = LikePytest(Source(root, tasks), measure, shown.row)
