@@ -116,8 +116,8 @@ class QuietGate:
     def stage(self, text: str) -> None:
         """What is done before and between the pairs."""
 
-    def row(self, pair: int, index: int, total: int, name: str) -> None:
-        """Row `index` of `total` begins in the pair of processes `pair`, counted from 0."""
+    def row(self, round_: int, index: int, total: int, name: str) -> None:
+        """Row `index` of `total` begins in a round of fresh processes, a pair or one, counted from 0."""
 
 
 class PlainGate(QuietGate):
@@ -130,9 +130,9 @@ class PlainGate(QuietGate):
     def stage(self, text: str) -> None:
         print(f"{time.monotonic() - self._start:4.0f} s  {text}", file=sys.stderr, flush=True)
 
-    def row(self, pair: int, index: int, total: int, name: str) -> None:
+    def row(self, round_: int, index: int, total: int, name: str) -> None:
         if index == 0:
-            self.stage(f"pair {pair + 1} of processes, rows undecided: {total}")
+            self.stage(f"processes, round {round_ + 1}, rows undecided: {total}")
 
 
 class LiveGate(QuietGate):
@@ -150,8 +150,8 @@ class LiveGate(QuietGate):
     def stage(self, text: str) -> None:
         self._draw(f"{time.monotonic() - self._start:4.0f} s  {text}")
 
-    def row(self, pair: int, index: int, total: int, name: str) -> None:
-        self.stage(f"pair {pair + 1} of processes, row {index + 1} of {total} undecided: {name}")
+    def row(self, round_: int, index: int, total: int, name: str) -> None:
+        self.stage(f"processes, round {round_ + 1}, row {index + 1} of {total} undecided: {name}")
 
     def _draw(self, text: str) -> None:
         width = shutil.get_terminal_size().columns

@@ -222,8 +222,8 @@ def test_an_advisory_finding_says_so_in_every_form() -> None:
     assert texts.ADVISORY in ci_files.markdown(found)
     assert ci_files.markdown(found).startswith("## ctxbench check: advisory\n")
     assert parsed(found)["advisory"] is True
-    assert outcomes(found) == {"sa infer": "skipped", "params": "system-out"}
-    assert [line.partition(" ")[0] for line in ci_files.annotations(found)] == ["::warning", "::warning"]
+    assert outcomes(found) == {"sa infer": "skipped", "params": "failure"}
+    assert [line.partition(" ")[0] for line in ci_files.annotations(found)] == ["::warning", "::error"]
 
 
 def test_the_sentence_for_a_gate_without_rows() -> None:
@@ -239,8 +239,8 @@ def test_the_sentence_for_a_gate_without_rows() -> None:
 def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
     content = parsed(EVERYTHING)
     assert list(content) == [
-        *("schema", "exit_code", "exit_name", "advisory", "baseline", "candidate", "margin", "conditions", "notes"),
-        *("elapsed_s", "counts", "rows", "exact"),
+        *("schema", "exit_code", "exit_name", "advisory", "baseline", "candidate", "margin", "conditions", "evidence"),
+        *("notes", "elapsed_s", "counts", "rows", "exact"),
     ]
     assert (content["schema"], content["exit_code"], content["exit_name"]) == (1, 4, "broken")
     assert content["counts"] == {"broken": 1, "regressed": 1, "not compared": 1, "inconclusive": 2, "ok": 1}

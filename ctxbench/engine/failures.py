@@ -5,6 +5,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from ctxbench.errors import ModuleCodeError
+
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
 _NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on")
 
@@ -23,7 +25,9 @@ class DoesNotFit(MemoryError):
 
 def describe_failure(error: BaseException) -> dict[str, Any]:
     """Status, sentence (with the user's own frame) and traceback of what a case raised."""
-    text = str(error).strip().split("\n")[0] or type(error).__name__
+    lines = str(error).strip().split("\n")
+    # A module's own exception has its traceback in the text: what happened is the last line.
+    text = f"{lines[0]} {lines[-1]}" if isinstance(error, ModuleCodeError) else lines[0] or type(error).__name__
     frame = _user_frame(error)
     where = f" ({Path(frame.filename).name}, line {frame.lineno}, in {frame.name})" if frame else ""
     kind = type(error).__name__

@@ -105,7 +105,8 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
     same, reason = same_machine(stored, environment)
     timed = request.timed and any(stored.cases[name].timed for name in cases)
     code = exit_code(rows, changes, compared, request.inconclusive_is, timed)
-    if not same and code in (ExitCode.REGRESSED, ExitCode.INCONCLUSIVE):
+    grown = any(change.worse for change in changes)
+    if not same and (code == ExitCode.INCONCLUSIVE or (code == ExitCode.REGRESSED and not grown)):
         code = ExitCode.OK
     timed_cases = [case for case, _ in asked.values()]
     return Finding(
@@ -120,6 +121,7 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
         notes=tuple(dict.fromkeys([*notes, *([] if same else [reason]), *more])),
         elapsed_s=deadline.elapsed_s,
         exit_code=code,
+        evidence="process",
         advisory=not same,
     )
 

@@ -14,6 +14,7 @@ from ctxbench.gate.finding import ExactChange, Finding
 from ctxbench.gate.rules import ExitCode, RowVerdict
 from ctxbench.gate.self_test import SelfTest
 from ctxbench.gate.texts import (
+    PLURAL,
     STYLES,
     change_cells,
     clean,
@@ -55,6 +56,7 @@ def as_json(finding: Finding, tested: SelfTest | None = None) -> str:
         "candidate": finding.candidate,
         "margin": finding.margin,
         "conditions": finding.conditions,
+        "evidence": finding.evidence,
         "notes": list(finding.notes),
         "elapsed_s": finding.elapsed_s,
         "counts": {word: word_counts(finding)[word] for word in STYLES},
@@ -77,10 +79,10 @@ def junit(finding: Finding) -> str:
         case = ElementTree.SubElement(
             suite, "testcase", classname=clean(split_mode(row.row)[0]), name=label_of(finding, row.row)
         )
-        _add_outcome(case, _row_outcome(finding, row), word_of(row), story(row))
+        _add_outcome(case, _row_outcome(finding, row), word_of(row), story(finding, row))
     for change in finding.exact:
         case = ElementTree.SubElement(suite, "testcase", classname=clean(change.case), name=clean(change.quantity))
-        outcome = "failure" if change.worse and not finding.advisory else "system-out"
+        outcome = "failure" if change.worse else "system-out"
         _add_outcome(case, outcome, "changed", exact_text(change))
     red = any(suite.find(f"testcase/{outcome}") is not None for outcome in ("failure", "error"))
     if finding.exit_code != ExitCode.OK and not red:
@@ -118,11 +120,11 @@ def annotations(finding: Finding) -> list[str]:
         word = word_of(row)
         if word != "ok":
             error = word == "broken" or (word == "regressed" and not finding.advisory)
-            lines.append(_annotation(error, f"{label_of(finding, row.row)}: {word}", story(row)))
+            lines.append(_annotation(error, f"{label_of(finding, row.row)}: {word}", story(finding, row)))
     for change in finding.exact:
         if change.worse:
             title = f"{label_of(finding, change.case)}: {clean(change.quantity)} changed"
-            lines.append(_annotation(not finding.advisory, title, exact_text(change)))
+            lines.append(_annotation(True, title, exact_text(change)))
     return lines
 
 
@@ -170,7 +172,7 @@ def _add_outcome(case: ElementTree.Element, outcome: str, kind: str, text: str) 
 
 def _markdown_rows(finding: Finding, rows: Sequence[RowVerdict]) -> list[str]:
     """The rows as a table, in a list; empty if there are none."""
-    headers = ("row", "change", "interval", "verdict", "pairs", "reason")
+    headers = ("row", "change", "interval", "verdict", PLURAL[finding.evidence], "reason")
     lines = [
         (label_of(finding, row.row), *change_cells(row), loud(word_of(row)), str(row.pairs), clean(row.reason))
         for row in rows

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from ctxbench.gate.rules import ExitCode, RowVerdict
 
@@ -34,7 +35,8 @@ class Finding:
     `baseline` and `candidate` name the sides for a person ("main (1a2b3c4d5e)", "the working tree"). `rows` are the
     latency rows, one a case and mode; `labels` gives each a short name. `exact` holds the exact quantities that differ,
     `compared` counts all that were compared. `notes` are sentences that a reader needs beside the verdicts. An
-    `advisory` finding decides nothing, and its exit code says only what was newly broken or not compared.
+    `advisory` finding's latencies decide nothing: its exit code says what else there is. `evidence` is what a row's
+    `pairs` counts: pairs of processes, or single ones against a stored run.
     """
 
     baseline: str
@@ -48,6 +50,7 @@ class Finding:
     notes: tuple[str, ...]
     elapsed_s: float
     exit_code: ExitCode
+    evidence: Literal["pair", "process"] = "pair"
     advisory: bool = False
 
     @property

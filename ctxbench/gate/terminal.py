@@ -14,6 +14,7 @@ from ctxbench.gate.finding import Finding
 from ctxbench.gate.self_test import SelfTest
 from ctxbench.gate.texts import (
     ADVISORY,
+    PLURAL,
     STYLES,
     change_cells,
     clean,
@@ -69,7 +70,7 @@ def _reasons(finding: Finding) -> dict[tuple[str, str], list[str]]:
 
 
 def _row_table(finding: Finding) -> Table:
-    shown = _columns(("case", "mode", "change >", "interval >", "verdict", "pairs >"))
+    shown = _columns(("case", "mode", "change >", "interval >", "verdict", f"{PLURAL[finding.evidence]} >"))
     for row, names in zip(finding.rows, _names(finding, [each.row for each in finding.rows]), strict=True):
         verdict = Text(loud(word_of(row)), style=STYLES[word_of(row)])
         change, interval = change_cells(row)

@@ -25,7 +25,8 @@ HEADLINES = {
     ExitCode.BROKEN: "newly broken or missing",
     ExitCode.NOTHING_COMPARED: "nothing was compared",
 }
-ADVISORY = "Advisory: changes decide nothing here; only what is newly broken or was not compared does."
+ADVISORY = "Advisory: latencies decide nothing here; exact quantities and what is newly broken or not compared do."
+PLURAL = {"pair": "pairs", "process": "processes"}
 # From here on a percentage is written as a power of ten.
 LARGE = 1e5
 
@@ -143,10 +144,10 @@ def change_cells(row: RowVerdict) -> tuple[str, str]:
     return f"{signed(change, decimals)} %", f"[{signed(low, decimals)}, {signed(high, decimals)}]"
 
 
-def story(row: RowVerdict) -> str:
+def story(finding: Finding, row: RowVerdict) -> str:
     """The change with its interval if there is one, and the reason."""
     change, interval = change_cells(row)
-    measured = f"{change} {interval} in {number(row.pairs, 'pair')}. " if interval != "-" else ""
+    measured = f"{change} {interval} in {row.pairs:,} {PLURAL[finding.evidence]}. " if interval != "-" else ""
     return measured + clean(row.reason)
 
 
