@@ -16,6 +16,14 @@ from types import TracebackType
 from typing import Any, Self
 
 _OUTPUT_TAIL = 2000
+# glibc's malloc (mallopt(3)): blocks up to its largest threshold come from the heap, which grows in large steps and
+# gives nothing back. By default the layout of a process's heap, which is chance, decides whether each pass of a module
+# pays the kernel for the pages of its maps.
+KEEP_FREED_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
 
 
 @dataclass(frozen=True)
@@ -36,11 +44,11 @@ class Zygote:
     """A running zygote. It and its children have their own session: Ctrl-C reaches the parent alone, which ends them.
 
     Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.engine.tree`). The
-    zygote imports torch while its maker goes on; the first task waits for it. Without `static` it starts a second
-    sooner, but each child that computes static metrics takes a second longer.
+    zygote imports torch while its maker goes on; the first task waits for it. A `timer` is for rows that are timed
+    against each other: it keeps freed memory, and starts a second sooner without what static metrics need.
     """
 
-    def __init__(self, tree: Path | None = None, static: bool = True) -> None:
+    def __init__(self, tree: Path | None = None, timer: bool = False) -> None:
         orders_read, self._orders = os.pipe()
         self._messages, messages_write = os.pipe()
         acks_read, self._acks = os.pipe()
@@ -48,12 +56,12 @@ class Zygote:
         self._output = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by close()
         inherited = (orders_read, messages_write, acks_read, self._output.fileno())
         # numpy's OpenBLAS would start its threads at import, before the fork.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**(KEEP_FREED_MEMORY if timer else {}), **os.environ, "OPENBLAS_NUM_THREADS": "1"}
         options: list[str] = []
         if tree is not None:
             options = ["-P"]  # no working folder on the search path: the harness is the installed one, not the tree's
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        arguments = [str(argument) for argument in (*inherited, int(static), tree) if argument is not None]
+        arguments = [str(argument) for argument in (*inherited, int(not timer), tree) if argument is not None]
         self._process = subprocess.Popen(
             [sys.executable, *options, "-m", "ctxbench.engine.zygote", *arguments],
             pass_fds=inherited,

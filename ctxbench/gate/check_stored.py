@@ -16,7 +16,7 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.baseline import Baseline, Level, StoredCase, compare_exact, load_baseline, read_level, same_machine
 from ctxbench.gate.check import conditions_phrase, exit_code, labels, suite_in_tree, unmeasured
 from ctxbench.gate.finding import ExactChange, Finding
-from ctxbench.gate.pairs import Progress, Round, Source, TimeBlock, Worker, launch_timer
+from ctxbench.gate.pairs import Progress, Round, Source, TimeBlock, Worker
 from ctxbench.gate.request import Deadline, Request, row_name
 from ctxbench.gate.rules import ExitCode, RowVerdict
 from ctxbench.gate.stored import ProcessFailure, ProcessResult, run_stored
@@ -66,7 +66,7 @@ class LikePytest:
     source: Source
     measure: Measure
     progress: Progress
-    launch: Callable[[Path | None], Worker] = launch_timer
+    launch: Callable[[Path | None], Worker] = Zygote
     seconds: list[float] = field(default_factory=list)
 
     def __call__(self, rows: Sequence[str]) -> Mapping[str, ProcessResult]:

@@ -49,8 +49,8 @@ class Source:
 
 
 def launch_timer(tree: Path | None) -> Worker:
-    """A zygote for rows of this tree, which needs no static metrics."""
-    return Zygote(tree, static=False)
+    """A zygote for rows of this tree that are timed against each other."""
+    return Zygote(tree, timer=True)
 
 
 # Times a block of the row at hand on one side; milliseconds a pass of the control and of the row.
