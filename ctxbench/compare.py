@@ -11,12 +11,12 @@ from ctxbench import contract, registry
 from ctxbench.api import Run, run_suite
 from ctxbench.contract import CheckResult
 from ctxbench.engine.scheduler import Executor, Plan
-from ctxbench.engine.turns import Measured, execute_in_turns
+from ctxbench.engine.turns import execute_in_turns
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.progress import Quiet
 from ctxbench.ranking import Ranking, Standing, Value, exactly
-from ctxbench.results import MODES, Record, RunFolder, Sample
+from ctxbench.results import MODES, Held, Record, RunFolder, Sample
 from ctxbench.suite import Case, Overrides, Shape, Suite, load
 
 # What a table can be ranked by, and the columns of a record that hold it.
@@ -84,7 +84,9 @@ def measure(
         reused = [case.id for case in cases if case.id in held]
         folder.save_meta(candidates=keys, reused={"folder": str(reuse), "cases": reused} if reused else None)
         for case in reused:
-            folder.append(*held[case])
+            record, samples, timelines = held[case]
+            folder.append_timeline(case, timelines)
+            folder.append(record, samples)
         execute_in_turns([case for case in cases if case.id not in held], plan, executor, folder, shown)
 
     return run_suite(loaded, out=out, reporter=reporter, order=order)
@@ -127,7 +129,9 @@ def _suite(request: Request, name: str, shape: Sequence[Shape] | None) -> tuple[
     return load(name, overrides), list(found)
 
 
-def _held(path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]) -> dict[str, Measured]:
+def _held(
+    path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]
+) -> dict[str, tuple[Record, dict[str, list[Sample]], dict[str, list[Held]]]]:
     """The cases that the run in `path` holds, the candidates' apart. UsageError if they do not go with a run of now."""
     folder = RunFolder.open(path)
     meta = folder.meta
@@ -139,22 +143,23 @@ def _held(path: Path, suite: Suite, candidates: Sequence[str], environment: Mapp
         changed.append(f"{', '.join(metrics) or 'everything but static metrics'} was not measured")
     if changed:
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
-    frame, samples = folder.frame(), folder.samples()
+    frame, samples, timeline = folder.frame(), folder.samples(), folder.timeline()
     held = {}
     for row in frame[~frame["module"].isin(candidates)].to_dict("records"):
         record = _record(row)
         record.warnings = "; ".join(filter(None, [record.warnings, f"reused from {path}"]))
-        own = samples[samples["case"] == record.case]
-        held[record.case] = (
-            record,
-            {
-                str(mode): [
-                    Sample(at_s, int(passes), ms)
-                    for at_s, passes, ms in zip(part.at_s, part.passes, part.ms, strict=True)
-                ]
-                for mode, part in own.groupby("mode", sort=False)
-            },
-        )
+        streams = {
+            str(mode): [Sample(at_s, int(n), ms) for at_s, n, ms in zip(part.at_s, part.passes, part.ms, strict=True)]
+            for mode, part in samples[samples["case"] == record.case].groupby("mode", sort=False)
+        }
+        courses = {
+            str(mode): [
+                Held(int(step), phase, op, int(size))
+                for step, phase, op, size in zip(part.step, part.phase, part.op, part.bytes, strict=True)
+            ]
+            for mode, part in timeline[timeline["case"] == record.case].groupby("mode", sort=False)
+        }
+        held[record.case] = (record, streams, courses)
     return held
 
 

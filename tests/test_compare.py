@@ -278,6 +278,9 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     assert run.folder.meta["reused"]["cases"] == list(held.loc[["sa", "linear"], "case"])
     copied, original = (r.samples()[lambda f: f["case"].str.startswith("sa")]["ms"] for r in (run.folder, one))
     assert list(copied) == list(original)
+    copied, original = (r.timeline()[lambda f: f["case"].str.startswith("sa")]["bytes"] for r in (run.folder, one))
+    assert list(copied) == list(original)
+    assert len(copied) > 0
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
         compare.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
