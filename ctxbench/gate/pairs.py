@@ -16,7 +16,7 @@ from ctxbench.engine.scheduler import exit_status
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.suite import Measure
 
-# Blocks run A B B A this many times, the next pair's B A A B.
+# Blocks run A B B A this many times; A is the baseline in one pair and the candidate in the next.
 CYCLES = 3
 
 
@@ -145,7 +145,8 @@ class Pairs:
     """Pairs of fresh processes for `run_gate`: call it with the rows to measure.
 
     Each pair has two new interpreters, so that their address layouts are drawn anew too: children that one process
-    forks share its layout, and what that does to a row's speed would look like a change. `history` keeps every ratio,
+    forks share its layout, and what that does to a row's speed would look like a change. Pairs take turns in which side
+    is launched, prepared and timed first: what being first is worth to a row cancels. `history` keeps every ratio,
     `seconds` how long each pair took.
     """
 
@@ -160,8 +161,9 @@ class Pairs:
     def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
         """Measure each row in one pair."""
         begin = time.monotonic()
-        round_ = Round((self.baseline, self.candidate), self.measure, self.launch, self._show)
-        results = round_.take(rows, self._ratios, pair_failure)
+        sides = self._sides
+        round_ = Round([sides[name] for name in sides], self.measure, self.launch, self._show)
+        results = round_.take(rows, self._ratios, self._failure)
         for row, result in results.items():
             if isinstance(result, PairRatios):
                 self.history[row].append(result)
@@ -171,24 +173,30 @@ class Pairs:
     def _show(self, index: int, total: int, row: str) -> None:
         self.progress(len(self.seconds), index, total, row)
 
+    @property
+    def _sides(self) -> dict[str, Source]:
+        """The sides, the one first that does everything first in this pair."""
+        sides = {"baseline": self.baseline, "candidate": self.candidate}
+        return sides if len(self.seconds) % 2 == 0 else dict(reversed(sides.items()))
+
     def _ratios(self, block: TimeBlock) -> PairResult:
         """Time the blocks of a row that both sides have prepared."""
         control: tuple[list[float], list[float]] = ([], [])
         times: tuple[list[float], list[float]] = ([], [])
-        order = (0, 1, 1, 0) if len(self.seconds) % 2 == 0 else (1, 0, 0, 1)
-        for side in order * CYCLES:
+        for side in (0, 1, 1, 0) * CYCLES:
             reply = block(side)
             control[side].append(statistics.median(reply["control"]))
             times[side].append(statistics.median(reply["row"]))
-        return PairRatios(_log_ratio(times), _log_ratio(control))
+        return PairRatios(self._log_ratio(times), self._log_ratio(control))
 
+    def _log_ratio(self, blocks: tuple[list[float], list[float]]) -> float:
+        """Of candidate to baseline."""
+        found = dict(zip(self._sides, ([[median] for median in side] for side in blocks), strict=True))
+        return float(pair_log_ratio(found["baseline"], found["candidate"]))
 
-def pair_failure(messages: Sequence[str | None], process_ended: bool) -> PairFailure:
-    """The failure of a row in a pair whose sides say these messages (None: well)."""
-    baseline, candidate = messages
-    side: Side = "both" if baseline and candidate else "baseline" if baseline else "candidate"
-    return PairFailure(side, candidate or baseline or "", process_ended)
-
-
-def _log_ratio(blocks: tuple[list[float], list[float]]) -> float:
-    return float(pair_log_ratio(*([[median] for median in side] for side in blocks)))
+    def _failure(self, messages: Sequence[str | None], process_ended: bool) -> PairResult:
+        """The failure of a row in a pair whose sides say these messages (None: well)."""
+        said = dict(zip(self._sides, messages, strict=True))
+        baseline, candidate = said["baseline"], said["candidate"]
+        side: Side = "both" if baseline and candidate else "baseline" if baseline else "candidate"
+        return PairFailure(side, candidate or baseline or "", process_ended)
