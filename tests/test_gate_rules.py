@@ -189,6 +189,15 @@ def test_a_clear_regression_is_confirmed_before_undecided_rows_go_on() -> None:
     assert verdict.exit_code == ExitCode.REGRESSED
 
 
+def test_a_gate_may_end_with_the_first_certain_regression() -> None:
+    script = Script({"slow": around(0.2), "same": around(0.0), "open": around(0.05)})
+    found = run_gate(list(script.results), script.measure_pair, RULE, always, end_at_regression=True)
+    assert [row.verdict for row in found.rows] == ["regressed", "ok", "inconclusive"]
+    assert found.rows[2].reason == "The check ended with a regression before this was decided."
+    assert found.exit_code == ExitCode.REGRESSED
+    assert script.asked == [["slow", "same", "open"]] * 4 + [["slow"]] * 4
+
+
 def test_a_row_that_newly_fails_is_broken_and_leaves() -> None:
     script = Script({"a": around(0.0), "b": [PairFailure("candidate", "out of memory")]})
     verdict = gate(script)

@@ -47,7 +47,8 @@ def check_against(ref: str, request: Request, progress: QuietGate | None = None)
                 shown.row,
             )
             deadline.last_s = lambda: pairs.seconds[-1] if pairs.seconds else 0.0
-            rows[:0] = run_gate(list(pairs.candidate.rows), pairs, request.rule(cases), deadline.has_time).rows
+            rule = request.rule(cases)
+            rows[:0] = run_gate(list(pairs.candidate.rows), pairs, rule, deadline.has_time, end_at_regression=True).rows
     changes, compared = exact_changes(before.quantities, now.quantities)
     return Finding(
         baseline=there.name,

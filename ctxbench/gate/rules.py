@@ -179,8 +179,9 @@ def run_gate(
     rule: GateRule,
     has_time: Callable[[], bool],
     inconclusive_is: Literal["ok", "fail"] = "fail",
+    end_at_regression: bool = False,
 ) -> GateVerdict:
-    """Measure pairs until every row has a verdict or the time is up.
+    """Measure pairs until every row has a verdict or the time is up; or, if asked for, until a regression is certain.
 
     `measure_pair` measures the rows it is given in one pair of fresh processes and returns a result for
     each. A row leaves as soon as it is decided. Rows that a look flags as regressed are judged anew at
@@ -189,7 +190,7 @@ def run_gate(
     """
     if len(set(rows)) != len(rows):
         raise ValueError("A gate was given the same row twice.")
-    gate = _Gate(measure_pair, rule, has_time)
+    gate = _Gate(measure_pair, rule, has_time, end_at_regression)
     gate.screen(list(rows))
     return decide_gate((gate.settled[row] for row in rows), inconclusive_is)
 
@@ -197,10 +198,13 @@ def run_gate(
 class _Gate:
     """The state of one gate: the pairs so far and the rows that are settled."""
 
-    def __init__(self, measure_pair: MeasurePair, rule: GateRule, has_time: Callable[[], bool]) -> None:
+    def __init__(
+        self, measure_pair: MeasurePair, rule: GateRule, has_time: Callable[[], bool], end_at_regression: bool
+    ) -> None:
         self.measure_pair = measure_pair
         self.rule = rule
         self.has_time = has_time
+        self.end_at_regression = end_at_regression
         self.settled: dict[str, RowVerdict] = {}
         # The pairs that the next decision on a row rests on, and the count of those before its confirmation.
         self.pairs: dict[str, list[PairRatios]] = defaultdict(list)
@@ -216,6 +220,10 @@ class _Gate:
                     self._settle(row, "ok", "The whole interval lies below the margin.")
             self.confirm([row for row in rows if verdicts[row] == "regressed"])
             rows = [row for row in rows if verdicts[row] == "inconclusive"]
+            if self.end_at_regression and any(row.verdict == "regressed" for row in self.settled.values()):
+                for row in rows:
+                    self._settle(row, "inconclusive", "The check ended with a regression before this was decided.")
+                return
         for row in rows:
             self._settle(row, "inconclusive", self._doubt(row))
 
