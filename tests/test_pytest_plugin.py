@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ctxbench import suite
 from ctxbench.results import MODES
 
 pytest_plugins = "pytester"
@@ -174,8 +173,9 @@ def test_the_project_s_benchmarks_are_the_ci_suite(pytester: pytest.Pytester) ->
         "--benchmark-max-time=0.001",
         f"--benchmark-json={out}",
     )
-    cases = suite.load("ci").cases()
-    result.assert_outcomes(passed=4, deselected=len(cases) * len(MODES) - 4)
+    outcomes = result.parseoutcomes()
+    assert (outcomes["passed"], outcomes.get("failed", 0), outcomes.get("errors", 0)) == (4, 0, 0)
+    assert outcomes["deselected"] == 11 * len(MODES) - 4  # the built-in modules, whatever other tests registered here
     _, found = benchmarks(out)
     assert [(each["group"], each["extra_info"]["params"], each["extra_info"]["macs"]) for each in found] == [
         ("infer", 20641, 25608192),
