@@ -10,8 +10,8 @@ from ctxbench.results import Record
 from ctxbench.suite import Case
 
 
-class Quiet:
-    """Shows nothing; what Python callers get unless they ask."""
+class _Context:
+    """Needs neither setting up nor taking down."""
 
     def __enter__(self) -> Self:
         return self
@@ -20,6 +20,10 @@ class Quiet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+
+class Quiet(_Context):
+    """Shows nothing; what Python callers get unless they ask."""
 
     def case(self, index: int, total: int, case: Case) -> None:
         pass
@@ -102,16 +106,8 @@ class Live(Quiet):
         self._progress.refresh()
 
 
-class QuietGate:
+class QuietGate(_Context):
     """Shows nothing of a gate's progress."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def stage(self, text: str) -> None:
         """What is done before and between the pairs."""

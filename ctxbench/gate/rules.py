@@ -118,6 +118,11 @@ class Reading:
     high: float
     control: float
 
+    def verdict(self, row: str, status: Status, verdict: Verdict | None, pairs: int, reason: str) -> RowVerdict:
+        """The verdict on the row, with these figures as relative changes."""
+        change, low, high, control = map(_relative, (self.change, self.low, self.high, self.control))
+        return RowVerdict(row, status, verdict, change, low, high, control, pairs, reason)
+
 
 def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
     """The log ratio b / a of a pair of processes, from blocks of samples `[..., blocks, samples]`.
@@ -291,17 +296,7 @@ class _Gate:
 
     def _settle(self, row: str, verdict: Verdict | None, reason: str, status: Status = "measured") -> None:
         reading = self._read(row, self._look(row))
-        self.settled[row] = RowVerdict(
-            row=row,
-            status=status,
-            verdict=verdict,
-            change=_relative(reading.change),
-            low=_relative(reading.low),
-            high=_relative(reading.high),
-            control=_relative(reading.control),
-            pairs=self._used(row),
-            reason=reason,
-        )
+        self.settled[row] = reading.verdict(row, status, verdict, self._used(row), reason)
 
 
 def _relative(log_ratio: float) -> float:

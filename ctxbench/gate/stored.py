@@ -156,20 +156,4 @@ class _StoredGate:
     def _settle(self, row: str, verdict: Verdict | None, reason: str, status: Status = "measured") -> None:
         used = len(self.levels[row])
         reading = self._read(row, next(look for look in self.rule.looks if look >= used))
-        self.settled[row] = RowVerdict(
-            row=row,
-            status=status,
-            verdict=verdict,
-            change=_relative(reading.change),
-            low=_relative(reading.low),
-            high=_relative(reading.high),
-            control=_relative(reading.control),
-            pairs=used,
-            reason=reason,
-        )
-
-
-def _relative(log_ratio: float) -> float:
-    """A log ratio as a relative change; infinite where it is beyond all numbers."""
-    with np.errstate(over="ignore"):
-        return float(np.expm1(log_ratio))
+        self.settled[row] = reading.verdict(row, status, verdict, used, reason)
