@@ -35,11 +35,13 @@ def summary(finding: Finding) -> str:
     """The finding in one line: how many rows came to what, what changed exactly, and the exit code."""
     counts = word_counts(finding)
     rows = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word]) or "none measured"
-    exact = f"{len(finding.exact)} changed" if finding.exact else "none changed"
-    worse = sum(change.worse for change in finding.exact)
-    exact += f" ({worse} for the worse)" if worse else ""
-    exit_text = f"Exit code {int(finding.exit_code)}: {exit_name(finding.exit_code)}."
-    return f"{number(len(finding.rows), 'row')}: {rows}. {finding.compared:,} exact quantities: {exact}. {exit_text}"
+    parts = [f"{number(len(finding.rows), 'row')}: {rows}."]
+    if finding.compared or not finding.rows:
+        exact = f"{len(finding.exact)} changed" if finding.exact else "none changed"
+        worse = sum(change.worse for change in finding.exact)
+        exact += f" ({worse} for the worse)" if worse else ""
+        parts.append(f"{finding.compared:,} exact quantities: {exact}.")
+    return " ".join([*parts, f"Exit code {int(finding.exit_code)}: {exit_name(finding.exit_code)}."])
 
 
 def headline(finding: Finding) -> str:
