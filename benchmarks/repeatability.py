@@ -43,7 +43,8 @@ both; 95 % would if nothing but the samples' own noise moved them |
 | does one run's interval hold the other's median? | {hold} of {both} times ({hold_share:.0%}); 83 % would, as both \
 medians are uncertain |
 
-{reading}
+{reading} With glibc, the layout of a process's heap decides whether each pass pays the kernel for its pages anew;
+[gate-error-rates.md](gate-error-rates.md) has the spread between processes with and without that.
 
 | case | mode | medians (ms) | intervals (ms) | largest move |
 |---|---|---|---|---|
