@@ -145,6 +145,11 @@ class Case:
     device: str = "cpu"
     threads: int | None = None
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Case":
+        """The case whose fields came through JSON, which has lists for tuples."""
+        return cls(**{**values, "shape": tuple(values["shape"])})
+
     @property
     def id(self) -> str:
         """A readable name, unique in a run: what differs from the defaults is spelled out."""

@@ -72,7 +72,7 @@ def prepared(task: Mapping[str, Any]) -> Iterator[Callable[[], Row]]:
 
     settings = Measure(**task["measure"])
     for each in task["rows"]:
-        case = Case(**{**each["case"], "shape": tuple(each["case"]["shape"])})
+        case = Case.of(each["case"])
 
         def prepare(case: Case = case, mode: Any = each["mode"], share: float = each.get("inject", 0.0)) -> Row:
             from ctxbench.metrics.control import control_workload

@@ -84,7 +84,7 @@ def perform(task: Mapping[str, Any], emit: Emit) -> None:
         return
     from ctxbench.suite import Case, Measure
 
-    case = Case(**{**task["case"], "shape": tuple(task["case"]["shape"])})
+    case = Case.of(task["case"])
     settings = Measure(**task["measure"])
     _limit_memory(settings.memory_limit_gib)
     try:

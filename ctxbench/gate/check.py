@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ctxbench.api import machine
 from ctxbench.engine import conditions
@@ -12,7 +12,7 @@ from ctxbench.engine.client import Zygote
 from ctxbench.errors import UsageError
 from ctxbench.gate.finding import ExactChange, Finding
 from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.request import Deadline, Request, row_name
+from ctxbench.gate.request import Deadline, InconclusiveIs, Request, row_name
 from ctxbench.gate.rules import ExitCode, RowVerdict, Status, decide_gate, run_gate
 from ctxbench.gate.survey import Survey, cost, exact_changes, survey
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
@@ -193,7 +193,7 @@ def exit_code(
     rows: Sequence[RowVerdict],
     changes: Sequence[ExactChange],
     compared: int,
-    inconclusive_is: Literal["ok", "fail"],
+    inconclusive_is: InconclusiveIs,
     timed: bool = True,
 ) -> ExitCode:
     """Of latency rows and exact quantities together: broken before regressed before inconclusive before ok.

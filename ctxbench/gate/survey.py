@@ -58,7 +58,7 @@ def survey(zygote: Zygote, suite: Suite, device: str, tree: Tree | None, other: 
         elif event["event"] == "cases":
             found.missing, found.foreign = event["missing"], event["foreign"]
             for each in event["cases"]:
-                case = Case(**{**each["case"], "shape": tuple(each["case"]["shape"])})
+                case = Case.of(each["case"])
                 found.cases[case.id] = case
                 found.files[case.id] = each["file"]
 
