@@ -3,25 +3,37 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test check format report clean
+.PHONY: table3 test quick check lint format report matrix clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
 
+# All tests: first those that any load may delay, side by side; then those that judge real times, alone.
 test: .venv/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m "not timing"
+	$(BIN)/python -m pytest -m timing
 
-check: .venv/.dev
+# The tests that start no measuring process.
+quick: .venv/.dev
+	$(BIN)/python -m pytest -n 2 -m "not processes and not timing"
+
+check: lint test
+
+lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/lint-imports --no-logo
 
 # Everything that the README and the docs show, from the committed runs.
 report: .venv/.installed
 	$(BIN)/ctxbench report results/table3-cpu --out docs/report
 	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,memory
 	$(BIN)/python docs/update.py
+
+# The tests under other versions of Python and torch; takes several GB and a while for each.
+matrix:
+	bash benchmarks/matrix.sh
 
 format: .venv/.dev
 	$(BIN)/ruff format .

@@ -61,9 +61,9 @@ OTHER_RULES: dict[str, Rule] = {
 def other_rates(noise: Noise, change: float, trials: int) -> list[float]:
     """How often each other rule calls a regression."""
     random = np.random.default_rng(0)
-    level = random.normal(0.0, noise.jitter, (trials, 2))
-    level[:, 1] += np.log1p(change)
-    samples = block_samples(random, noise, np.repeat(level, BLOCKS, axis=1), SAMPLES).reshape(trials, 2, -1)
+    log_time = random.normal(0.0, noise.jitter, (trials, 2))
+    log_time[:, 1] += np.log1p(change)
+    samples = block_samples(random, noise, np.repeat(log_time, BLOCKS, axis=1), SAMPLES).reshape(trials, 2, -1)
     return [float(rule(samples[:, 0], samples[:, 1]).mean()) for rule in OTHER_RULES.values()]
 
 
@@ -83,10 +83,10 @@ def gate_rates(noise: Noise, change: float, gates: int, rule: GateRule) -> GateR
     pairs = 0
     for seed in range(gates):
         machine = SyntheticMachine(seed, noise, {"changed": change} | {str(row): 0.0 for row in range(1, ROWS)})
-        rows = run_gate(machine.rows, machine.measure_pair, rule, lambda: True).rows
+        rows = run_gate(machine.rows, machine.measure_pair, rule, lambda: True)
         counted = rows[: 1 if change else ROWS]
         verdicts.update(row.verdict for row in counted)
-        pairs += sum(row.pairs for row in counted)
+        pairs += sum(row.replicates for row in counted)
     total = verdicts.total()
     return GateRates(
         verdicts["regressed"] / total, verdicts["ok"] / total, verdicts["inconclusive"] / total, pairs / total
@@ -157,8 +157,8 @@ def pair_value_section(trials: int) -> Iterator[str]:
     rows = []
     for name, noise in NOISE_LEVELS.items():
         random = np.random.default_rng(1)
-        level = random.normal(0.0, noise.jitter, (trials, 2))[:, sides]
-        blocks = block_samples(random, noise, level, SAMPLES)
+        log_time = random.normal(0.0, noise.jitter, (trials, 2))[:, sides]
+        blocks = block_samples(random, noise, log_time, SAMPLES)
         blocks_a, blocks_b = blocks[:, sides == 0], blocks[:, sides == 1]
         mean = np.mean(np.log(np.median(blocks_b, axis=2)) - np.log(np.median(blocks_a, axis=2)), axis=1)
         spreads = (noise.jitter * 2**0.5, np.std(mean), np.std(pair_log_ratio(blocks_a, blocks_b)))

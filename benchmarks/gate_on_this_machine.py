@@ -90,7 +90,8 @@ def line(name: str, gates: Sequence[Gate]) -> list[str]:
     plain, slow = verdicts(gates, slowed=False), verdicts(gates, slowed=True)
     cells = [len(plain), plain.count("ok"), plain.count("inconclusive"), plain.count("regressed")]
     cells += [len(slow), slow.count("regressed"), slow.count("inconclusive"), slow.count("ok")]
-    pairs = max(row["pairs"] for gate in gates for row in gate["rows"])
+    # Schema 1 of the JSON calls the replicates of a row its pairs.
+    pairs = max(row["pairs" if gate["schema"] == 1 else "replicates"] for gate in gates for row in gate["rows"])
     return [name, *map(str, cells), str(pairs), f"{sum(gate['elapsed_s'] for gate in gates):.0f}"]
 
 

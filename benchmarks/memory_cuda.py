@@ -1,4 +1,4 @@
-"""Predicted against measured peak memory on a GPU, for the registry; where they part, block by block.
+"""Predicted against measured peak memory on a GPU, for the registry; where they differ, block by block.
 
 Run on a machine with a GPU:
 
@@ -6,7 +6,7 @@ Run on a machine with a GPU:
 
 The run folder gets the measured and the predicted peaks (`records.csv`, written by ctxbench as for any suite) and
 `blocks.csv`: the blocks that only the prediction or only the caching allocator's history has. Each module is traced in
-a fresh process. The exit code is 1 if a module's prediction, workspaces apart, is off by more than `--within` percent.
+a fresh process. The exit code is 1 if a prediction, without the workspaces, is off by more than `--within` percent.
 """
 
 import argparse
@@ -19,16 +19,15 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+from allocator_history import Comparison, compare
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.memory import CONVENTION, Mode, measure_peak, predict_peak
-from ctxbench.memory.convention import prepared
-from ctxbench.memory.history import Comparison, compare
-from ctxbench.memory.measure import run_pass
+from ctxbench.memory import CONVENTION, measure_peak, predict_peak
+from ctxbench.memory.one_pass import prepared, run_pass
+from ctxbench.mode import MODES, Mode
 
 MIB = 2**20
-MODES: tuple[Mode, Mode] = ("infer", "train")
 COLUMNS = ("module", "mode", "predicted_bytes", "measured_bytes", "only_in", "bytes", "made_by", "where")
 
 
@@ -46,7 +45,7 @@ class Traced:
     @property
     def error(self) -> float:
         """Predicted over measured less one, the blocks at the measured peak that were not predicted left out."""
-        return self.predicted_bytes / (self.measured_bytes - self.comparison.stray_bytes_at_peak) - 1
+        return self.predicted_bytes / (self.measured_bytes - self.comparison.unmatched_bytes_at_peak) - 1
 
 
 def trace(key: str, mode: Mode, shape: tuple[int, ...]) -> Traced:
@@ -75,28 +74,27 @@ def trace_all(keys: list[str], shape: tuple[int, ...]) -> Iterator[Traced]:
 
 
 def write_blocks(path: Path, results: list[Traced]) -> None:
-    """Write the strays of each module and mode, largest first; a row without a block where there is none."""
+    """Write the unmatched blocks of each module and mode, largest first; a row without a block where there is none."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for result in results:
             head = (result.module, result.mode, result.predicted_bytes, result.measured_bytes)
-            for stray in result.comparison.strays:
-                writer.writerow((*head, stray.only_in, stray.block.bytes, stray.block.made_by, stray.block.where))
-            if not result.comparison.strays:
+            for found in result.comparison.unmatched:
+                writer.writerow((*head, found.only_in, found.block.bytes, found.block.made_by, found.block.where))
+            if not result.comparison.unmatched:
                 writer.writerow((*head, "", "", "", ""))
 
 
 def show(result: Traced) -> str:
-    """One line: both peaks in MiB, the error with workspaces apart, and the largest stray."""
-    strays = result.comparison.strays
-    largest = (
-        f"  largest stray: {strays[0].block.bytes / MIB:.1f} MiB only in the {strays[0].only_in}" if strays else ""
-    )
+    """One line: both peaks in MiB, the error without workspaces, and the largest unmatched block."""
+    largest = ""
+    for first in result.comparison.unmatched[:1]:
+        largest = f"  largest unmatched block: {first.block.bytes / MIB:.1f} MiB only in the {first.only_in}"
     return (
         f"{result.module:16} {result.mode:6} predicted {result.predicted_bytes / MIB:9.1f}  measured "
         f"{result.measured_bytes / MIB:9.1f}  not predicted at the peak "
-        f"{result.comparison.stray_bytes_at_peak / MIB:7.1f}  error {result.error:+.2%}{largest}"
+        f"{result.comparison.unmatched_bytes_at_peak / MIB:7.1f}  error {result.error:+.2%}{largest}"
     )
 
 

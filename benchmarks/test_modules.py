@@ -6,8 +6,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from ctxbench import suite
+from ctxbench.mode import MODES
 from ctxbench.pytest_plugin import BenchmarkCase
-from ctxbench.results import MODES
 from ctxbench.suite import Case
 
 

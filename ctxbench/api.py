@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from ctxbench import progress, results
-from ctxbench.engine.client import Zygote
-from ctxbench.engine.scheduler import Executor, InProcess, Plan, execute, measure_peak_rate, static_record
+from ctxbench import devices, progress, results
+from ctxbench.engine.client import EngineError, ForkServer
+from ctxbench.engine.scheduler import Executor, InProcess, Plan, execute, matmul_rate, measure_static
 from ctxbench.environment import command_line, differences
 from ctxbench.errors import UsageError, unknown
+from ctxbench.failures import last_line
+from ctxbench.metrics import static_metrics
+from ctxbench.metrics.macs import COUNTERS
+from ctxbench.mode import MODES
 from ctxbench.results import RunFolder
 from ctxbench.suite import Case, Measure, Overrides, Shape, Suite, load, parse_shape, restore
+from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COUNTERS = ("ctxbench", "torchprofile")
 Order = Callable[[Sequence[Case], Plan, Executor, RunFolder, progress.Quiet], object]
-STATIC_METRICS = ("params", "macs", "memory")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,12 +47,12 @@ class Run:
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """One row a case; the columns of `ctxbench.results.Record`."""
+        """One row a case; the columns of `ctxbench.results.columns()`."""
         return self.folder.frame()
 
     @property
     def samples(self) -> "pd.DataFrame":
-        """Every timed block in time order: case, mode, index, at_s, passes, ms."""
+        """Every timed block in time order: case, mode, index, at_s, passes, ms; the control workload is a mode, too."""
         return self.folder.samples()
 
     @property
@@ -123,12 +126,12 @@ def run_suite(
     """Measure a suite that is already loaded; see `run`. `order` takes the cases through the executor."""
     if counter not in COUNTERS:
         raise unknown("counter", counter, COUNTERS)
-    metrics = [m for m in suite.file.metrics if m in STATIC_METRICS] if static else list(suite.file.metrics)
+    metrics = [name for name in suite.file.metrics if not static or name in static_metrics()]
     suite.cases()  # wrong names end here, before a process is started
     path = Path(out) if out is not None else results.default_path(suite.name)
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
-        executor: Executor = InProcess() if in_process else stack.enter_context(Zygote())
+        executor: Executor = InProcess() if in_process else stack.enter_context(ForkServer())
         environment = machine(executor)
         cases = _cases(suite, environment, static)
         meta = {
@@ -161,7 +164,7 @@ def resume(
     with ExitStack() as stack:
         stack.enter_context(_locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
-        executor: Executor = InProcess() if in_process else stack.enter_context(Zygote())
+        executor: Executor = InProcess() if in_process else stack.enter_context(ForkServer())
         environment = machine(executor)
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
@@ -217,26 +220,23 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     The seconds are warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs
     and the device's matmul rate suggest: an order of magnitude.
     """
-    metrics = ["params", "macs", "memory"]
     measure = suite.file.measure
-    settings = Plan(measure, metrics, "ctxbench")
+    settings = Plan(measure, static_metrics())
     planned = []
     rates: dict[tuple[str, str, int | None], float | None] = {}
-    with Zygote() as zygote:
-        for case in _cases(suite, machine(zygote), static):
-            record = static_record(case, settings, zygote)
-            seconds = None
-            if record.macs is not None and not static and "latency" in suite.file.metrics:
+    with ForkServer() as server:
+        for case in _cases(suite, machine(server), static):
+            record = measure_static(case, settings, server)
+            macs, seconds = record.get("macs"), None
+            if macs is not None and not static and "latency" in suite.file.metrics:
                 yardstick = (case.device, case.dtype, case.threads)
                 if yardstick not in rates:
-                    rates[yardstick] = measure_peak_rate(case, settings, zygote)
+                    rates[yardstick] = matmul_rate(case, measure, server)
                 rate = rates[yardstick]
-                seconds = None if rate is None else _estimate(measure, record.macs / (rate * ASSUMED_EFFICIENCY))
-            peaks = [
-                b for b in (record.memory_infer_predicted_bytes, record.memory_train_predicted_bytes) if b is not None
-            ]
-            note = record.message or record.warnings
-            planned.append(Planned(case, max(peaks, default=None), seconds, note))
+                seconds = None if rate is None else _estimate(measure, macs / (rate * ASSUMED_EFFICIENCY))
+            peaks = [record.get(f"memory_{mode}_predicted_bytes") for mode in MODES]
+            note = record.message or "; ".join(record.warnings)
+            planned.append(Planned(case, max((b for b in peaks if b is not None), default=None), seconds, note))
     return planned
 
 
@@ -263,30 +263,30 @@ def _shapes(value: Any) -> list[Shape] | None:
 
 
 def machine(executor: Executor) -> dict[str, Any]:
-    """The environment as a child sees it: this process neither imports torch nor touches CUDA."""
+    """The environment as a child sees it: this process neither imports torch nor touches CUDA.
+
+    Raises EngineError with the child's output if it could not tell.
+    """
     found: dict[str, Any] = {}
-    executor.run({"task": "environment"}, lambda event: found.update(event.get("environment", {})))
+
+    def take(message: Reply) -> None:
+        if isinstance(message, Environment):
+            found.update(message.environment)
+
+    ended = executor.run(DescribeEnvironment(), take)
+    if not found:
+        raise EngineError(f"the machine could not be described: {last_line(ended.output)}")
     return found
 
 
 def _cases(suite: Suite, environment: Mapping[str, Any], static: bool) -> list[Case]:
-    """The suite's cases for this machine; on the device `meta`, each once, when static."""
+    """The suite's cases for this machine; without a device, each once, when static."""
     if static:
-        return list({case.id: case for case in (replace(c, device="meta") for c in suite.cases())}.values())
-    cases = suite.cases("cuda" if environment["gpus"] else "cpu")
-    _check_devices(cases, len(environment["gpus"]))
+        return list({case.id: case for case in (replace(c, device=devices.META) for c in suite.cases())}.values())
+    cases = suite.cases(devices.auto(environment))
+    for name in dict.fromkeys(case.device for case in cases):
+        devices.check(name, environment)
     return cases
-
-
-def _check_devices(cases: Sequence[Case], gpus: int) -> None:
-    for device in {case.device for case in cases}:
-        kind, _, index = device.partition(":")
-        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-            raise unknown("device", device, ["auto", "cpu", "cuda"])
-        if kind == "cuda" and gpus == 0:
-            raise UsageError("device 'cuda' was asked for, but torch sees no GPU here; use --device cpu or --static")
-        if index and kind == "cuda" and int(index) >= gpus:
-            raise UsageError(f"device {device!r} was asked for, but torch sees {gpus} GPU(s)")
 
 
 @contextmanager

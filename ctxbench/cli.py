@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ctxbench import metrics as known_metrics
 from ctxbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="ctxbench",
-    help="Benchmark global-context modules: parameters, MACs, memory and latency of blocks that map [B, C, H, W] to "
-    "[B, C', H, W].",
+    help="Benchmark global-context modules: the parameters, MACs, peak memory and latency of blocks that map "
+    "[B, C, H, W] to [B, C', H, W].",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+ASKED_FOR = [name for name, metric in known_metrics.metrics().items() if metric.asked_for]
+RANKED = [key for key, quantity in known_metrics.quantities().items() if quantity.better]
 EXIT_FAILED_CASES = 1
 EXIT_USAGE = 2
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
@@ -33,20 +37,21 @@ Shape = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="MODULE.NAME=VALUE", help="Set a hyper-parameter, such as ham_nmf.steps=3."),
-]
-
-OwnSettings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set a hyper-parameter of the module, such as rank=16."),
+    typer.Option(
+        "--set",
+        metavar="[MODULE.]NAME=VALUE",
+        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; may be given several times.",
+    ),
 ]
 
 
 def main() -> None:
     """Entry point: a wrong input is one sentence on standard error and exit code 2.
 
-    A defect of ctxbench itself has an exit code of its own, so that it does not pass for a verdict.
+    A defect of ctxbench itself has its own exit code, so that it is not taken for a verdict. SIGTERM, with which CI
+    systems cancel a job, ends a command as Ctrl-C does.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except UsageError as error:
@@ -71,43 +76,59 @@ def complete_module() -> list[str]:
 
 @app.command()
 def run(
+    context: typer.Context,
     suite: Annotated[
         str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
     ] = "table3",
     modules: Annotated[
-        str | None, typer.Option(help="Comma-separated: keys, path.py:Class or package.module:Class.")
+        str | None,
+        typer.Option(help="Modules to measure: keys, path.py:Class or package.module:Class, separated by commas."),
     ] = None,
     shape: Shape = None,
-    dtype: Annotated[str | None, typer.Option(help="Comma-separated dtypes, such as float32,bfloat16.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Such as float32 or float32,bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
-    memory_format: Annotated[str | None, typer.Option(help="contiguous or channels_last, comma-separated.")] = None,
-    execution: Annotated[str | None, typer.Option(help="eager or compile, comma-separated.")] = None,
-    threads: Annotated[str | None, typer.Option(help="CPU threads, comma-separated.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Comma-separated: params, macs, memory, latency, energy.")] = None,
-    settings: Settings = None,
-    budget: Annotated[float | None, typer.Option(help="Seconds of measuring for each case and mode.")] = None,
-    target: Annotated[float | None, typer.Option(help="Stop when the median is known to this share of itself.")] = None,
+    memory_format: Annotated[str | None, typer.Option(help="contiguous, channels_last or both with a comma.")] = None,
+    execution: Annotated[str | None, typer.Option(help="eager, compile or both with a comma.")] = None,
+    threads: Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
+    ] = None,
+    chosen: Settings = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Seconds for the latency samples of each case and mode, at most.")
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Stop at this relative half-width of the latency's confidence interval, such as 0.02."),
+    ] = None,
     static: Annotated[
-        bool, typer.Option("--static", help="Params, MACs and predicted memory only: no clock, no data.")
+        bool, typer.Option("--static", help="Only params, MACs and predicted memory; no module is timed.")
     ] = False,
-    counter: Annotated[str, typer.Option(help="Who counts MACs: ctxbench or torchprofile.")] = "ctxbench",
-    out: Annotated[Path | None, typer.Option(help="The run folder; default results/<suite>-<time>.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue this interrupted run.")] = None,
+    counter: Annotated[str, typer.Option(help="What counts the MACs: ctxbench or torchprofile.")] = "ctxbench",
+    out: Annotated[Path | None, typer.Option(help="The run folder; default: results/<suite>-<time>.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the interrupted run in this run folder.")] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="With --resume: measure failed cases again.")
+        bool, typer.Option("--retry-failed", help="With --resume: also measure the failed cases again.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cases with estimated time and memory; measure nothing.")
+        bool,
+        typer.Option("--dry-run", help="List the cases with predicted memory and estimated time; measure nothing."),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Measure cases that are predicted not to fit into memory.")
+        bool, typer.Option("--force", help="Also measure cases that are predicted not to fit into memory.")
     ] = False,
-    in_process: Annotated[bool, typer.Option("--in-process", help="Measure in this process, for debugging.")] = False,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
+    ] = False,
 ) -> None:
-    """Measure a suite: params, MACs, memory and latency of each case; a run folder and a table come out."""
-    from ctxbench import api, describe
+    """Measure the cases of a suite, write a run folder and print its table.
+
+    Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
+    """
+    from ctxbench import api, describe, settings
     from ctxbench.suite import Overrides, load, parse_shape
 
+    _check_resume_options(context)
     try:
         if resume is not None:
             finished = api.resume(resume, retry_failed=retry_failed, in_process=in_process, reporter=_reporter())
@@ -121,7 +142,7 @@ def run(
                 execution=_split(execution),
                 threads=_numbers(threads),
                 metrics=_split(metrics),
-                hparams=_settings(settings),
+                hparams=settings.parse(chosen or []),
                 measure={k: v for k, v in {"budget_s": budget, "target": target}.items() if v is not None},
             )
             loaded = load(suite, overrides)
@@ -147,7 +168,7 @@ def run(
 
 @app.command("list")
 def list_modules() -> None:
-    """List the registered modules."""
+    """List the modules that ctxbench and installed packages bring."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -168,18 +189,21 @@ def show(
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
     shape: Shape = None,
-    settings: Settings = None,
+    chosen: Settings = None,
 ) -> None:
-    """Describe a module: source, hyper-parameters, closed forms; with --shape its params and MACs."""
-    from ctxbench import describe, registry
+    """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
+    from ctxbench import describe, registry, settings
     from ctxbench.suite import parse_shape
 
     entry = registry.get(module)
-    hparams = _settings(settings).get(module, {})
+    names = module, entry.key, settings.class_name(entry.reference)
+    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
+    if hparams and not shape:
+        raise UsageError("--set goes with --shape: without an input shape, no cost is computed")
     for text in describe.module(entry):
         _print(text)
     for each in shape or []:
-        _print(describe.costs(entry, parse_shape(each), entry.check_hparams(hparams)))
+        _print(describe.costs(entry, parse_shape(each), hparams))
 
 
 @app.command()
@@ -190,25 +214,29 @@ def verify(
             help="path.py:Class, package.module:Class or a key. Its code is run.", autocompletion=complete_module
         ),
     ],
-    settings: OwnSettings = None,
-    channels: Annotated[int, typer.Option(min=1, help="Channels of the inputs.")] = 64,
+    chosen: Settings = None,
+    channels: Annotated[int, typer.Option(min=1, help="Number of channels of the inputs.")] = 64,
     size: Annotated[tuple[int, int], typer.Option(metavar="H W", help="Height and width of the usual input.")] = (
         11,
         9,
     ),
-    timeout: Annotated[float, typer.Option(help="Seconds after which a hanging module is ended.")] = 180.0,
+    timeout: Annotated[float, typer.Option(help="Stop the process of the checks after this many seconds.")] = 180.0,
 ) -> None:
-    """Check that a module honours the contract of context modules; a line a check, with a hint where one fails."""
-    from ctxbench import contract
-    from ctxbench.contract import lines
-    from ctxbench.engine.client import Zygote
+    """Check that a module meets the contract of context modules; print one line for each check.
 
-    with Zygote() as zygote:
-        results = contract.verify(
+    A failed check has a hint. Exit codes: 0 the contract is met, 1 it is broken, 2 nothing to check.
+    """
+    from ctxbench import settings
+    from ctxbench.contract import lines
+    from ctxbench.engine.client import ForkServer
+    from ctxbench.verify import verify as check_module
+
+    with ForkServer() as server:
+        results = check_module(
             module,
-            zygote,
+            server,
             channels=channels,
-            hparams=_own_settings(settings),
+            hparams=settings.of_one_module(chosen or [], module, settings.class_name(module)),
             size=size,
             timeout_s=timeout,
             on_result=lambda result: _print(lines.line(result)),
@@ -221,47 +249,49 @@ def verify(
 @app.command()
 def compare(
     candidates: Annotated[
-        list[str], typer.Argument(help="path.py:Class, package.module:Class or keys. Their code is run.")
+        list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
     ],
-    against: Annotated[str | None, typer.Option(help="Comma-separated keys of registry modules; default all.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Keys of registry modules, separated by commas; default: all.")
+    ] = None,
     suite: Annotated[
-        str, typer.Option(help="A suite's name or file, for inputs and settings.", autocompletion=complete_suite)
+        str,
+        typer.Option(
+            help="Inputs and settings: a suite's name, or the path of a TOML file.", autocompletion=complete_suite
+        ),
     ] = "compare",
     shape: Shape = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="[MODULE.]NAME=VALUE", help="A hyper-parameter of the candidates, or of the module named."
-        ),
+    chosen: Settings = None,
+    rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
+    reuse: Annotated[
+        Path | None, typer.Option(help="Copy the rows of registry modules from this earlier run folder.")
     ] = None,
-    rank_by: Annotated[
-        str, typer.Option(help="params, macs, memory_infer, memory_train, latency_infer or latency_train.")
-    ] = "latency_infer",
-    reuse: Annotated[Path | None, typer.Option(help="Take the registry's rows from this earlier run.")] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Measure what does not honour the contract, too.")] = False,
-    out: Annotated[Path | None, typer.Option(help="The run folder; default results/compare-<time>.")] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also measure modules that do not meet the contract.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="The run folder; default: results/compare-<time>.")] = None,
 ) -> None:
-    """Verify candidates, measure them beside the registry's modules, and say where they stand."""
-    from ctxbench import api
+    """Verify your modules, measure them beside those of the registry, and print a ranking."""
+    from ctxbench import api, settings
     from ctxbench import compare as comparing
     from ctxbench.contract import lines
-    from ctxbench.engine.client import Zygote
+    from ctxbench.engine.client import ForkServer
     from ctxbench.suite import parse_shape
 
-    request = comparing.Request(candidates, _split(against), _candidate_settings(settings))
+    request = comparing.Request(candidates, _split(against), settings.parse(chosen or []))
     comparing.check_names(request, suite, rank_by)
-    with Zygote() as zygote:
-        environment = api.machine(zygote)
+    with ForkServer() as server:
+        environment = api.machine(server)
         broken = False
         for candidate in candidates:
-            results = comparing.check_contract(request, candidate, zygote)
+            results = comparing.check_contract(request, candidate, server)
             for result in results:
                 if result.outcome == "failed":
                     _print(lines.line(result))
             _print(lines.summary(candidate, results))
             broken |= any(result.broken for result in results)
     if broken and not anyway:
-        print("not measured; mend the module, or measure it all the same with --anyway", file=sys.stderr)
+        print("nothing was measured; fix the module, or use --anyway to measure it as it is", file=sys.stderr)
         raise typer.Exit(EXIT_FAILED_CASES)
     shapes = [parse_shape(text) for text in shape] if shape else None
     try:
@@ -281,9 +311,11 @@ def compare(
 @app.command()
 def new(
     path: Annotated[Path, typer.Argument(help="The file to write, such as my_module.py.")],
-    class_name: Annotated[str | None, typer.Option("--class", help="The class's name; default: the file's.")] = None,
+    class_name: Annotated[
+        str | None, typer.Option("--class", help="The name of the class; default: made from the file's name.")
+    ] = None,
 ) -> None:
-    """Write a small working module to start from."""
+    """Write a new file with a small working module to start from."""
     from ctxbench import template
 
     reference = template.write(path, class_name)
@@ -297,28 +329,33 @@ def memory(
     ],
     shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")] = "1,512,128,128",
     mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
-    device: Annotated[str, typer.Option(help="cuda, cuda-2020 or cpu: what the prediction is for.")] = "cuda",
+    device: Annotated[str, typer.Option(help="Predict for cuda, cuda-2020 or cpu.")] = "cuda",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
-    settings: Settings = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw live bytes over the pass into this .png or .svg.")] = None,
+    chosen: Settings = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the memory in use over the pass into this .png or .svg.")
+    ] = None,
 ) -> None:
-    """Predict a module's peak memory without a device, and say what is alive there and what would lower it."""
-    from ctxbench import describe, registry
+    """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
+    from ctxbench import describe, registry, settings
     from ctxbench.suite import parse_shape
 
     entry = registry.get(module)
-    hparams = entry.check_hparams(_settings(settings).get(module, {}))
+    names = module, entry.key, settings.class_name(entry.reference)
+    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
     for part in describe.memory(entry, parse_shape(shape), hparams, mode, device, dtype, plot):
         _print(part)
 
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are compared.")],
-    out: Annotated[Path, typer.Option(help="Where to write the page, tables and figures.")] = Path("ctxbench-report"),
-    figures: Annotated[str | None, typer.Option(help="Comma-separated figures; default: all that have data.")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
+    out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
+    figures: Annotated[
+        str | None, typer.Option(help="Names of figures, separated by commas; default: all that have data.")
+    ] = None,
 ) -> None:
-    """Write tables, figures and a page from stored runs; nothing is measured."""
+    """Write tables, figures and a page from run folders; measure nothing."""
     from ctxbench.report import write_report
 
     written = write_report(runs, out, _split(figures))
@@ -327,38 +364,53 @@ def report(
 
 @app.command()
 def check(
-    against: Annotated[str | None, typer.Option(metavar="GIT_REF", help="The commit to compare with.")] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="GIT_REF", help="Compare the working tree with this commit, branch or tag.")
+    ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(help="A run folder, a records.csv or a pytest-benchmark JSON to compare with.")
+        Path | None,
+        typer.Option(help="Compare with a stored run: a run folder, a records.csv or a pytest-benchmark JSON."),
     ] = None,
     self_test: Annotated[
-        bool, typer.Option("--self-test", help="The working tree against itself: what can this machine see?")
+        bool,
+        typer.Option(
+            "--self-test", help="Compare the working tree with itself: which changes can this machine detect?"
+        ),
     ] = False,
     inject: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="With --self-test: slow every other row, such as 10%.")
+        str | None,
+        typer.Option(metavar="CHANGE", help="With --self-test: slow down every other row by this much, such as 10%."),
     ] = None,
-    suite: Annotated[str, typer.Option(help="A suite's name or file.", autocompletion=complete_suite)] = "ci",
+    suite: Annotated[
+        str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
+    ] = "ci",
     modules: Annotated[
         list[str] | None,
-        typer.Option("--modules", "--module", help="Keys, path.py:Class, package.module:Class; comma or repeated."),
+        typer.Option(
+            "--modules",
+            "--module",
+            help="Modules to compare: keys, path.py:Class or package.module:Class, with commas.",
+        ),
     ] = None,
-    margin: Annotated[str | None, typer.Option(help="The change that matters; default: the suite's, 5%.")] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")
+    ] = None,
     budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "5m",
     inconclusive_is: Annotated[
-        str, typer.Option(help="Whether rows without an answer fail the check: fail (exit code 3) or ok.")
+        str, typer.Option(help="fail: inconclusive rows give exit code 3; ok: they do not fail the check.")
     ] = "fail",
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the whole finding here.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown here.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown to this file.")] = None,
 ) -> None:
-    """Has a module become slower, larger or broken? Three answers: ok, regressed, inconclusive.
+    """Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.
 
-    Exit codes: 0 ok, 1 regressed, 2 usage, 3 inconclusive, 4 newly broken or missing, 5 nothing compared.
+    Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive, 4 newly broken or missing, 5 nothing compared.
     """
     from rich.console import Console
 
     from ctxbench.gate import outputs, request, terminal
-    from ctxbench.gate.check import check_against
+    from ctxbench.gate.check_against import check_against
     from ctxbench.gate.check_stored import check_stored
     from ctxbench.gate.self_test import self_test as test_itself
     from ctxbench.suite import Overrides, load
@@ -366,7 +418,9 @@ def check(
     if sum([against is not None, baseline is not None, self_test]) != 1:
         raise UsageError("check takes one of --against GIT_REF, --baseline PATH and --self-test")
     if inject is not None and not self_test:
-        raise UsageError("--inject goes with --self-test: it slows rows on purpose, to see whether they are found")
+        raise UsageError(
+            "--inject goes with --self-test: it slows down rows on purpose, to test whether the check finds them"
+        )
     chosen = [name for text in modules for name in _split(text) or []] if modules else None
     asked = request.Request(
         load(suite, Overrides(modules=chosen)),
@@ -382,23 +436,23 @@ def check(
             tested = test_itself(
                 asked, request.parse_share(inject, "--inject") if inject is not None else 0.0, _gate_progress()
             )
-            finding, environ = tested.finding, {}  # what is injected is no news for a job's summary
+            result, environ = tested.result, {}  # a job's summary does not get rows that are slowed down on purpose
         elif baseline is not None:
-            finding = check_stored(baseline, asked, _gate_progress())
+            result = check_stored(baseline, asked, _gate_progress())
         else:
-            finding = check_against(str(against), asked, _gate_progress())
+            result = check_against(str(against), asked, _gate_progress())
     except KeyboardInterrupt:
         print("interrupted: no verdict, and nothing is left behind", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    outputs.emit(finding, console, junit, json_path, markdown, environ, tested)
+    outputs.emit(result, console, junit, json_path, markdown, environ, tested)
     if tested is not None:
         console.print(terminal.self_test_table(tested))
-    raise typer.Exit(finding.exit_code)
+    raise typer.Exit(result.exit_code)
 
 
 @app.command()
 def env() -> None:
-    """Print the environment that a run would record."""
+    """Print the hardware, software and settings that a run records, as JSON."""
     from ctxbench import environment
 
     print(json.dumps(environment.describe(), indent=2))
@@ -415,31 +469,16 @@ def _numbers(text: str | None) -> list[int] | None:
         raise UsageError(f"--threads {text!r} is not a comma-separated list of integers") from None
 
 
-def _settings(texts: list[str] | None) -> dict[str, dict[str, Any]]:
-    from ctxbench.suite import parse_setting
-
-    chosen: dict[str, dict[str, Any]] = {}
-    for text in texts or []:
-        module, name, value = parse_setting(text)
-        chosen.setdefault(module, {})[name] = value
-    return chosen
-
-
-def _own_settings(texts: list[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` settings of the one module that a command is about."""
-    from ctxbench.suite import parse_setting
-
-    for text in texts or []:
-        if "=" not in text:
-            raise UsageError(f"--set {text!r} is not name=value, such as rank=16")
-    return {name: value for _, name, value in (parse_setting(f"module.{text}") for text in texts or [])}
-
-
-def _candidate_settings(texts: list[str] | None) -> dict[str, dict[str, Any]]:
-    """Settings by module, those without a module under the empty name."""
-    named = [text for text in texts or [] if "." in text.partition("=")[0]]
-    own = _own_settings([text for text in texts or [] if text not in named])
-    return {**_settings(named), **({"": own} if own else {})}
+def _check_resume_options(context: typer.Context) -> None:
+    """UsageError for an option that a resumed run would ignore, or that only a resumed run has."""
+    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
+    resumed = {"resume", "retry_failed", "in_process"}
+    others = [name for name in given if name not in resumed]
+    if "resume" in given and others:
+        option = "--set" if others[0] == "chosen" else f"--{others[0].replace('_', '-')}"
+        raise UsageError(f"{option} cannot be used with --resume: a resumed run keeps the settings in its run.json")
+    if "retry_failed" in given and "resume" not in given:
+        raise UsageError("--retry-failed goes with --resume FOLDER")
 
 
 def _reporter() -> "Quiet":

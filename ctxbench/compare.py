@@ -7,27 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ctxbench import contract, registry
+from ctxbench import registry
 from ctxbench.api import Run, run_suite
 from ctxbench.contract import CheckResult
-from ctxbench.engine.scheduler import Executor, Plan
-from ctxbench.engine.turns import execute_in_turns
+from ctxbench.engine.rounds import execute_in_rounds
+from ctxbench.engine.scheduler import Executor, Outcome, Plan
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
+from ctxbench.messages import Sample, TimelineStep
+from ctxbench.metrics import quantities
+from ctxbench.metrics.base import Quantity
 from ctxbench.progress import Quiet
 from ctxbench.ranking import Ranking, Standing, Value, exactly
-from ctxbench.results import MODES, Held, Record, RunFolder, Sample
+from ctxbench.results import Record, RunFolder
 from ctxbench.suite import Case, Overrides, Shape, Suite, load
+from ctxbench.verify import verify
 
-# What a table can be ranked by, and the columns of a record that hold it.
-COLUMNS = {
-    "params": "params",
-    "macs": "macs",
-    "memory_infer": "memory_infer_bytes",
-    "memory_train": "memory_train_bytes",
-    "latency_infer": "latency_infer_ms",
-    "latency_train": "latency_train_ms",
-}
+# What may differ between the rows of a run besides the module and its hyper-parameters.
 CONDITIONS = ("batch", "channels", "height", "width", "dtype", "memory_format", "execution", "threads", "device")
 
 
@@ -50,14 +46,15 @@ class Request:
 
 def check_contract(request: Request, candidate: str, executor: Executor) -> list[CheckResult]:
     """The contract of a candidate with its hyper-parameters, in a fresh process, without the compilers."""
-    return contract.verify(candidate, executor, hparams=request.hparams(candidate), compilers=False)
+    return verify(candidate, executor, hparams=request.hparams(candidate), compilers=False)
 
 
 def check_names(request: Request, suite: str, rank_by: str) -> None:
     """UsageError for an unknown suite, column or registry module, before anything is run."""
     load(suite)
-    if rank_by not in COLUMNS:
-        raise unknown("column", rank_by, COLUMNS)
+    ranked = [key for key, each in quantities().items() if each.better]
+    if rank_by not in ranked:
+        raise unknown("quantity to rank by", rank_by, ranked)
     for name in request.against or ():
         registry.get(name)
 
@@ -72,22 +69,20 @@ def measure(
     out: Path | None = None,
     reporter: Quiet | None = None,
 ) -> Run:
-    """Measure candidates and registry modules in turns, in one run; `environment` is this machine's.
+    """Measure candidates and registry modules in two rounds, in one run; `environment` is this machine's.
 
     With `reuse`, the registry's cases that this earlier run holds are copied from it instead. Raises UsageError if a
     name is unknown, two candidates share a key, or the earlier run was made elsewhere or with other settings.
     """
     loaded, keys = _suite(request, suite, shape)
-    held = _held(reuse, loaded, keys, environment) if reuse else {}
+    earlier = _reusable(reuse, loaded, keys, environment) if reuse else {}
 
     def order(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, shown: Quiet) -> None:
-        reused = [case.id for case in cases if case.id in held]
+        reused = [case.id for case in cases if case.id in earlier]
         folder.save_meta(candidates=keys, reused={"folder": str(reuse), "cases": reused} if reused else None)
         for case in reused:
-            record, samples, timelines = held[case]
-            folder.append_timeline(case, timelines)
-            folder.append(record, samples)
-        execute_in_turns([case for case in cases if case.id not in held], plan, executor, folder, shown)
+            earlier[case].write(folder)
+        execute_in_rounds([case for case in cases if case.id not in earlier], plan, executor, folder, shown)
 
     return run_suite(loaded, out=out, reporter=reporter, order=order)
 
@@ -97,14 +92,19 @@ def rankings(run: Run) -> list[Ranking]:
     candidates: list[str] = run.folder.meta["candidates"]
     found = []
     for _, rows in run.frame.groupby(list(CONDITIONS), sort=False, dropna=False):
-        columns, memory = COLUMNS, "measured on this device"
-        if rows[["memory_infer_bytes", "memory_train_bytes"]].isna().all(axis=None):
-            columns = COLUMNS | {f"memory_{mode}": f"memory_{mode}_predicted_bytes" for mode in MODES}
-            memory = "predicted for CUDA"
-        records = [_record(row) for row in rows.to_dict("records")]
+        records = [Record.of_row(row) for row in rows.to_dict("records")]
+        columns = {key: _column(each, records) for key, each in quantities().items()}
+        predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
+        memory = "predicted for CUDA" if predicted else "measured on this device"
         standings = [_standing(record, columns, candidates) for record in records]
         found.append(Ranking(_condition(records[0]), memory, standings))
     return found
+
+
+def _column(each: Quantity, records: Sequence[Record]) -> str:
+    """The measured column of a quantity if any record has it, else the predicted one."""
+    measured = each.measured_column
+    return measured if measured and any(r.get(measured) is not None for r in records) else each.column
 
 
 def _suite(request: Request, name: str, shape: Sequence[Shape] | None) -> tuple[Suite, list[str]]:
@@ -129,9 +129,9 @@ def _suite(request: Request, name: str, shape: Sequence[Shape] | None) -> tuple[
     return load(name, overrides), list(found)
 
 
-def _held(
+def _reusable(
     path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]
-) -> dict[str, tuple[Record, dict[str, list[Sample]], dict[str, list[Held]]]]:
+) -> dict[str, Outcome]:
     """The cases that the run in `path` holds, the candidates' apart. UsageError if they do not go with a run of now."""
     folder = RunFolder.open(path)
     meta = folder.meta
@@ -144,30 +144,23 @@ def _held(
     if changed:
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     frame, samples, timeline = folder.frame(), folder.samples(), folder.timeline()
-    held = {}
+    found = {}
     for row in frame[~frame["module"].isin(candidates)].to_dict("records"):
-        record = _record(row)
-        record.warnings = "; ".join(filter(None, [record.warnings, f"reused from {path}"]))
+        record = Record.of_row(row)
+        record.warn(f"reused from {path}")
         streams = {
             str(mode): [Sample(at_s, int(n), ms) for at_s, n, ms in zip(part.at_s, part.passes, part.ms, strict=True)]
             for mode, part in samples[samples["case"] == record.case].groupby("mode", sort=False)
         }
-        courses = {
+        timelines = {
             str(mode): [
-                Held(int(step), phase, op, int(size))
+                TimelineStep(int(step), phase, op, int(size))
                 for step, phase, op, size in zip(part.step, part.phase, part.op, part.bytes, strict=True)
             ]
             for mode, part in timeline[timeline["case"] == record.case].groupby("mode", sort=False)
         }
-        held[record.case] = (record, streams, courses)
-    return held
-
-
-def _record(row: Mapping[Any, Any]) -> Record:
-    import pandas as pd
-
-    values: dict[str, Any] = {str(name): None if pd.isna(value) else value for name, value in row.items()}
-    return Record(**values)
+        found[record.case] = Outcome(record, streams, timelines)
+    return found
 
 
 def _condition(record: Record) -> str:
@@ -180,14 +173,14 @@ def _condition(record: Record) -> str:
 def _standing(record: Record, columns: Mapping[str, str], candidates: Sequence[str]) -> Standing:
     settings = ", ".join(f"{name}={value}" for name, value in json.loads(record.hparams).items())
     values = {}
-    for column, name in columns.items():
-        value = getattr(record, name)
+    for key, column in columns.items():
+        value = record.get(column)
         if value is None:
             continue
-        values[column] = exactly(value)
-        if column.startswith("latency"):
-            low, high = (getattr(record, f"{column}_{end}_ms") for end in ("low", "high"))
+        values[key] = exactly(value)
+        if quantities()[key].has_interval:
+            low, high = (record.get(quantities()[key].detail(end)) for end in ("low_ms", "high_ms"))
             # Without an interval a time is told apart from none.
-            values[column] = Value(value, low if low is not None else 0.0, high if high is not None else math.inf)
+            values[key] = Value(value, low if low is not None else 0.0, high if high is not None else math.inf)
     label = f"{record.module} ({settings})" if settings else record.module
     return Standing(label, record.module in candidates, values, record.status, record.message)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.errors import UsageError
+from ctxbench.metrics.base import Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,20 +39,27 @@ def replace_file(path: Path, content: bytes) -> None:
     os.replace(temporary, path)
 
 
-def read_table(path: Path, columns: Mapping[str, type], later: Collection[str] = ()) -> "pd.DataFrame":
+def read_table(
+    path: Path, columns: Mapping[str, Column], schema: int, optional: Collection[str] = ()
+) -> "pd.DataFrame":
     """Read a CSV of a run folder. UsageError names the file and the line that is torn or holds a cell of another type.
 
-    Columns that are not asked for are left out. Those in `later` may be lacking, and are then empty: the file is older.
+    Columns that are not asked for are left out. The `optional` ones and those that came after `schema` may be lacking,
+    and are then empty; so may the file, if all of them came after it.
     """
     import pandas as pd
 
+    later = [name for name, column in columns.items() if column.since > schema or name in optional]
+    if len(later) == len(columns) and not path.exists():
+        return pd.DataFrame(columns=[*columns])
     header, rows = _csv_rows(path)
     cells: dict[str, Sequence[str]] = {name: [""] * len(rows) for name in later}
     cells |= dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
-    missing = [name for name in columns if name not in cells]
+    found = {name: name if name in cells else column.former for name, column in columns.items()}
+    missing = [name for name, here in found.items() if here not in cells]
     if missing:
         raise UsageError(f"{path} lacks the column {missing[0]!r}")
-    return pd.DataFrame({name: _typed(name, cells[name], kind, path) for name, kind in columns.items()})
+    return pd.DataFrame({name: _typed(name, cells[found[name]], column.type, path) for name, column in columns.items()})
 
 
 def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:

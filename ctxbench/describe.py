@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.errors import UsageError, unknown
+from ctxbench.mode import MODES
 from ctxbench.registry import Entry
 from ctxbench.suite import Shape
 
@@ -46,7 +47,7 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any]) -> "Table":
     """Params and MACs for a shape, counted on the meta device, beside the closed forms."""
     import torch
 
-    from ctxbench.metrics.macs import count_macs
+    from ctxbench.macs.counter import count_macs
     from ctxbench.metrics.params import count_params
 
     with torch.device("meta"):
@@ -70,9 +71,10 @@ def memory(
     import torch
 
     from ctxbench.memory import CONVENTION, UnpredictableError, predict_peak, remedies
+    from ctxbench.memory.explain import explain
 
     for name, value, allowed in (
-        ("mode", mode, ("train", "infer")),
+        ("mode", mode, MODES),
         ("device", device, ("cuda", "cuda-2020", "cpu")),
         ("dtype", dtype, ("float32", "bfloat16", "float16", "float64")),
     ):
@@ -96,7 +98,7 @@ def memory(
     if rest:
         table.add_row(_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller groups", "", "", "", "")
     yield table
-    for sentence in profile.explain():
+    for sentence in explain(profile):
         yield f"- {sentence}"
     if lower:
         table = _table("MiB", "what would lower the peak")
@@ -105,8 +107,10 @@ def memory(
         yield table
     yield f"Convention: {CONVENTION}."
     if plot is not None:
+        from ctxbench.memory.plot import plot as draw
+
         try:
-            profile.plot(plot)
+            draw(profile, plot)
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot draw into {plot}: {error}") from None
         yield f"drawn: {plot}"

@@ -1,17 +1,17 @@
-"""What a person sees while a run goes on: a live line on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run or a gate: a live line on a terminal, plain lines elsewhere."""
 
-import shutil
 import sys
 import time
 from types import TracebackType
 from typing import Self
 
+from ctxbench.mode import MODES
 from ctxbench.results import Record
 from ctxbench.suite import Case
 
 
 class _Context:
-    """Needs neither setting up nor taking down."""
+    """A context manager that does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -23,7 +23,7 @@ class _Context:
 
 
 class Quiet(_Context):
-    """Shows nothing; what Python callers get unless they ask."""
+    """Shows nothing; the default for Python callers."""
 
     def case(self, index: int, total: int, case: Case) -> None:
         pass
@@ -43,7 +43,7 @@ class Plain(Quiet):
 
     def case(self, index: int, total: int, case: Case) -> None:
         self._prefix = f"[{index + 1}/{total}] {case.id}"
-        print(f"{self._prefix}: started, {total - index - 1} cases left after it", file=sys.stderr, flush=True)
+        print(f"{self._prefix}: started, {total - index - 1} cases left after this one", file=sys.stderr, flush=True)
 
     def metric(self, name: str) -> None:
         print(f"{self._prefix}: {name}", file=sys.stderr, flush=True)
@@ -53,9 +53,9 @@ class Plain(Quiet):
 
 
 class Live(Quiet):
-    """A bar that names the case, the metric, the samples so far and the cases left; finished cases stay above it.
+    """A bar with the case, the metric, the samples so far and the cases left; finished cases are listed above it.
 
-    Drawn only when the engine says so: the child waits meanwhile.
+    It is drawn only when the engine asks for it, while the measuring process waits.
     """
 
     def __init__(self) -> None:
@@ -110,14 +110,14 @@ class QuietGate(_Context):
     """Shows nothing of a gate's progress."""
 
     def stage(self, text: str) -> None:
-        """What is done before and between the pairs."""
+        """A step before or between the rounds of processes begins."""
 
     def row(self, round_: int, index: int, total: int, name: str) -> None:
-        """Row `index` of `total` begins in a round of fresh processes, a pair or one, counted from 0."""
+        """Row `index` of `total` undecided rows begins; rounds (one fresh process or a pair) count from 0."""
 
 
 class PlainGate(QuietGate):
-    """A line for each stage and each pair."""
+    """A line for each stage and each round."""
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
@@ -128,30 +128,36 @@ class PlainGate(QuietGate):
 
     def row(self, round_: int, index: int, total: int, name: str) -> None:
         if index == 0:
-            self.stage(f"processes, round {round_ + 1}, rows undecided: {total}")
+            self.stage(f"round {round_ + 1} of fresh processes, {total} rows undecided")
 
 
 class LiveGate(QuietGate):
-    """One line that names the pair and the row. Drawn only between turns: no child computes meanwhile."""
+    """One line with the round and the row, drawn only while no process measures: rich's own thread stays off."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._live = RichLive(console=Console(stderr=True), auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
+        self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._draw("")
+        self._live.stop()
 
     def stage(self, text: str) -> None:
-        self._draw(f"{time.monotonic() - self._start:4.0f} s  {text}")
+        from rich.text import Text
+
+        line = Text(f"{time.monotonic() - self._start:4.0f} s  {text}", no_wrap=True, overflow="ellipsis")
+        self._live.update(line, refresh=True)
 
     def row(self, round_: int, index: int, total: int, name: str) -> None:
-        self.stage(f"processes, round {round_ + 1}, row {index + 1} of {total} undecided: {name}")
-
-    def _draw(self, text: str) -> None:
-        width = shutil.get_terminal_size().columns
-        print(f"\r\x1b[K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
+        self.stage(f"round {round_ + 1} of fresh processes, row {index + 1} of {total} undecided: {name}")
 
 
 def _outcome(record: Record) -> str:
@@ -159,11 +165,8 @@ def _outcome(record: Record) -> str:
     if record.status != "ok":
         return f"{record.status}: {record.message}"
     parts = [
-        f"{mode} {ms:.4g} ms ({samples} samples, {stop})"
-        for mode, ms, samples, stop in (
-            ("infer", record.latency_infer_ms, record.latency_infer_samples, record.latency_infer_stop),
-            ("train", record.latency_train_ms, record.latency_train_samples, record.latency_train_stop),
-        )
-        if ms is not None
+        f"{mode} {ms:.4g} ms ({record.get(f'latency_{mode}_samples')} samples, {record.get(f'latency_{mode}_stop')})"
+        for mode in MODES
+        if (ms := record.get(f"latency_{mode}_ms")) is not None
     ]
     return ", ".join([*parts, f"done in {record.elapsed_s:.1f} s"])

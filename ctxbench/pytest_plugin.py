@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 if TYPE_CHECKING:
-    from ctxbench.metrics.control_time import Control
+    from ctxbench.metrics.control import Control
     from ctxbench.suite import Case
 
 # What differs between two runs on one machine: pytest-benchmark warns when machine_info does.
 CHANGING = ("time", "load_average", "commit")
-STATIC_METRICS = ["params", "macs", "memory"]
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,10 @@ def ctxbench_case(request: pytest.FixtureRequest) -> Iterator[Callable[..., Benc
     CUDA a step ends when the device has done its work. A wrong argument fails the test with a sentence; an exception
     of the module's own is passed on. torch's threads and flags are as before once the test is over.
     """
-    from ctxbench.engine.failures import NotFinite, Unsupported
+    from ctxbench.devices import Unsupported
     from ctxbench.errors import UsageError
-    from ctxbench.metrics.control_time import control_columns
+    from ctxbench.failures import NotFinite
+    from ctxbench.metrics.control import control_columns
 
     def prepare(
         module: str,
@@ -77,7 +77,7 @@ def ctxbench_case(request: pytest.FixtureRequest) -> Iterator[Callable[..., Benc
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
     """Say in pytest-benchmark's JSON what a run folder says of the machine, if ctxbench measured anything."""
-    if "ctxbench.engine.worker" in sys.modules:
+    if "ctxbench.worker.measurement" in sys.modules:
         from ctxbench import environment
 
         known = environment.describe()
@@ -107,21 +107,16 @@ def _settings_kept() -> Iterator[None]:
 def _case(
     module: str, shape: Sequence[int], mode: str, dtype: str, device: str, threads: int | None, hparams: dict[str, Any]
 ) -> "Case":
-    import torch
-
-    from ctxbench import registry
+    from ctxbench import devices, environment, registry
     from ctxbench.errors import UsageError, unknown
-    from ctxbench.results import MODES
+    from ctxbench.mode import MODES
     from ctxbench.suite import Case, Dtype, parse_shape
 
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
     if dtype not in get_args(Dtype):
         raise unknown("dtype", dtype, get_args(Dtype))
-    if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise unknown("device", device, ["cpu", "cuda"])
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError(f"device {device!r} was asked for, but torch sees no GPU here")
+    devices.check(device, environment.describe() if device != "cpu" else {})
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; it is at least 1, or None for torch's default")
     entry = registry.get(module)
@@ -132,30 +127,27 @@ def _case(
 
 
 def _prepare(case: "Case", mode: Any) -> "tuple[BenchmarkCase, Control]":
-    from ctxbench.engine.static import measure_static
-    from ctxbench.engine.worker import Measurement
-    from ctxbench.metrics.control_time import Control, control_columns
+    from dataclasses import replace
+
+    from ctxbench.devices import META
+    from ctxbench.engine.scheduler import InProcess, Plan, measure_static
+    from ctxbench.metrics import static_metrics
+    from ctxbench.metrics.control import control_columns
     from ctxbench.suite import Measure
+    from ctxbench.worker.measurement import CaseMeasurement
 
-    values: dict[str, Any] = {}
-
-    def take(event: dict[str, Any]) -> None:
-        values.update(event.get("values", {}))
-
-    settings = Measure()
-    measurement = Measurement(case, settings, [], "ctxbench", True, take)
-    measure_static(case, measurement.entry, settings, STATIC_METRICS, "ctxbench", take)
-    model, x = measurement.load()
-    step, _ = measurement.first_pass(model, x, mode)
-    control = Control(measurement.device, measurement.clock())
-    control_now = control_columns(control.block())
+    record = measure_static(replace(case, device=META), Plan(Measure(), static_metrics()), InProcess())
+    measurement = CaseMeasurement(case, Measure(), lambda message: None, force=True)
+    measurement.load()
+    step = measurement.first_pass(mode).step
+    control_now = control_columns(measurement.control.block())
     kept = ("params", "macs", "macs_counter", f"memory_{mode}_predicted_bytes", "memory_predicted_for")
-    known = {name: values.get(name) for name in kept}
+    known = {name: record.get(name) for name in kept}
 
     def synchronized() -> object:
         y = step()
-        measurement.synchronize()
+        measurement.device.synchronize()
         return y
 
     extra_info = {"case": case.id, **asdict(case), "mode": mode, **known, **control_now}
-    return BenchmarkCase(step if measurement.device.type == "cpu" else synchronized, extra_info), control
+    return BenchmarkCase(synchronized, extra_info), measurement.control

@@ -1,4 +1,4 @@
-"""Who stands where: an order by one column, the Pareto front, and plain sentences about two modules.
+"""Who stands where: an order by one quantity, the Pareto front, and plain sentences about two modules.
 
 Pure functions on standings. Counts are compared exactly; two latencies whose intervals overlap are about the same.
 """
@@ -6,14 +6,9 @@ Pure functions on standings. Counts are compared exactly; two latencies whose in
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# The axes of the Pareto front and how a sentence names them.
-AXES = {
-    "params": ("fewer", "parameters"),
-    "macs": ("fewer", "MACs"),
-    "memory_train": ("less", "training memory"),
-    "latency_infer": ("less", "inference latency"),
-}
-NUMBERS = ("no", "one", "two", "three", "four")
+from ctxbench.metrics import quantities, quantity
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @dataclass(frozen=True)
@@ -27,7 +22,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Standing:
-    """One row: its label, whether it is a candidate, its quantities by column; `status` says why there are none."""
+    """One row: its label, whether it is a candidate, its quantities by key; `status` says why there are none."""
 
     label: str
     is_candidate: bool
@@ -50,21 +45,32 @@ def exactly(value: float) -> Value:
 
 
 def order(first: Value, second: Value) -> int:
-    """-1 if the first is smaller (better), 1 if larger, 0 if they are equal or their intervals overlap."""
+    """-1 if the first is smaller, 1 if larger, 0 if they are equal or their intervals overlap."""
     if first.high < second.low:
         return -1
     return 1 if first.low > second.high else 0
 
 
+def order_by(key: str, first: Standing, second: Standing) -> int:
+    """-1 if the first is better in a quantity, 1 if worse, 0 if they are equal or their intervals overlap."""
+    found = order(first.values[key], second.values[key])
+    return -found if quantity(key).better == "larger" else found
+
+
+def axes_of_front() -> list[str]:
+    """The quantities that the Pareto front is made of."""
+    return [key for key, quantity in quantities().items() if quantity.on_front]
+
+
 def shared_axes(standings: Sequence[Standing]) -> list[str]:
     """The axes that every measured standing has: the ones that a front can be made of."""
     measured = [standing for standing in standings if standing.status == "ok"]
-    return [axis for axis in AXES if measured and all(axis in standing.values for standing in measured)]
+    return [axis for axis in axes_of_front() if measured and all(axis in standing.values for standing in measured)]
 
 
 def dominates(first: Standing, second: Standing, axes: Sequence[str]) -> bool:
     """Whether the first is nowhere worse than the second and somewhere better."""
-    orders = [order(first.values[axis], second.values[axis]) for axis in axes]
+    orders = [order_by(axis, first, second) for axis in axes]
     return -1 in orders and 1 not in orders
 
 
@@ -74,12 +80,13 @@ def front(standings: Sequence[Standing], axes: Sequence[str]) -> list[Standing]:
     return [one for one in measured if not any(dominates(other, one, axes) for other in measured)]
 
 
-def ranked(standings: Sequence[Standing], column: str) -> list[Standing]:
-    """By a column, smallest first; those without it, and failed ones, at the end in their own order."""
+def ranked(standings: Sequence[Standing], key: str) -> list[Standing]:
+    """By a quantity, the best first; those without it, and failed ones, at the end in their own order."""
+    sign = -1 if quantity(key).better == "larger" else 1
 
     def place(standing: Standing) -> tuple[bool, bool, float]:
-        known = standing.values.get(column)
-        return standing.status != "ok", known is None, known.value if known else 0.0
+        known = standing.values.get(key)
+        return standing.status != "ok", known is None, sign * known.value if known else 0.0
 
     return sorted(standings, key=place)
 
@@ -87,7 +94,7 @@ def ranked(standings: Sequence[Standing], column: str) -> list[Standing]:
 def sentences(standings: Sequence[Standing]) -> list[str]:
     """The front, then each candidate beside every other row."""
     axes = shared_axes(standings)
-    left_out = [AXES[axis][1] for axis in AXES if axis not in axes]
+    left_out = [quantity(axis).noun for axis in axes_of_front() if axis not in axes]
     found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
     if not axes:
         return found
@@ -104,7 +111,7 @@ def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
     for one in (candidate, other):
         if one.status != "ok":
             return f"{candidate.label} and {other.label} cannot be compared: {one.label} ended with {one.status}."
-    orders = {axis: order(candidate.values[axis], other.values[axis]) for axis in axes}
+    orders = {axis: order_by(axis, candidate, other) for axis in axes}
     better = [axis for axis in axes if orders[axis] < 0]
     worse = [axis for axis in axes if orders[axis] > 0]
     same = [axis for axis in axes if orders[axis] == 0]
@@ -133,27 +140,26 @@ def times(value: float) -> str:
 
 def _gains(better: Standing, worse: Standing, axes: Sequence[str]) -> str:
     def gain(axis: str) -> str:
-        comparative, noun = AXES[axis]
+        what = quantity(axis)
         mine, theirs = better.values[axis].value, worse.values[axis].value
-        return f"{times(theirs / mine)} {comparative} {noun}" if mine else f"no {noun}"
+        if not min(mine, theirs):
+            return f"no {what.noun}" if what.better == "smaller" else f"{what.comparative} {what.noun}"
+        return f"{times(max(mine, theirs) / min(mine, theirs))} {what.comparative} {what.noun}"
 
     return listed([gain(axis) for axis in axes])
 
 
 def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
     def price(axis: str) -> str:
+        noun = quantity(axis).noun
         mine, theirs = worse.values[axis].value, better.values[axis].value
-        return (
-            f"{times(mine / theirs)} its {AXES[axis][1]}"
-            if theirs
-            else f"{mine:,.0f} {AXES[axis][1]} where it has none"
-        )
+        return f"{times(mine / theirs)} its {noun}" if theirs else f"{mine:,.0f} {noun} where it has none"
 
     return listed([price(axis) for axis in axes])
 
 
 def _also(axes: Sequence[str]) -> str:
-    return f"; about the same {listed([AXES[axis][1] for axis in axes])}" if axes else ""
+    return f"; about the same {listed([quantity(axis).noun for axis in axes])}" if axes else ""
 
 
 def listed(phrases: Sequence[str]) -> str:

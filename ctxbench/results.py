@@ -4,34 +4,33 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from ctxbench.csv_file import append_text, csv_line, read_table, replace_file
 from ctxbench.errors import UsageError
+from ctxbench.messages import Sample, TimelineStep
+from ctxbench.metrics import metrics
+from ctxbench.metrics.base import Column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 2
+SCHEMA = 3
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
-MODES: tuple[Literal["infer"], Literal["train"]] = ("infer", "train")
 
 
-@dataclass
+@dataclass(slots=True)
 class Record:
-    """What came out for one case. None: not measured, or not known.
+    """What came out for one case: its identity, how it ended, and in `values` the columns that metrics fill.
 
-    Units are in the names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. `params` and
-    the `macs` columns are exact integers. `latency_*_low_ms` and `latency_*_high_ms` bound the median with the
-    probability `latency_*_confidence`; `drift` is the second half's median over the first half's, less one.
-    `control_ms` is the control workload's median in the process that measured the latencies, before, between and after
-    them; its interval is of 95 %, or the least and the largest sample where too few or too alike for that.
+    Units are in the columns' names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. The
+    files of `ctxbench.metrics` declare them. A column that is not in `values` was not measured, or is not known.
     """
 
     case: str
@@ -51,91 +50,84 @@ class Record:
     device: str
     status: str = "ok"
     message: str = ""
-    warnings: str = ""
-    params: int | None = None
-    macs: int | None = None
-    macs_counter: str | None = None
-    macs_matmul: int | None = None
-    macs_formula: int | None = None
-    macs_uncounted: str | None = None
-    memory_infer_bytes: int | None = None
-    memory_train_bytes: int | None = None
-    memory_infer_predicted_bytes: int | None = None
-    memory_train_predicted_bytes: int | None = None
-    memory_predicted_for: str | None = None
-    memory_marks: str | None = None
-    latency_infer_ms: float | None = None
-    latency_infer_low_ms: float | None = None
-    latency_infer_high_ms: float | None = None
-    latency_infer_confidence: float | None = None
-    latency_infer_samples: int | None = None
-    latency_infer_stop: str | None = None
-    latency_infer_drift: float | None = None
-    latency_infer_autocorrelation: float | None = None
-    latency_infer_outliers: int | None = None
-    latency_train_ms: float | None = None
-    latency_train_low_ms: float | None = None
-    latency_train_high_ms: float | None = None
-    latency_train_confidence: float | None = None
-    latency_train_samples: int | None = None
-    latency_train_stop: str | None = None
-    latency_train_drift: float | None = None
-    latency_train_autocorrelation: float | None = None
-    latency_train_outliers: int | None = None
-    control_ms: float | None = None
-    control_low_ms: float | None = None
-    control_high_ms: float | None = None
-    compile_infer_s: float | None = None
-    compile_train_s: float | None = None
-    energy_infer_j: float | None = None
-    energy_train_j: float | None = None
-    matmul_peak_macs_per_s: float | None = None
-    conditions: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    machine_state: str | None = None
     elapsed_s: float | None = None
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Put values into their columns. KeyError for a name that is no column."""
+        for name, value in values.items():
+            if name in metric_columns():
+                self.values[name] = value
+            elif name in columns():
+                setattr(self, name, value)
+            else:
+                raise KeyError(f"a record has no column {name!r}")
+
+    def warn(self, *sentences: str) -> None:
+        """Add the warnings that are not there yet."""
+        self.warnings += [sentence for sentence in dict.fromkeys(sentences) if sentence not in self.warnings]
+
+    def get(self, column: str) -> Any:
+        """The value of any column; None if it is not known."""
+        return self.values.get(column) if column in metric_columns() else getattr(self, column)
 
     def row(self) -> list[str]:
         """The CSV cells; line breaks become spaces so that a record is one line."""
-        values = (getattr(self, name) for name in COLUMNS)
-        return ["" if value is None else " ".join(str(value).splitlines()) for value in values]
+        cells = {name: self.get(name) for name in columns()}
+        cells["warnings"] = json.dumps(self.warnings) if self.warnings else None
+        return ["" if value is None else " ".join(str(value).splitlines()) for value in cells.values()]
+
+    @classmethod
+    def of_row(cls, row: Mapping[Any, Any]) -> "Record":
+        """The record behind a row of `RunFolder.frame`."""
+        import pandas as pd
+
+        known: dict[str, Any] = {
+            str(name): value if isinstance(value, list) else None if pd.isna(value) else value
+            for name, value in row.items()
+        }
+        own = {name: value for name, value in known.items() if name not in metric_columns()}
+        return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v is not None})
 
 
-def _column_types() -> dict[str, type]:
-    hints = get_type_hints(Record)
-    return {
-        f.name: next(t for t in get_args(hints[f.name]) if t is not type(None))
-        if isinstance(hints[f.name], UnionType)
-        else hints[f.name]
-        for f in fields(Record)
-    }
+_OWN_TYPES: dict[str, type[int] | type[float]] = {
+    **dict.fromkeys(("batch", "channels", "height", "width", "threads"), int),
+    "elapsed_s": float,
+}
 
 
-COLUMNS: dict[str, type] = _column_types()
-SAMPLE_COLUMNS: dict[str, type] = {"case": str, "mode": str, "index": int, "at_s": float, "passes": int, "ms": float}
-TIMELINE_COLUMNS: dict[str, type] = {"case": str, "mode": str, "step": int, "phase": str, "op": str, "bytes": int}
-TABLES = {"records.csv": COLUMNS, "samples.csv": SAMPLE_COLUMNS, "timeline.csv": TIMELINE_COLUMNS}
-# What a run of schema 1 lacks, besides timeline.csv.
-SINCE_2 = ("control_ms", "control_low_ms", "control_high_ms")
-# What `Sample`s are of, besides a mode's passes.
-CONTROL = "control"
+@cache
+def metric_columns() -> dict[str, Column]:
+    """The columns that metrics fill."""
+    return {column.name: column for metric in metrics().values() for column in metric.columns}
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One timed block: `ms` milliseconds a pass over `passes` passes, finished `at_s` seconds after the first began."""
+@cache
+def columns() -> dict[str, Column]:
+    """The columns of `records.csv` in order: the record's own, with the metrics' in place of `values`."""
+    found: dict[str, Column] = {}
+    for each in fields(Record):
+        if each.name == "values":
+            found |= metric_columns()
+        else:
+            former = "conditions" if each.name == "machine_state" else ""
+            found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str), former=former)
+    return found
 
-    at_s: float
-    passes: int
-    ms: float
+
+def _columns(since: int = 1, **types: type[int] | type[float] | type[str]) -> dict[str, Column]:
+    return {name: Column(name, kind, since) for name, kind in types.items()}
 
 
-@dataclass(frozen=True)
-class Held:
-    """The bytes that a pass is predicted to hold at its `step`-th operator call, in the `phase` forward or backward."""
+SAMPLE_COLUMNS = _columns(case=str, mode=str, index=int, at_s=float, passes=int, ms=float)
+TIMELINE_COLUMNS = _columns(since=2, case=str, mode=str, step=int, phase=str, op=str, bytes=int)
 
-    step: int
-    phase: str
-    op: str
-    bytes: int
+
+def tables() -> dict[str, dict[str, Column]]:
+    """The CSV files of a run folder and their columns."""
+    return {"records.csv": columns(), "samples.csv": SAMPLE_COLUMNS, "timeline.csv": TIMELINE_COLUMNS}
 
 
 @dataclass
@@ -160,9 +152,8 @@ class RunFolder:
         folder = cls(path, {**meta, "schema": SCHEMA})
         with folder._written():
             path.mkdir(parents=True, exist_ok=True)
-            for name, columns in TABLES.items():
-                (path / name).write_text(csv_line(columns), encoding="utf-8")
         folder.save_meta()
+        folder._make_tables()
         return folder
 
     @classmethod
@@ -180,7 +171,7 @@ class RunFolder:
         if schema > SCHEMA:
             raise UsageError(
                 f"{path} was written by a newer ctxbench: it has schema {schema}, this one reads up to {SCHEMA}; "
-                "upgrade with pip install --upgrade ctxbench"
+                "install a newer ctxbench"
             )
         return cls(path, meta)
 
@@ -203,12 +194,12 @@ class RunFolder:
             append_text(self.path / "samples.csv", "".join(rows))
             append_text(self.path / "records.csv", csv_line(record.row()))
 
-    def append_timeline(self, case: str, timelines: Mapping[str, Iterable[Held]]) -> None:
-        """Write the held bytes of a case, mode by mode; its record is to follow."""
+    def append_timeline(self, case: str, timelines: Mapping[str, Iterable[TimelineStep]]) -> None:
+        """Write the predicted memory over a pass, mode by mode; the case's record is to follow."""
         rows = [
-            csv_line([case, mode, held.step, held.phase, held.op, held.bytes])
+            csv_line([case, mode, step.step, step.phase, step.op, step.bytes])
             for mode, timeline in timelines.items()
-            for held in timeline
+            for step in timeline
         ]
         with self._written():
             append_text(self.path / "timeline.csv", "".join(rows))
@@ -220,21 +211,29 @@ class RunFolder:
 
     def recover(self) -> None:
         """Remove what a killed writer left half done: a torn last line, rows of a case without a record."""
+        self._make_tables()
         with self._written():
-            for name in TABLES:
+            for name in tables():
                 written = (self.path / name).read_bytes()
                 whole = written[: written.rfind(b"\n") + 1]
                 if whole != written:
                     replace_file(self.path / name, whole)
             kept = self.cases()
-            for name in TABLES:
+            for name in tables():
                 self._keep(name, lambda case: case in kept)
 
     def drop(self, cases: set[str]) -> None:
         """Remove what the given cases left in every table, so that they can be measured again."""
         with self._written():
-            for name in TABLES:
+            for name in tables():
                 self._keep(name, lambda case: case not in cases)
+
+    def _make_tables(self) -> None:
+        """Write the header of each table that is not there."""
+        with self._written():
+            for name, header in tables().items():
+                if not (self.path / name).exists():
+                    (self.path / name).write_text(csv_line(header), encoding="utf-8")
 
     def _keep(self, name: str, wanted: Callable[[str], bool]) -> None:
         """Rewrite a table without the rows of the cases that are not wanted, if it has any."""
@@ -258,20 +257,16 @@ class RunFolder:
             return {row["case"] for row in csv.DictReader(file)}
 
     def frame(self) -> "pd.DataFrame":
-        """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text."""
-        return read_table(self.path / "records.csv", COLUMNS, SINCE_2 if self.meta["schema"] < SCHEMA else ())
+        """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of warnings."""
+        return read_records(self.path / "records.csv", self.meta["schema"])
 
     def samples(self) -> "pd.DataFrame":
         """`samples.csv` as a data frame, in time order within a case and mode; the mode `control` is the control's."""
-        return read_table(self.path / "samples.csv", SAMPLE_COLUMNS)
+        return read_table(self.path / "samples.csv", SAMPLE_COLUMNS, self.meta["schema"])
 
     def timeline(self) -> "pd.DataFrame":
         """`timeline.csv` as a data frame, in the order of the pass within a case and mode; empty in an older folder."""
-        if self.meta["schema"] < SCHEMA:
-            import pandas as pd
-
-            return pd.DataFrame(columns=[*TIMELINE_COLUMNS])
-        return read_table(self.path / "timeline.csv", TIMELINE_COLUMNS)
+        return read_table(self.path / "timeline.csv", TIMELINE_COLUMNS, self.meta["schema"])
 
     @contextmanager
     def _written(self) -> Iterator[None]:
@@ -284,6 +279,26 @@ class RunFolder:
             yield
         except OSError as error:
             raise UsageError(f"cannot write to {self.path}: {error.strerror or error}") from None
+
+
+def read_records(path: Path, schema: int, optional: Collection[str] = ()) -> "pd.DataFrame":
+    """The records of a CSV file that was written under a schema; columns that came later are empty, if it lacks them.
+
+    So are the `optional` ones.
+    """
+    frame = read_table(path, columns(), schema, optional)
+    frame["warnings"] = [_warnings(text) for text in frame["warnings"]]
+    return frame
+
+
+def _warnings(text: str) -> list[str]:
+    """A list in JSON; before schema 3 sentences joined by semicolons."""
+    if text.startswith("["):
+        try:
+            return [str(sentence) for sentence in json.loads(text)]
+        except json.JSONDecodeError:
+            pass
+    return text.split("; ") if text else []
 
 
 def default_path(suite: str) -> Path:

@@ -3,25 +3,24 @@
 import itertools
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from ctxbench import registry
+from ctxbench import metrics, registry
 from ctxbench.errors import UsageError, unknown
+from ctxbench.settings import class_name
 
 Shape = tuple[int, int, int, int]
-Metric = Literal["params", "macs", "memory", "latency", "energy"]
 Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"]
 MemoryFormat = Literal["contiguous", "channels_last"]
 Execution = Literal["eager", "compile"]
 Scalar = bool | int | float | str
-PublishedColumn = Literal["params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"]
 
 
 def _as_list(value: Any) -> Any:
@@ -36,6 +35,16 @@ def _shape(value: Any) -> Any:
     return parse_shape(value)
 
 
+def _metric(name: str) -> str:
+    """The name of a metric that a suite may ask for."""
+    asked_for = [each for each, metric in metrics.metrics().items() if metric.asked_for]
+    if name not in asked_for:
+        raise unknown("metric", name, asked_for)
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_metric)]
+QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = BeforeValidator(_as_list)
 
@@ -86,7 +95,7 @@ class Footnote(_Strict):
     """Why a published figure differs or cannot be reproduced; printed below the table."""
 
     module: str
-    column: PublishedColumn
+    column: QuantityKey
     text: str
 
 
@@ -97,7 +106,7 @@ class Published(_Strict):
     shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
     params_unit: str = "M = 2^20"
     macs_unit: str = "G = 10^9"
-    rows: dict[str, dict[PublishedColumn, str]] = {}
+    rows: dict[str, dict[QuantityKey, str]] = {}
     footnotes: list[Footnote] = []
 
 
@@ -121,7 +130,9 @@ class SuiteFile(_Strict):
     title: str
     source: str = ""
     modules: Annotated[list[str], Field(min_length=1)]
-    metrics: list[Metric] = ["params", "macs", "memory", "latency"]
+    metrics: list[MetricName] = Field(
+        default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default]
+    )
     axes: Axes
     hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
     exclude: list[dict[str, Scalar]] = []
@@ -145,10 +156,10 @@ class Case:
     device: str = "cpu"
     threads: int | None = None
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Case":
-        """The case whose fields came through JSON, which has lists for tuples."""
-        return cls(**{**values, "shape": tuple(values["shape"])})
+    @property
+    def entry(self) -> registry.Entry:
+        """The registry's entry of the module; its class is imported if it is not registered by its key."""
+        return registry.get(self.module if self.module in registry.names() else self.reference)
 
     @property
     def id(self) -> str:
@@ -373,13 +384,37 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
             content["axes"][axis] = value
     if overrides.shape is not None:
         content["axes"] |= {"batch": [], "channels": [], "size": []}
-    for module, hparams in overrides.hparams.items():
-        key = registry.get(module).key
+    for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
     if overrides.modules is not None:
         content["cases"] = []
     return _validate(content, "the command's options")
+
+
+def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Hyper-parameters by key. What is given without a module goes to every module that has it.
+
+    UsageError for a module that the suite does not have, and for a name that none of its modules has.
+    """
+    if not given:
+        return {}
+    names = [name for each in modules for name in (registry.names() if each == "*" else [each])]
+    entries = {entry.key: entry for entry in map(registry.get, names)}
+    found: dict[str, dict[str, Any]] = {}
+    for module, hparams in given.items():
+        for name, value in hparams.items():
+            if module:
+                takers = [key for key, e in entries.items() if module in (key, e.reference, class_name(e.reference))]
+                takers = takers or [key for key in [registry.get(module).key] if key in entries]
+            else:
+                takers = [key for key, e in entries.items() if name in [p.name for p in e.hyperparameters]]
+            if not takers:
+                text = f"{module}.{name}" if module else name
+                raise UsageError(f"--set {text}={value}: no module of this run has it ({', '.join(entries)})")
+            for key in takers:
+                found.setdefault(key, {})[name] = value
+    return found
 
 
 def parse_shape(value: Any) -> Shape:
@@ -395,15 +430,3 @@ def parse_shape(value: Any) -> Shape:
         raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
     batch, channels, height, width = numbers
     return batch, channels, height, width
-
-
-def parse_setting(text: str) -> tuple[str, str, Any]:
-    """`ham_nmf.steps=3` as module, hyper-parameter, value; the value is TOML, or a plain word."""
-    name, equals, value = text.partition("=")
-    module, dot, key = name.strip().rpartition(".")
-    if not (equals and dot and module and key):
-        raise UsageError(f"--set {text!r} is not module.hyperparameter=value, such as ham_nmf.steps=3")
-    try:
-        return module, key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return module, key, value.strip()

@@ -23,7 +23,7 @@ from ctxbench import register
     paper="",
     year=None,
     family="attention",
-    # Closed forms over B, C, H, W, n = H*W, N = B*n and the hyper-parameters; None stands for C.
+    # Closed forms over B, C, H, W, n = H*W, N = B*n and the hyper-parameters; None means C.
     params="2*C*d + 2*d + C**2 + C",
     macs="N*(2*C*d + C**2) + 2*N*C*d",
 )
@@ -51,20 +51,20 @@ def write(path: Path, class_name: str | None = None) -> str:
     """Write a working module to a new file `path`; the class's reference, `path:Class`.
 
     The class's name is made from the file's, unless given. Raises UsageError if the file exists, cannot be written, or
-    a name is no name.
+    a name is not valid.
     """
     if path.suffix != ".py":
-        raise UsageError(f"{path} is no Python file; write {path.with_suffix('.py')}")
+        raise UsageError(f"{path} is not a Python file; use {path.with_suffix('.py')}")
     key = path.stem
     if not re.fullmatch(r"[\w-]+", key):
-        raise UsageError(f"{key!r} is no name for a module; use letters, digits, _ and -")
+        raise UsageError(f"{key!r} is not a valid name for a module; use letters, digits, _ and -")
     class_name = class_name or "".join(part.capitalize() for part in re.split(r"[_\W]+", key))
     if not class_name.isidentifier():
-        raise UsageError(f"{class_name!r} is no name for a class; give one with --class")
+        raise UsageError(f"{class_name!r} is not a valid name for a class; give one with --class")
     if path.exists():
-        raise UsageError(f"{path} exists; it is left as it is")
+        raise UsageError(f"{path} already exists and was not changed; choose another file name")
     if key in registry.names():
-        raise UsageError(f"the registry has a module {key!r} already; choose another file name")
+        raise UsageError(f"the registry already has a module {key!r}; choose another file name")
     text = SOURCE.replace("{key}", key).replace("{title}", class_name).replace("{class_name}", class_name)
     try:
         with path.open("x", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The contract as a pytest helper, for the tests of other people's repositories."""
+"""The contract as an assertion, for tests in your own repository."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 def assert_context_module(
     cls: "type[nn.Module]", channels: int = CHANNELS, size: tuple[int, int] = SIZE, **hparams: Any
 ) -> list[CheckResult]:
-    """Assert that a class honours the contract of context modules, built as `cls(channels, **hparams)`.
+    """Assert that a class meets the contract of context modules, built as `cls(channels, **hparams)`.
 
-    Runs in this process: what hangs, hangs the test. The checks that only inform (torch.compile, torch.export, position
-    mixing, types of hyper-parameters) fail nothing. Returns all results. Raises AssertionError with a line for each
-    broken check, and UsageError for a hyper-parameter that the class does not have.
+    The checks run in this process, so a module that hangs makes the test hang. The checks that only inform
+    (torch.compile, torch.export, position mixing, types of hyper-parameters) never fail the test. Returns all results.
+    Raises AssertionError with a line for each broken check, and UsageError for a hyper-parameter that the class does
+    not have.
     """
     from ctxbench import registry
     from ctxbench.contract.checks import run_checks
@@ -25,5 +26,5 @@ def assert_context_module(
     results = list(run_checks(Subject(entry, cls, channels, entry.check_hparams(hparams), size)))
     broken = [f"{r.name}: {r.fact}\n    hint: {r.hint}" for r in results if r.broken]
     if broken:
-        raise AssertionError("\n".join([f"{cls.__name__} does not honour the contract", *broken]))
+        raise AssertionError("\n".join([f"{cls.__name__} does not meet the contract", *broken]))
     return results

@@ -1,11 +1,16 @@
-"""Puts the tables of committed runs into README.md and docs/, between `<!-- table: RUN -->` and `<!-- /table -->`.
+"""Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
+NAME is the folder of a committed run, or one of `LISTS`: tables of what ctxbench.metrics declares.
 Run: python docs/update.py
 """
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ctxbench.metrics import metrics
+from ctxbench.metrics.base import Column, Metric, Quantity, Unit
+from ctxbench.mode import MODES
 from ctxbench.report.markdown import render_markdown
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
@@ -14,12 +19,42 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
-def updated(text: str) -> str:
-    """The text with each block's table made anew from the run folder that it names."""
+def metric_list() -> str:
+    """The metrics: what each is, and when it is measured."""
+    rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
+    return _markdown(("metric", "what", "when it is measured"), rows)
 
-    def table(found: re.Match[str]) -> str:
-        made = render_markdown(comparison_table([RunFolder.open(ROOT / found[2])]))
-        return f"{found[1]}{made.strip()}\n{found[3]}"
+
+def quantity_list() -> str:
+    """The quantities that tables show, `compare --rank-by` takes and suites publish."""
+    rows = [
+        (f"`{each.key}`", each.title, _unit(each.unit), each.origin, metric.name, _own_columns(each))
+        for metric in metrics().values()
+        for each in metric.quantities
+    ]
+    return _markdown(("quantity", "title", "unit", "origin", "metric", "columns"), rows)
+
+
+def column_list() -> str:
+    """All columns that metrics fill, with the schema that brought them."""
+    rows = [(metric.name, _every_column(metric.columns)) for metric in metrics().values()]
+    return _markdown(("metric", "columns of `records.csv`"), rows)
+
+
+LISTS: dict[str, Callable[[], str]] = {"metrics": metric_list, "quantities": quantity_list, "columns": column_list}
+
+
+def run_table(folder: str) -> str:
+    """The table of a committed run."""
+    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+
+
+def updated(text: str) -> str:
+    """The text with each block's table made anew."""
+
+    def table(block: re.Match[str]) -> str:
+        made = LISTS[block[2]]() if block[2] in LISTS else run_table(block[2])
+        return f"{block[1]}{made.strip()}\n{block[3]}"
 
     return BLOCK.sub(table, text)
 
@@ -27,6 +62,36 @@ def updated(text: str) -> str:
 def pages() -> list[Path]:
     """The files that may hold such blocks."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _when(metric: Metric) -> str:
+    if not metric.asked_for:
+        return "in every run where it applies; `metrics` cannot name it"
+    return "by default, or if `metrics` names it" if metric.default else "if `metrics` names it"
+
+
+def _unit(unit: Unit) -> str:
+    return str(unit) if unit.factor > 1 else unit.symbol or "none"
+
+
+def _own_columns(each: Quantity) -> str:
+    names = [each.column, each.measured_column]
+    names += [each.detail("low_ms"), each.detail("high_ms")] if each.has_interval else []
+    return ", ".join(f"`{name}`" for name in names if name)
+
+
+def _every_column(columns: Sequence[Column]) -> str:
+    names = {_both_modes(each.name): f" (schema {each.since})" * (each.since > 1) for each in columns}
+    return ", ".join(f"`{name}`{note}" for name, note in names.items())
+
+
+def _both_modes(name: str) -> str:
+    """`latency_train_ms` as `latency_*_ms`."""
+    return "_".join("*" if part in MODES else part for part in name.split("_"))
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
 
 
 if __name__ == "__main__":

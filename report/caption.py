@@ -1,18 +1,23 @@
 """The lines under a table: whose numbers, on what, under which conventions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from .conventions import LATENCY, MACS, MEMORY, PARAMS, PREDICTED_FOR, RATES
-from .numbers import Unit
-from .runs import CONDITIONS, RunData
+import pandas as pd
+
+from ctxbench.devices.cpu import Cpu
+from ctxbench.metrics import metrics, quantities
+from ctxbench.metrics.base import ColumnValues, Unit
+
+from .numbers import is_prefix
+from .rates import ACHIEVED
+from .runs import CONDITIONS, RunData, kind_of
 from .table import Column
 
 
 def caption_lines(
     run: RunData, columns: Sequence[Column], units: Mapping[str, Unit], hidden: int = 0
 ) -> tuple[str, ...]:
-    """What a reader must know to use the numbers; `hidden` rows are in the CSV only."""
-    keys = {column.key for column in columns}
+    """What a reader must know to use the numbers: the `units` shown; `hidden` rows are in the CSV only."""
     lines = []
     if any(column.origin == "published" for column in columns):
         device = run.published.get("device")
@@ -22,8 +27,10 @@ def caption_lines(
         )
     elif run.published.get("rows"):
         lines.append("No published number is shown: none belongs to these inputs, dtypes and hyper-parameters.")
-    lines.append(f"here: {conditions(run)}.")
-    lines += _conventions(run, keys, units)
+    lines.append(f"here: {setup(run)}.")
+    derived = ["matmul"] if any(column.key == ACHIEVED for column in columns) else []
+    lines += convention_lines(units, values_in(run.frame), derived)
+    lines += _bold_line(units)
     if run.meta.get("state") not in (None, "finished"):
         lines.append(f"The run is not finished (state: {run.meta['state']}); rows are missing.")
     failed = int((run.frame["status"] != "ok").sum())
@@ -34,14 +41,15 @@ def caption_lines(
     return tuple(lines)
 
 
-def conditions(run: RunData) -> str:
+def setup(run: RunData) -> str:
     """Device, software, input, date and commit in one phrase; what differs between rows stands in the rows."""
     differing = run.differing()
     environment = run.environment
     packages = environment.get("packages") or {}
     parts = [", ".join(run.device_name(device) for device in run.devices())]
     parts.append(f"torch {packages.get('torch') or 'unknown'}")
-    if environment.get("torch_threads") and "cpu" in run.devices() and "threads" not in differing:
+    on_cpu = Cpu.kind in map(kind_of, run.devices())
+    if environment.get("torch_threads") and on_cpu and "threads" not in differing:
         chosen = run.frame["threads"].dropna()
         count = int(chosen.iloc[0] if len(chosen) else environment["torch_threads"])
         parts.append(f"{count} thread{'s' * (count != 1)}")
@@ -61,21 +69,25 @@ def conditions(run: RunData) -> str:
     return ", ".join(parts)
 
 
-def _conventions(run: RunData, keys: set[str], units: Mapping[str, Unit]) -> list[str]:
+def convention_lines(units: Mapping[str, Unit], values: ColumnValues, derived: Collection[str] = ()) -> list[str]:
+    """What the numbers are: a line for each metric of which a quantity is in `units`, or that is in `derived`."""
     lines = []
-    for key, sentence in (("params", PARAMS), ("macs", MACS.get(str(run.meta.get("counter")), MACS["ctxbench"]))):
-        if key in keys:
-            lines.append(f"{sentence}{f'; {units[key]}' if units[key].symbol else ''}.")
-    if keys & {"memory_train", "memory_infer"}:
-        targets = run.frame["memory_predicted_for"].dropna().unique()
-        target = ", ".join(PREDICTED_FOR.get(name, name) for name in targets)
-        lines.append(f"Memory: peak, MiB = 2^20 bytes; predicted: for {target or 'CUDA'}, without a device; {MEMORY}.")
-    elif keys & {"memory_train_measured", "memory_infer_measured"}:
-        lines.append(f"Memory: measured peak, MiB = 2^20 bytes; {MEMORY}.")
-    if keys & {"latency_train", "latency_infer"}:
-        lines.append(f"{LATENCY}.")
-    if "achieved" in keys:
-        lines.append(f"{RATES}.")
-    if keys & {"params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"}:
-        lines.append("Bold: the smallest under the same conditions, and what cannot be told apart from it.")
+    for metric in metrics().values():
+        shown = [units[quantity.key] for quantity in metric.quantities if quantity.key in units]
+        if shown or metric.name in derived:
+            explained = dict.fromkeys(f"; {unit}" for unit in shown if is_prefix(unit))
+            lines.append(f"{metric.convention(values)}{''.join(explained)}.")
     return lines
+
+
+def values_in(frame: pd.DataFrame) -> ColumnValues:
+    """What the rows of a frame hold in a column, each value once."""
+    return lambda column: [str(value) for value in frame[column].dropna().unique()]
+
+
+def _bold_line(shown: Collection[str]) -> list[str]:
+    better = {quantity.better for key, quantity in quantities().items() if key in shown and quantity.better}
+    if not better:
+        return []
+    word = "smallest" if better == {"smaller"} else "best"
+    return [f"Bold: the {word} under the same conditions, and what cannot be told apart from it."]

@@ -5,61 +5,63 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .numbers import MIB, significant, with_interval
-from .panels import Panel, Row, conditions_of, label_of
+from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.mode import MODES, Mode
+
+from .cells import amount, interval_of
+from .numbers import significant
+from .panels import REFERENCE, Panel, conditions_of, is_reference, label_of, origin_of
 from .style import FAINT, INK, PAPER, Drawing, log_axis, looks, new_figure
 
-REFERENCE = "sa"
 _BACKGROUND = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-_BARS = {
-    "params": "Params",
-    "macs": "MACs",
-    "memory_train_predicted_bytes": "Memory, train\n(predicted, CUDA)",
-    "memory_infer_predicted_bytes": "Memory, infer\n(predicted, CUDA)",
-    "latency_train_ms": "Time, train",
-    "latency_infer_ms": "Time, infer",
-}
-_SCALES = {"macs": (1e9, "G"), "params": (2**20, "M")}
 
 
-def relative_columns(panel: Panel) -> list[str]:
-    """The quantities in which the reference has a number and so has another row."""
+def relative_quantities(panel: Panel) -> list[Quantity]:
+    """The quantities that are better or worse in which the reference has a number, not 0, and so has another row."""
     frame = panel.main
-    reference = frame[(frame["module"] == REFERENCE) & (frame["settings"] == "")]
-    if reference.empty:
-        return []
-    return [name for name in _BARS if reference[name].notna().all() and frame[name].notna().sum() > 1]
+    reference = frame[is_reference(frame)]
+    return [
+        each
+        for each in quantities().values()
+        if each.better
+        and len(reference)
+        and (reference[each.column].notna() & (reference[each.column] != 0)).all()
+        and frame[each.column].notna().sum() > 1
+    ]
 
 
 def has_relative(panels: Sequence[Panel]) -> bool:
-    return any(relative_columns(panel) for panel in panels)
+    return any(relative_quantities(panel) for panel in panels)
 
 
 def cost_bars(panels: Sequence[Panel]) -> Drawing:
     """Each cost as a share of self-attention's, one column a quantity, one row of axes a panel."""
-    panels = [panel for panel in panels if relative_columns(panel)]
-    names = [name for name in _BARS if any(name in relative_columns(panel) for panel in panels)]
+    panels = [panel for panel in panels if relative_quantities(panel)]
+    shown = [each for each in quantities().values() if any(each in relative_quantities(panel) for panel in panels)]
     counts = [len(panel.main) for panel in panels]
-    figure = new_figure(1.6 + 1.35 * len(names), sum(0.24 * count + 1.0 for count in counts))
+    figure = new_figure(1.6 + 1.35 * len(shown), sum(0.24 * count + 1.0 for count in counts))
     drawing = Drawing(figure, f"Cost relative to self-attention (100 %), {conditions_of(panels[0].main)}.")
-    grid = figure.subplots(len(panels), len(names), squeeze=False, height_ratios=counts)
+    grid = figure.subplots(len(panels), len(shown), squeeze=False, height_ratios=counts)
     for panel, row in zip(panels, grid, strict=True):
-        for position, (name, axes) in enumerate(zip(names, row, strict=True)):
-            _bar_axes(drawing, axes, panel, name, first=position == 0)
+        for position, (each, axes) in enumerate(zip(shown, row, strict=True)):
+            _bar_axes(drawing, axes, panel, each, first=position == 0)
         if len(panels) > 1:
             row[0].set_ylabel(panel.title, fontweight="bold")
     return drawing
 
 
-def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, name: str, first: bool) -> None:
+def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity, first: bool) -> None:
     frame = panel.main
     labels = [label_of(row) for row in frame.to_dict("records")]
-    values = frame[name].astype("float64")
-    shares = 100 * values / float(values[(frame["module"] == REFERENCE) & (frame["settings"] == "")].iloc[0])
+    values = frame[each.column].astype("float64")
+    shares = 100 * values / float(values[is_reference(frame)].iloc[0])
+    origin = origin_of(each, frame).replace(", ", ",\n")
+    title = f"{each.title}\n({origin})" if each.origin == "predicted" else each.title
     appearance = looks(frame["module"])
     if shares.isna().all():
         axes.set_axis_off()
-        axes.set_title(f"{_BARS[name]}\nno number for {REFERENCE}", color=FAINT)
+        axes.set_title(f"{title}\nno number for {REFERENCE}", color=FAINT)
         return
     largest = max(float(shares.max(skipna=True)), 100.0)
     for place, (share, module, status) in enumerate(zip(shares, frame["module"], frame["status"], strict=True)):
@@ -69,23 +71,13 @@ def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, name: str, first: bool
             )
             continue
         (bar,) = axes.barh(place, share, height=0.7, color=appearance[module].colour)
-        bar.set_gid(
-            drawing.detail(f"{labels[place]}: {_amount(name, values.iloc[place])}, {share:.3g} % of {REFERENCE}")
-        )
+        number = f"{significant(values.iloc[place] / each.unit.factor)} {each.unit.symbol}"
+        bar.set_gid(drawing.detail(f"{labels[place]}: {number}, {share:.3g} % of {REFERENCE}"))
         axes.text(share + largest * 0.02, place, significant(share, 2), va="center", fontsize=8, bbox=_BACKGROUND)
-    axes.set(xlim=(0, largest * 1.28), ylim=(len(frame) - 0.4, -0.6), title=_BARS[name], xlabel="%")
+    axes.set(xlim=(0, largest * 1.28), ylim=(len(frame) - 0.4, -0.6), title=title, xlabel="%")
     axes.axvline(100, color=INK, linewidth=0.6, linestyle=":")
     axes.set_yticks(range(len(frame)), labels if first else [])
     axes.tick_params(axis="y", length=0)
-
-
-def _amount(name: str, value: float) -> str:
-    if name.endswith("_ms"):
-        return f"{significant(value)} ms"
-    if name.endswith("_bytes"):
-        return f"{significant(value / MIB)} MiB"
-    factor, symbol = _SCALES[name]
-    return f"{significant(value / factor)} {symbol}"
 
 
 def has_split(panels: Sequence[Panel]) -> bool:
@@ -112,7 +104,7 @@ def _split_axes(drawing: Drawing, axes: Axes, panel: Panel) -> None:
     labels = [label_of(row) for row in frame.to_dict("records")]
     for place, row in enumerate(frame.to_dict("records")):
         look = appearance[row["module"]]
-        known = [mode for mode in ("infer", "train") if pd.notna(row[f"latency_{mode}_ms"])]
+        known = [mode for mode in MODES if pd.notna(row[f"latency_{mode}_ms"])]
         if not known:
             axes.text(
                 0.02, place, row["status"], va="center", fontsize=8, color=FAINT, transform=axes.get_yaxis_transform()
@@ -131,13 +123,14 @@ def _split_axes(drawing: Drawing, axes: Axes, panel: Panel) -> None:
     axes.text(1.01, -0.9, "train / infer", fontsize=7, va="bottom", transform=axes.get_yaxis_transform())
 
 
-def _timed_point(drawing: Drawing, axes: Axes, row: Row, mode: str, place: int, colour: str, marker: str) -> None:
-    median, low, high = (row[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms"))
-    text = f"{significant(median)} ms"
-    if pd.notna(low) and pd.notna(high):
-        axes.plot([low, high], [place, place], color=INK, linewidth=0.8, zorder=3)
-        text = " ".join(with_interval(median, low, high)) + " ms"
-    (point,) = axes.plot(
-        median, place, marker=marker, color=colour, markerfacecolor=colour if mode == "train" else PAPER, zorder=2
-    )
-    point.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {text}, {row[f'latency_{mode}_samples']} samples"))
+def _timed_point(
+    drawing: Drawing, axes: Axes, row: RecordRow, mode: Mode, place: int, colour: str, marker: str
+) -> None:
+    time = quantity(f"latency_{mode}")
+    interval = interval_of(row, time)
+    if interval:
+        axes.plot(interval, [place, place], color=INK, linewidth=0.8, zorder=3)
+    filling = colour if mode == "train" else PAPER
+    (point,) = axes.plot(row[time.column], place, marker=marker, color=colour, markerfacecolor=filling, zorder=2)
+    text = f"{amount(row, time, time.unit)} ms, {row[time.detail('samples')]} samples"
+    point.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {text}"))

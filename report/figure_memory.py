@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .conventions import PREDICTED_FOR
-from .numbers import MIB
-from .panels import Panel, Row, conditions_of, label_of
-from .runs import MODES, PHASES
+from ctxbench.metrics.base import MIB, RecordRow
+from ctxbench.metrics.memory import TARGETS
+from ctxbench.mode import MODES, Mode
+
+from .panels import Panel, conditions_of, label_of
+from .runs import PHASES
 from .style import INK, Drawing, log_axis, looks, new_figure
 
 MOST_COURSES = 32
@@ -20,20 +22,20 @@ _LOWEST = 0.1
 
 @dataclass(frozen=True)
 class Course:
-    """The held bytes of one row, a frame for each mode: `at` (0 to 2) and `mib`, a value standing until the next."""
+    """The live bytes of one row, a frame for each mode: `at` (0 to 2) and `mib`, a value standing until the next."""
 
     panel: Panel
-    row: Row
-    modes: dict[str, pd.DataFrame]
+    row: RecordRow
+    modes: dict[Mode, pd.DataFrame]
 
     @property
     def peak(self) -> float:
-        return max(float(held["mib"].max()) for held in self.modes.values())
+        return max(float(live["mib"].max()) for live in self.modes.values())
 
     def same_as(self, other: "Course") -> bool:
         """Whether both say the same of the same module: a prediction does not depend on the machine."""
         alike = label_of(self.row) == label_of(other.row) and self.modes.keys() == other.modes.keys()
-        return alike and all(held.equals(other.modes[mode]) for mode, held in self.modes.items())
+        return alike and all(live.equals(other.modes[mode]) for mode, live in self.modes.items())
 
 
 def courses_of(panels: Sequence[Panel]) -> list[Course]:
@@ -42,7 +44,9 @@ def courses_of(panels: Sequence[Panel]) -> list[Course]:
     for panel in panels:
         groups = panel.by_stream(panel.run.timeline)
         for row in panel.main.to_dict("records"):
-            modes = {mode: _placed(groups[row["case"], mode]) for mode in MODES if (row["case"], mode) in groups}
+            modes = {
+                mode: _placed(groups[row["case"], mode]) for mode in reversed(MODES) if (row["case"], mode) in groups
+            }
             course = Course(panel, row, modes)
             if modes and course.peak > 0 and not any(course.same_as(other) for other in found):
                 found.append(course)
@@ -76,7 +80,7 @@ def memory_over_time(panels: Sequence[Panel]) -> Drawing:
         axes.tick_params(labelbottom=number + columns >= len(shown), length=0, axis="x")
         if number >= len(shown):
             axes.set_axis_off()
-    figure.supylabel("held, MiB", fontsize=9)
+    figure.supylabel("memory, MiB", fontsize=9)
     return drawing
 
 
@@ -89,7 +93,7 @@ def _placed(timeline: pd.DataFrame) -> pd.DataFrame:
             continue
         first, count = int(part["step"].iloc[0]), int(part["step"].iloc[-1] - part["step"].iloc[0]) + 1
         at = number + (part["step"] - first).astype("float64") / count
-        mib = part["bytes"].astype("float64") / MIB
+        mib = part["bytes"].astype("float64") / MIB.factor
         parts.append(pd.DataFrame({"at": [*at, number + 1.0], "mib": [*mib, mib.iloc[-1]]}))
     return pd.concat(parts, ignore_index=True)
 
@@ -97,10 +101,10 @@ def _placed(timeline: pd.DataFrame) -> pd.DataFrame:
 def _course_axes(drawing: Drawing, axes: Axes, course: Course, low: float) -> None:
     colour = looks([course.row["module"]])[course.row["module"]].colour
     peaks = []
-    for mode, held in course.modes.items():
-        at, mib = held["at"].to_numpy(), held["mib"].to_numpy().clip(low)
-        peak = int(held["mib"].to_numpy().argmax())
-        text = f"{mode} {held['mib'].iloc[peak]:,.0f}"
+    for mode, live in course.modes.items():
+        at, mib = live["at"].to_numpy(), live["mib"].to_numpy().clip(low)
+        peak = int(live["mib"].to_numpy().argmax())
+        text = f"{mode} {live['mib'].iloc[peak]:,.0f}"
         if mode == "train":
             area = axes.fill_between(at, low, mib, step="post", color=colour, alpha=0.35, linewidth=0)
             area.set_gid(drawing.detail(f"{label_of(course.row)}: peak {text} MiB"))
@@ -117,9 +121,9 @@ def _course_axes(drawing: Drawing, axes: Axes, course: Course, low: float) -> No
 
 def _caption(courses: Sequence[Course], shown: Sequence[Course]) -> str:
     targets = dict.fromkeys(str(course.row["memory_predicted_for"]) for course in shown)
-    target = ", ".join(PREDICTED_FOR.get(name, name) for name in targets)
+    target = ", ".join(TARGETS.get(name, name) for name in targets)
     omitted = f" Shown: the first {len(shown)} of {len(courses)}." if len(shown) < len(courses) else ""
     return (
-        f"Bytes held over the operator calls of a pass, predicted for {target}: training filled, inference dashed, "
+        f"Memory in use over the operator calls of a pass, predicted for {target}: training filled, inference dashed, "
         f"peaks marked; {conditions_of(shown[0].panel.main)}.{omitted}"
     )

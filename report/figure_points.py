@@ -1,47 +1,53 @@
 """Point figures: latency against memory with the Pareto front, and published against measured."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
+from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics.base import Quantity
+from ctxbench.mode import MODES, Mode
+from ctxbench.ranking import Standing, exactly, front
+
+from .cells import amount
 from .labels import freeze_layout, place_labels
-from .numbers import MIB, significant, with_interval
-from .panels import Panel, conditions_of, label_of
-from .quantities import QUANTITIES, Quantity, unit_of
+from .numbers import significant
+from .panels import Panel, conditions_of, label_of, origin_of
+from .published import unit_of
+from .runs import kind_of
 from .style import FAINT, Drawing, log_axis, looks, new_figure
 
-_MODES = ("train", "infer")
 # Areas of the largest and the smallest marker, points squared.
 _LARGEST, _SMALLEST = 420.0, 18.0
 
 
-def memory_column(panel: Panel, mode: str) -> str:
-    """Memory as measured on a CUDA device; elsewhere as predicted for CUDA."""
-    measured = f"memory_{mode}_bytes"
-    use_measured = panel.device.startswith("cuda") and panel.frame[measured].notna().any()
-    return measured if use_measured else f"memory_{mode}_predicted_bytes"
+def memory_column(panel: Panel, mode: Mode) -> str:
+    """Memory as measured on a device of the kind that it is predicted for; elsewhere as predicted."""
+    memory = quantity(f"memory_{mode}")
+    targets = panel.frame[memory.method_column].dropna().unique()
+    there = any(target.startswith(kind_of(panel.device)) for target in targets)
+    use_measured = there and panel.frame[memory.measured_column].notna().any()
+    return memory.measured_column if use_measured else memory.column
 
 
-def _pareto_rows(panel: Panel, mode: str) -> pd.DataFrame:
+def _pareto_rows(panel: Panel, mode: Mode) -> pd.DataFrame:
     frame = panel.main
     known = frame[memory_column(panel, mode)].notna() & frame[f"latency_{mode}_ms"].notna() & frame["macs"].notna()
     return frame[known]
 
 
 def has_pareto(panels: Sequence[Panel]) -> bool:
-    return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in _MODES)
+    return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in MODES)
 
 
 def pareto(panels: Sequence[Panel]) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
     panels = [panel for panel in panels if has_pareto([panel])]
-    modes = [mode for mode in _MODES if any(len(_pareto_rows(panel, mode)) for panel in panels)]
+    modes = [mode for mode in reversed(MODES) if any(len(_pareto_rows(panel, mode)) for panel in panels)]
     figure = new_figure(4.1 * len(modes), 3.7 * len(panels))
     drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main)}.")
     grid = figure.subplots(len(panels), len(modes), squeeze=False, sharex="col", sharey="col")
@@ -60,11 +66,11 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
 
 def _draw_front(axes: Axes, points: pd.DataFrame) -> None:
     """The staircase through the front, from the upper edge of the axes to the right one."""
-    x, y = np.asarray(points["x"], np.float64), np.asarray(points["y"], np.float64)
-    best = front(x, y)
+    best = front_of(points)
     if len(best):
-        across = [x[best[0]], *x[best], axes.get_xlim()[1]]
-        up = [axes.get_ylim()[1], *y[best], y[best[-1]]]
+        x, y = best["x"].to_list(), best["y"].to_list()
+        across = [x[0], *x, axes.get_xlim()[1]]
+        up = [axes.get_ylim()[1], *y, y[-1]]
         axes.step(across, up, where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
 
 
@@ -83,9 +89,10 @@ def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
         place_labels(axes, points["x"], points["y"], list(points["label"]), list(points["radius"]))
 
 
-def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.DataFrame:
+def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.DataFrame:
     frame = _pareto_rows(panel, mode)
-    x = frame[memory_column(panel, mode)].astype("float64") / MIB
+    memory, time, macs_unit = quantity(f"memory_{mode}"), quantity(f"latency_{mode}"), quantity("macs").unit
+    x = frame[memory_column(panel, mode)].astype("float64") / memory.unit.factor
     y = frame[f"latency_{mode}_ms"]
     macs = frame["macs"].astype("float64")
     area = np.maximum(_LARGEST * macs / macs.max(), _SMALLEST)
@@ -93,11 +100,10 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.Da
     for row, across, up, size in zip(frame.to_dict("records"), x, y, area, strict=True):
         look = appearance[row["module"]]
         marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
-        text = (
-            f"{label_of(row)}: {_time(row, mode)}, {significant(across)} MiB, {significant(row['macs'] / 1e9)} G MACs"
-        )
-        marker.set_gid(drawing.detail(text))
-    kind = "measured" if "predicted" not in memory_column(panel, mode) else "predicted, CUDA"
+        costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
+        samples = f"{row[time.detail('samples')]} samples"
+        marker.set_gid(drawing.detail(f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {samples}, {costs}"))
+    kind = origin_of(memory, frame) if memory_column(panel, mode) == memory.column else "measured"
     axes.set(xscale="log", yscale="log", ylabel="ms a pass")
     axes.set_title(f"{mode}; {panel.title}")
     axes.grid(which="major")
@@ -110,31 +116,27 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: str) -> pd.Da
     return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
 
 
-def front(x: NDArray[np.float64], y: NDArray[np.float64]) -> "NDArray[np.signedinteger[Any]]":
-    """Positions of the points that no other beats in both, by rising x."""
-    order = np.lexsort((y, x))
-    falling = np.minimum.accumulate(y[order])
-    first = np.concatenate([[True], y[order][1:] < falling[:-1]]) if len(order) else np.array([], dtype=bool)
-    return np.asarray(order[first])
+def front_of(points: pd.DataFrame) -> pd.DataFrame:
+    """The points (`x` memory, `y` time) that no other beats in both, by rising `x`; of equal ones the first."""
+    axes = ("memory_train", "latency_train")  # of either mode less is better
+    standings = [
+        Standing(str(place), False, dict(zip(axes, map(exactly, point), strict=True)))
+        for place, point in enumerate(zip(points["x"], points["y"], strict=True))
+    ]
+    best = [int(standing.label) for standing in front(standings, axes)]
+    return points.iloc[best].drop_duplicates(["x", "y"]).sort_values("x")
 
 
-def _time(row: Any, mode: str) -> str:
-    median, low, high = (row[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms"))
-    text = " ".join(with_interval(median, low, high)) if pd.notna(low) and pd.notna(high) else significant(median, 2)
-    return f"{mode} {text} ms, {row[f'latency_{mode}_samples']} samples"
-
-
-def _published_points(panel: Panel, quantity: Quantity) -> pd.DataFrame:
+def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
     """Rows with a published and a number of ours: `x` published, `y` ours, in the published unit."""
     frame = panel.main
-    x = pd.to_numeric(frame[f"{quantity.key}_published"], errors="coerce").astype("float64")
-    factor = 1 if quantity.part == "time" else unit_of(panel.run, quantity, frame).factor
-    y = frame[quantity.here].astype("float64") / factor
+    x = pd.to_numeric(frame[f"{each.key}_published"], errors="coerce").astype("float64")
+    y = frame[each.column].astype("float64") / unit_of(panel.run, each, frame).factor
     return frame.assign(x=x, y=y)[x.notna() & y.notna() & (x > 0) & (y > 0)]
 
 
 def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:
-    return [quantity for quantity in QUANTITIES if any(len(_published_points(p, quantity)) for p in panels)]
+    return [each for each in quantities().values() if any(len(_published_points(p, each)) for p in panels)]
 
 
 def has_published(panels: Sequence[Panel]) -> bool:
@@ -143,10 +145,10 @@ def has_published(panels: Sequence[Panel]) -> bool:
 
 def published_against_ours(panels: Sequence[Panel]) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
-    quantities = _published_quantities(panels)
+    shown = _published_quantities(panels)
     panels = [panel for panel in panels if _published_quantities([panel])]
-    columns = min(3, len(quantities))
-    lines = -(-len(quantities) // columns)
+    columns = min(3, len(shown))
+    lines = -(-len(shown) // columns)
     figure = new_figure(3.1 * columns, 3.0 * lines * len(panels) + 0.3)
     device = panels[0].run.published.get("device") or "the paper's device"
     drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
@@ -154,26 +156,26 @@ def published_against_ours(panels: Sequence[Panel]) -> Drawing:
     drawn: list[tuple[Axes, pd.DataFrame]] = []
     for number, panel in enumerate(panels):
         cells = list(grid[number * lines : (number + 1) * lines].flat)
-        for axes in cells[len(quantities) :]:
+        for axes in cells[len(shown) :]:
             axes.set_axis_off()
-        for quantity, axes in zip(quantities, cells, strict=False):
-            drawn.append((axes, _published_axes(drawing, axes, panel, quantity)))
+        for each, axes in zip(shown, cells, strict=False):
+            drawn.append((axes, _published_axes(drawing, axes, panel, each)))
     _finish(figure, drawn)
     return drawing
 
 
-def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, quantity: Quantity) -> pd.DataFrame:
-    frame = _published_points(panel, quantity)
+def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> pd.DataFrame:
+    frame = _published_points(panel, each)
     appearance = looks(frame["module"])
     for row in frame.to_dict("records"):
         look = appearance[row["module"]]
         (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, linestyle="", zorder=2)
-        printed = row[f"{quantity.key}_published"]
+        printed = row[f"{each.key}_published"]
         text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
         point.set_gid(drawing.detail(text))
-    unit = "ms" if quantity.part == "time" else unit_of(panel.run, quantity, panel.main).symbol
-    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{quantity.origin}, {unit}")
-    axes.set_title(quantity.title + (f"\n{panel.title}" if quantity.part == "time" else ""))
+    unit = unit_of(panel.run, each, panel.main).symbol
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{each.origin}, {unit}")
+    axes.set_title(each.title + (f"\n{panel.title}" if each.origin == "measured" else ""))
     axes.margins(0.2)
     axes.grid(which="major")
     if len(frame):

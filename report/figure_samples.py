@@ -7,8 +7,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .panels import Panel, Row, label_of
-from .runs import MODES, drifts
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import RecordRow
+from ctxbench.mode import MODES, Mode
+
+from .cells import interval_of
+from .panels import Panel, label_of
+from .runs import drifts
 from .style import INK, Drawing, looks, new_figure
 
 MOST_STREAMS = 32
@@ -20,8 +25,8 @@ class Stream:
     """The samples of one case in one mode, in time order, with its record."""
 
     panel: Panel
-    row: Row
-    mode: str
+    row: RecordRow
+    mode: Mode
     samples: pd.DataFrame
 
 
@@ -31,7 +36,8 @@ def streams_of(panels: Sequence[Panel]) -> list[Stream]:
     for panel in panels:
         groups = panel.by_stream(panel.run.samples)
         for row in panel.main.to_dict("records"):
-            known = [mode for mode in MODES if (row["case"], mode) in groups and pd.notna(row[f"latency_{mode}_ms"])]
+            timed = [mode for mode in reversed(MODES) if pd.notna(row[f"latency_{mode}_ms"])]
+            known = [mode for mode in timed if (row["case"], mode) in groups]
             found += [Stream(panel, row, mode, groups[row["case"], mode]) for mode in known]
     return found
 
@@ -66,22 +72,23 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
     return drawing
 
 
-def _drift(row: Row, mode: str) -> float:
+def _drift(row: RecordRow, mode: Mode) -> float:
     drift = row[f"latency_{mode}_drift"]
     return 0.0 if pd.isna(drift) else float(drift)
 
 
-def _stream_axes(drawing: Drawing, axes: Axes, samples: pd.DataFrame, row: Row, mode: str) -> None:
+def _stream_axes(drawing: Drawing, axes: Axes, samples: pd.DataFrame, row: RecordRow, mode: Mode) -> None:
     look = looks([row["module"]])[row["module"]]
     at, ms = samples["at_s"].to_numpy(), samples["ms"].to_numpy()
     (points,) = axes.plot(at, ms, ".", color=INK, markersize=3, zorder=3)
     points.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {len(ms)} samples, {_drift(row, mode):+.1%} drift"))
-    low, high = row[f"latency_{mode}_low_ms"], row[f"latency_{mode}_high_ms"]
-    if pd.notna(low) and pd.notna(high):
-        axes.axhspan(low, high, color=look.colour, alpha=0.25, linewidth=0, zorder=1)
-    axes.axhline(row[f"latency_{mode}_ms"], color=look.colour, linewidth=1.2, zorder=2)
+    time = quantity(f"latency_{mode}")
+    interval = interval_of(row, time)
+    if interval:
+        axes.axhspan(*interval, color=look.colour, alpha=0.25, linewidth=0, zorder=1)
+    axes.axhline(row[time.column], color=look.colour, linewidth=1.2, zorder=2)
     title = f"{label_of(row)}, {mode}"
-    if drifts(row, mode):
+    if drifts(row, time):
         half = len(ms) // 2
         for part, times in ((ms[:half], at[:half]), (ms[-half:], at[-half:])):
             axes.plot([times[0], times[-1]], [np.median(part)] * 2, color="#D55E00", linewidth=2, zorder=4)

@@ -8,19 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
+from ctxbench.metrics import quantities
+from ctxbench.metrics.base import Quantity
 from ctxbench.statistics import fit_power_law
 
-from .numbers import MIB
-from .panels import Panel
+from .panels import Panel, origin_of
 from .style import Drawing, log_axis, looks, new_figure
 
-_COSTS = {
-    "latency_infer_ms": ("Time, infer", "ms a pass", 1.0),
-    "latency_train_ms": ("Time, train", "ms a pass", 1.0),
-    "macs": ("MACs", "G MACs", 1e9),
-    "memory_infer_predicted_bytes": ("Memory, infer (predicted, CUDA)", "MiB", MIB),
-    "memory_train_predicted_bytes": ("Memory, train (predicted, CUDA)", "MiB", MIB),
-}
 _AXES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
 _FEWEST = 3
 _COLUMNS = 3
@@ -55,6 +49,13 @@ def series_of(panel: Panel, axis: str) -> list[tuple[str, pd.DataFrame]]:
     return sorted(found.items(), key=lambda item: int(item[1].index.min()))
 
 
+def costs_along(panels: Sequence[Panel], axis: str) -> list[Quantity]:
+    """The quantities that differ along the axis in any series; if none does, all that have numbers."""
+    series = [rows for panel in panels for _, rows in series_of(panel, axis)]
+    known = [q for q in quantities().values() if q.better and any(rows[q.column].notna().any() for rows in series)]
+    return [each for each in known if any(rows[each.column].nunique() > 1 for rows in series)] or known
+
+
 def has_scaling(axis: str) -> Callable[[Sequence[Panel]], bool]:
     """Whether any panel has a series along this axis."""
     return lambda panels: any(series_of(panel, axis) for panel in panels)
@@ -65,7 +66,7 @@ def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
 
     def draw(panels: Sequence[Panel]) -> Drawing:
         shown = [panel for panel in panels if series_of(panel, axis)]
-        costs = [name for name in _COSTS if any(p.frame[name].notna().any() for p in shown)]
+        costs = costs_along(shown, axis)
         entries = max(len(series_of(panel, axis)) for panel in shown)
         columns = min(_COLUMNS, len(costs))
         lines = -(-len(costs) // columns)
@@ -80,10 +81,11 @@ def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
             cells = list(grid[number * lines : (number + 1) * lines].flat)
             for cost, axes in zip(costs, cells, strict=False):
                 _scaling_axes(drawing, axes, panel, axis, cost)
-                axes.set_title(_COSTS[cost][0] + (f"\n{panel.title}" if len(shown) > 1 else ""))
-                if cost in first:
-                    axes.sharey(first[cost])
-                first.setdefault(cost, axes)
+                origin = f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""
+                axes.set_title(cost.title + origin + (f"\n{panel.title}" if len(shown) > 1 else ""))
+                if cost.key in first:
+                    axes.sharey(first[cost.key])
+                first.setdefault(cost.key, axes)
             for axes in cells[len(costs) :]:
                 axes.set_axis_off()
         for axes in grid.flat:
@@ -96,15 +98,14 @@ def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
     return draw
 
 
-def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: str) -> None:
-    _, unit, factor = _COSTS[cost]
+def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: Quantity) -> None:
     series = series_of(panel, axis)
     appearance = looks(rows["module"].iloc[0] for _, rows in series)
     for name, rows in series:
         look = appearance[rows["module"].iloc[0]]
-        known = rows[rows[cost].notna()]
+        known = rows[rows[cost.column].notna()]
         x = known[axis].to_numpy(dtype=np.float64)
-        y = known[cost].to_numpy(dtype=np.float64) / factor
+        y = known[cost.column].to_numpy(dtype=np.float64) / cost.unit.factor
         label = f"{name}: {_exponent(x, y)}{_failures(rows, axis)}"
         drawn = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
         (line,) = axes.plot(x[drawn], y[drawn], linestyle="", marker=look.marker, color=look.colour, label=label)
@@ -113,7 +114,7 @@ def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: s
             law = fit_power_law(x, y)
             ends = np.array([x.min(), x.max()])
             axes.plot(ends, law.scale * ends**law.exponent, color=look.colour, linewidth=1)
-    axes.set(xlabel=_AXES[axis], ylabel=unit, xscale="log", yscale="log")
+    axes.set(xlabel=_AXES[axis], ylabel=cost.unit.symbol, xscale="log", yscale="log")
     axes.grid(which="major")
     axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), alignment="left", borderpad=0, labelspacing=0.3)
 

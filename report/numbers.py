@@ -3,29 +3,12 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ctxbench.errors import UsageError
+from ctxbench.metrics.base import Unit
 
-MIB = 2**20
 MOST_DIGITS = 4
 PREFIXES = ("", "K", "M", "G", "T", "P")
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit such as `M = 2^20`: its symbol and how many it stands for."""
-
-    symbol: str
-    base: int
-    exponent: int
-
-    @property
-    def factor(self) -> int:
-        return int(self.base**self.exponent)
-
-    def __str__(self) -> str:
-        return f"{self.symbol} = {self.base}^{self.exponent}" if self.symbol else "units"
 
 
 def parse_unit(text: str, where: str) -> Unit:
@@ -34,6 +17,11 @@ def parse_unit(text: str, where: str) -> Unit:
     if not found:
         raise UsageError(f"{where} is {text!r}; write it as a symbol and a power, such as 'M = 2^20'")
     return Unit(found[1], int(found[2]), int(found[3]))
+
+
+def is_prefix(unit: Unit) -> bool:
+    """Whether the unit is a bare prefix, such as `M = 2^20`: it has to be explained, and may be scaled."""
+    return bool(unit.symbol) and unit.symbol in PREFIXES
 
 
 def scaled_unit(unit: Unit, values: Iterable[float]) -> Unit:
@@ -64,7 +52,8 @@ def leading_value(printed: str) -> float | None:
 
 def fixed(value: float, decimals: int) -> str:
     """`value` rounded to `decimals` places; a negative count rounds to tens, hundreds, ..."""
-    return f"{round(value, decimals):.{max(decimals, 0)}f}"
+    rounded = round(value, decimals) + 0.0  # no -0.00
+    return f"{rounded:.{max(decimals, 0)}f}"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -74,21 +63,26 @@ def significant(value: float, digits: int = 3) -> str:
     return fixed(value, max(0, _decimals_for(value, digits)))
 
 
-def justified_decimals(value: float, low: float, high: float) -> int:
-    """The decimal place of the interval's half width, rounded to one digit; never more than four digits of `value`."""
+def with_interval(value: float, low: float, high: float) -> str:
+    """`12.3 [12.1, 12.5]`, each to the digits that the half width justifies."""
+    decimals = _justified_decimals(value, low, high)
+    return f"{fixed(value, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
+
+
+def justified(value: float, low: float, high: float) -> str:
+    """The value alone, to the digits that its interval justifies."""
+    return fixed(value, _justified_decimals(value, low, high))
+
+
+def _justified_decimals(value: float, low: float, high: float) -> int:
+    """The decimal place of the half width, rounded to one digit; one to four digits of `value`."""
     half = (high - low) / 2
-    most = _decimals_for(value, MOST_DIGITS)
+    most, fewest = _decimals_for(value, MOST_DIGITS), _decimals_for(value, 1)
     if half <= 0:
         return most
     place = _decimals_for(half, 1)
     place = _decimals_for(round(half, place), 1)  # 0.96 rounds to 1: one place less
-    return min(place, most)
-
-
-def with_interval(value: float, low: float, high: float) -> tuple[str, str]:
-    """The value and `[low, high]`, each to the digits that the half width justifies."""
-    decimals = max(justified_decimals(value, low, high), _decimals_for(value, 1))
-    return fixed(value, decimals), f"[{fixed(low, decimals)}, {fixed(high, decimals)}]"
+    return max(min(place, most), fewest)
 
 
 def ratio_text(ratio: float) -> str:

@@ -10,19 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .caption import conditions
+from .caption import setup
 from .figures import Written
 from .html import environment, template_text, trusted
 from .markdown import render_markdown
+from .panels import Panel
 from .runs import RunData
 from .style import inline_svg
+from .summary import comparison_sentences, run_sentences
 from .table import Table
 
 # A larger CSV stays beside the page instead of inside it.
 _LARGEST_INSIDE = 2_000_000
 
 
-def render_page(runs: Sequence[RunData], tables: Sequence[Table], figures: Sequence[Written], command: str) -> str:
+def render_page(
+    runs: Sequence[RunData], panels: Sequence[Panel], tables: Sequence[Table], figures: Sequence[Written], command: str
+) -> str:
     """The whole page. `command` regenerates the report; a figure's own command adds `--figures NAME`."""
     script, style = template_text("page.js"), template_text("page.css")
     return (
@@ -33,6 +37,7 @@ def render_page(runs: Sequence[RunData], tables: Sequence[Table], figures: Seque
             script=trusted(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             style=trusted(style),
+            summary=_summary(runs, panels, tables),
             runs=[_run(run) for run in runs],
             sections=[_section(table, f"table-{number}") for number, table in enumerate(tables, 1)],
             figures=[_figure(figure, command) for figure in figures],
@@ -41,12 +46,19 @@ def render_page(runs: Sequence[RunData], tables: Sequence[Table], figures: Seque
     )
 
 
+def _summary(runs: Sequence[RunData], panels: Sequence[Panel], tables: Sequence[Table]) -> list[tuple[str, list[str]]]:
+    """Headings and the sentences below them: of several runs how they differ, of one run what it says by device."""
+    if len(runs) > 1:
+        return [("", comparison_sentences(runs, tables[0]))]
+    return [(panel.title if len(panels) > 1 else "", run_sentences(panel)) for panel in panels]
+
+
 def _run(run: RunData) -> dict[str, Any]:
     failed = int((run.frame["status"] != "ok").sum())
     facts = {"command": run.meta.get("command"), **run.environment, "measure": run.definition.get("measure")}
     return {
         "name": run.name,
-        "conditions": conditions(run),
+        "setup": setup(run),
         "rows": len(run.frame),
         "failed": failed,
         "command": run.meta.get("command", ""),

@@ -1,18 +1,20 @@
 """What a figure draws: one panel for each device of each run, and in it the rows that can be compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from .quantities import with_published
+from ctxbench.metrics.base import Quantity, RecordRow
+
+from .published import with_published
 from .runs import CONDITIONS, SIZES, RunData
 
 MOST_ROWS = 60
-# One record: column to value.
-Row = Mapping[Any, Any]
+# The module that costs are set in relation to.
+REFERENCE = "sa"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,19 +26,21 @@ class Panel:
     run: RunData
     device: str
 
-    @cached_property
+    @property
     def main(self) -> pd.DataFrame:
-        """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input.
+        """The alike rows, at most MOST_ROWS: more names do not fit a figure."""
+        return self.alike.head(MOST_ROWS)
 
-        At most MOST_ROWS: more names do not fit a figure.
-        """
+    @cached_property
+    def alike(self) -> pd.DataFrame:
+        """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input."""
         names = [name for name in CONDITIONS if name != "device"]
         group = self.frame.groupby(names, dropna=False, sort=False).ngroup()
         size = self.frame[list(SIZES)].astype("float64").prod(axis=1).groupby(group).first()
         order = pd.DataFrame({"rows": group.value_counts(), "size": size}).sort_values(
             ["rows", "size"], ascending=False
         )
-        return self.frame[group == order.index[0]].head(MOST_ROWS)
+        return self.frame[group == order.index[0]]
 
     def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
         """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
@@ -56,9 +60,22 @@ def panels_of(runs: Sequence[RunData]) -> list[Panel]:
     return found
 
 
-def label_of(row: Row) -> str:
+def label_of(row: RecordRow) -> str:
     """The module's key, with its settings if it has any."""
     return f"{row['module']} {row['settings']}".strip()
+
+
+def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
+    """Which rows are the reference with its own hyper-parameters."""
+    return (frame["module"] == REFERENCE) & (frame["settings"] == "")
+
+
+def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
+    """How the numbers of rows were obtained: `predicted, cuda`."""
+    if quantity.origin != "predicted":
+        return quantity.origin
+    methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
+    return ", ".join([quantity.origin, *map(str, methods)])
 
 
 def conditions_of(frame: pd.DataFrame) -> str:

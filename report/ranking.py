@@ -5,91 +5,94 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ctxbench.ranking import AXES, Ranking, Standing, front, listed, order, ranked, shared_axes
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, order, ranked, shared_axes
 
-from .numbers import Unit, ratio_text, scaled_unit, significant, with_interval
-from .table import Cell, Column, Row, Table
-
-TITLES = {
-    "params": "Params",
-    "macs": "MACs",
-    "memory_train": "Memory, train",
-    "memory_infer": "Memory, infer",
-    "latency_infer": "Time, infer",
-    "latency_train": "Time, train",
-}
-UNITS = {"params": Unit("M", 2, 20), "macs": Unit("G", 10, 9)}
-MIB = Unit("MiB", 2, 20)
-MS = Unit("ms", 10, 0)
+from .caption import convention_lines
+from .cells import Filled, heading, plain_amount, put_together
+from .numbers import is_prefix, justified, ratio_text, scaled_unit
+from .table import Cell, Column, Table
 
 
 def ranking_table(ranking: Ranking, rank_by: str) -> Table:
-    """The standings by `rank_by`; `front` marks the Pareto front over the axes that all measured rows have."""
+    """The standings by a quantity; `front` marks the Pareto front over the axes that all measured rows have.
+
+    UsageError if there is no quantity `rank_by`.
+    """
     standings = ranking.standings
     rows = ranked(standings, rank_by)
     candidate = next(standing for standing in standings if standing.is_candidate)
     axes = shared_axes(standings)
     on_front = {standing.label for standing in front(standings, axes)}
-    pairs: list[tuple[Column, list[Cell]]] = [
+    filled: list[Filled] = [
         (Column("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
         (Column("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
         (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
     ]
-    for column in dict.fromkeys([*AXES, rank_by]):
-        if any(column in row.values for row in rows):
-            pairs += _columns(column, rows, candidate)
+    for key in dict.fromkeys([*axes_of_front(), rank_by]):
+        if any(key in row.values for row in rows):
+            filled += _columns(quantity(key), rows, candidate)
     if any(row.status != "ok" for row in rows):
         cells = [Cell(row.status, failed=row.status != "ok", detail=row.message) for row in rows]
-        pairs.append((Column("status", "", "Status", "status"), cells))
-    columns = tuple(column for column, _ in pairs)
-    by_row = zip(*(cells for _, cells in pairs), strict=True)
-    body = tuple(Row(cells, row.label, "", row.status) for cells, row in zip(by_row, rows, strict=True))
-    caption = (
-        f"Ranked by {TITLES[rank_by]}; x: times {candidate.label}'s; =: the intervals overlap.",
-        f"Front: no other row is nowhere worse and somewhere better in {listed([AXES[axis][1] for axis in axes])}.",
-        f"Memory: {ranking.memory}. Time: median over two fresh processes, measured in turns (C B A, then A B C).",
-        *(f"{row.label}: {row.status}: {row.message}" for row in rows if row.status != "ok"),
-    )
+        filled.append((Column("status", "", "Status", "status"), cells))
     data = pd.DataFrame(
-        [{"module": r.label, **{c: v.value for c, v in r.values.items()}, "status": r.status} for r in rows]
+        [{"module": r.label, **{key: v.value for key, v in r.values.items()}, "status": r.status} for r in rows]
     )
-    return Table("compare", ranking.condition, columns, body, caption, (), data)
+    about = [(row.label, "", row.status) for row in rows]
+    shown = [column.key for column, _ in filled if column.origin == "measured"]
+    caption = _caption(ranking, rank_by, candidate, axes, shown)
+    return put_together("compare", ranking.condition, filled, about, caption, (), data)
+
+
+def _caption(
+    ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Sequence[str]
+) -> list[str]:
+    lines = [f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s; =: the intervals overlap."]
+    if axes:
+        nouns = listed([quantity(axis).noun for axis in axes])
+        lines.append(f"Front: no other row is nowhere worse and somewhere better in {nouns}.")
+    lines.append(
+        f"Memory: {ranking.memory}. Time: median over two fresh processes, measured in turns (C B A, then A B C)."
+    )
+    lines += convention_lines({key: quantity(key).unit for key in shown}, lambda column: [])
+    failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]
+    return [*lines, *(f"{row.label}: {row.status}: {row.message}" for row in failed)]
 
 
 def _name(standing: Standing) -> str:
     return f"> {standing.label}" if standing.is_candidate else standing.label
 
 
-def _columns(column: str, rows: Sequence[Standing], candidate: Standing) -> list[tuple[Column, list[Cell]]]:
-    """A quantity's value and its ratio to the candidate's."""
-    known = [row.values[column].value for row in rows if column in row.values]
-    unit = scaled_unit(UNITS[column], known) if column in UNITS else MIB if column.startswith("memory") else MS
-    group = f"{TITLES[column]} ({unit.symbol})" if unit.symbol else TITLES[column]
-    values, ratios = [], []
-    for row in rows:
-        value = row.values.get(column)
-        if value is None:
-            values.append(Cell())
-            ratios.append(Cell())
-            continue
-        if value.low < value.high < math.inf:
-            text = with_interval(value.value, value.low, value.high)[0]
-        else:
-            text = significant(value.value / unit.factor)
-        values.append(Cell(text, value.value / unit.factor))
-        ratios.append(_ratio(row, candidate, column))
-    part = column
-    return [
-        (Column(column, group, "value", "measured", part), values),
-        (Column(f"{column}_ratio", group, "x", "ratio", part), ratios),
-    ]
+def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing) -> list[Filled]:
+    """A quantity's value and its ratio to the candidate's; no ratio where neither of two values is better."""
+    known = [row.values[what.key].value for row in rows if what.key in row.values]
+    unit = scaled_unit(what.unit, known) if is_prefix(what.unit) else what.unit
+    group = heading(what.title, unit)
+    values = [_value(row, what, unit) for row in rows]
+    filled = [(Column(what.key, group, "value", "measured", what.key), values)]
+    if what.better:
+        ratios = [_ratio(row, candidate, what) for row in rows]
+        filled.append((Column(f"{what.key}_ratio", group, "x", "ratio", what.key), ratios))
+    return filled
 
 
-def _ratio(row: Standing, candidate: Standing, column: str) -> Cell:
-    mine = candidate.values.get(column)
-    if mine is None or not mine.value or row is candidate:
+def _value(row: Standing, what: Quantity, unit: Unit) -> Cell:
+    found = row.values.get(what.key)
+    if found is None:
         return Cell()
-    if column.startswith("latency") and order(row.values[column], mine) == 0:
+    if found.low < found.high < math.inf:
+        text = justified(found.value, found.low, found.high)
+    else:
+        text = plain_amount(found.value, what, unit)
+    return Cell(text, found.value / unit.factor)
+
+
+def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
+    value, mine = row.values.get(what.key), candidate.values.get(what.key)
+    if value is None or mine is None or not mine.value or row is candidate:
+        return Cell()
+    if what.has_interval and order(value, mine) == 0:
         return Cell("=", 1.0, detail="the intervals overlap")
-    ratio = row.values[column].value / mine.value
+    ratio = value.value / mine.value
     return Cell(ratio_text(ratio), ratio)

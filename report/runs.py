@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ctxbench import devices
 from ctxbench.errors import UsageError, unknown
-from ctxbench.results import CONTROL, STATUSES, RunFolder
+from ctxbench.metrics import quantities
+from ctxbench.metrics.base import Quantity
+from ctxbench.metrics.control import STREAM
+from ctxbench.mode import MODES
+from ctxbench.results import STATUSES, RunFolder
 
-MODES = ("train", "infer")
 PHASES = ("forward", "backward")
 # What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
 CONDITIONS = {
@@ -29,7 +33,6 @@ DRIFT_WARNING = 0.05
 # An interval of at least this confidence is one of 95 %, rounded.
 SURE = 0.9495
 SIZES = ("batch", "channels", "height", "width")
-_AT_LEAST = {"batch": 1, "channels": 1, "height": 1, "width": 1, "params": 0, "macs": 0}
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class RunData:
         """`samples.csv`, in time order within a case and mode."""
         frame = self.folder.samples()
         path = self.folder.path / "samples.csv"
-        _refuse(~frame["mode"].isin([*MODES, CONTROL]), frame["mode"], path, "must be train, infer or control")
+        _refuse(~frame["mode"].isin([*MODES, STREAM]), frame["mode"], path, "must be train, infer or control")
         _refuse(~(np.isfinite(frame["ms"]) & (frame["ms"] > 0)), frame["ms"], path, "must be a positive number")
         return frame
 
@@ -98,16 +101,8 @@ class RunData:
         return frame
 
     def device_name(self, device: str) -> str:
-        """The product behind `cpu`, `cuda` or `cuda:N`; the text itself where the environment does not tell."""
-        if device == "meta":
-            return "no device (static figures)"
-        kind, _, index = device.partition(":")
-        gpus = self.environment.get("gpus") or []
-        if kind == "cuda" and int(index or 0) < len(gpus):
-            return str(gpus[int(index or 0)]["name"])
-        if kind == "cpu" and self.environment.get("cpu"):
-            return f"{self.environment['cpu']} ({self.environment.get('cpu_usable', '?')} cores)"
-        return device
+        """The product behind a device's name; the name itself where the environment does not tell."""
+        return devices.product(device, self.environment)
 
     def devices(self) -> list[str]:
         return list(dict.fromkeys(self.frame["device"]))
@@ -115,6 +110,14 @@ class RunData:
     def differing(self) -> list[str]:
         """The conditions of which this run has more than one, `settings` (hyper-parameters) first."""
         return [name for name in ("settings", *CONDITIONS) if self.frame[name].nunique(dropna=False) > 1]
+
+
+def kind_of(device: str) -> str:
+    """The kind of a device; its name where it is of no kind that is known here."""
+    try:
+        return devices.device(device).kind
+    except UsageError:
+        return device
 
 
 def open_run(path: Path) -> RunData:
@@ -129,18 +132,22 @@ def check_records(frame: pd.DataFrame, path: Path) -> None:
         index = int(wrong_status.to_numpy().argmax())
         raise UsageError(f"{path}, line {index + 2}: {unknown('status', frame['status'].iloc[index], STATUSES)}")
     _refuse(frame["case"].duplicated(), frame["case"], path, "stands in an earlier line too")
-    for name, least in _AT_LEAST.items():
-        _refuse((frame[name] < least).fillna(False), frame[name], path, f"must be at least {least}")
-    for mode in ("infer", "train"):
-        median, low, high = (frame[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms"))
+    least = dict.fromkeys(SIZES, 1) | {each.column: 0 for each in quantities().values() if each.origin == "counted"}
+    for name, smallest in least.items():
+        _refuse((frame[name] < smallest).fillna(False), frame[name], path, f"must be at least {smallest}")
+    for each in quantities().values():
+        if not each.has_interval:
+            continue
+        median, low, high = (frame[name] for name in (each.column, each.detail("low_ms"), each.detail("high_ms")))
         _refuse(median.notna() & ~((median > 0) & np.isfinite(median)), median, path, "must be a positive number")
         _refuse((low > median) | (low <= 0), low, path, f"must be positive and at most the median, {median.name}")
         _refuse((high < median) | np.isinf(high), high, path, f"must be at least the median, {median.name}")
 
 
-def drifts(row: Mapping[Any, Any], mode: str) -> bool:
+def drifts(row: Mapping[Any, Any], time: Quantity) -> bool:
     """Whether the halves of a measurement differ by more than DRIFT_WARNING, and by more than its interval explains."""
-    median, low, high, drift = (row[f"latency_{mode}_{name}"] for name in ("ms", "low_ms", "high_ms", "drift"))
+    median = row[time.column]
+    low, high, drift = (row[time.detail(name)] for name in ("low_ms", "high_ms", "drift"))
     if pd.isna(drift) or abs(drift) <= DRIFT_WARNING:
         return False
     return bool(pd.isna(low) or pd.isna(high) or abs(drift) > (high - low) / (2 * median))

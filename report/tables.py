@@ -1,25 +1,33 @@
 """The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
 
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
+from ctxbench.devices import META
+from ctxbench.metrics import metrics, quantities
+from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.ranking import order
 from ctxbench.results import RunFolder
 
 from .caption import caption_lines
-from .numbers import Unit, decimals_of, fixed, leading_value, ratio_text, significant
-from .numbers import with_interval as write_interval
-from .quantities import QUANTITIES, Quantity, plain_numbers, unit_of, with_published
+from .cells import (
+    Filled,
+    failed_cell,
+    heading,
+    interval_of,
+    put_together,
+    quantity_cell,
+    ratio_cell,
+    spread_of,
+    value_of,
+)
+from .numbers import decimals_of, fixed, leading_value
+from .published import unit_of, with_published
 from .rates import rate_columns
-from .runs import CONDITIONS, DRIFT_WARNING, SURE, RunData, drifts
-from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Row, Table
-
-# How the warnings begin that belong to the MACs alone.
-MACS_WARNINGS = ("MAC counters disagree", "not counted in macs")
+from .runs import CONDITIONS, DRIFT_WARNING, SURE, RunData, drifts, kind_of
+from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 
 def comparison_table(folders: Sequence[RunFolder]) -> Table:
@@ -36,219 +44,184 @@ def suite_table(run: RunData) -> Table:
     """One run in the paper's layout; `data` has every row, `rows` at most ROW_LIMIT."""
     frame = with_published(run)
     shown = frame.head(ROW_LIMIT)
+    records = shown.to_dict("records")
     notes = Footnotes()
-    units = {quantity.key: unit_of(run, quantity, frame) for quantity in QUANTITIES}
-    pairs = [(Column("module", "", "Module", "label"), _module_cells(shown, notes))]
+    units = {key: unit_of(run, quantity, frame) for key, quantity in shown_quantities(run).items()}
+    filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
     for name in run.differing():
         values = ["" if pd.isna(value) else str(value) for value in shown[name]]
-        pairs.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), [Cell(value) for value in values]))
-    for quantity in QUANTITIES:
-        if frame[quantity.here].notna().any() or quantity.metric in run.meta.get("metrics", ()):
-            pairs += _quantity_columns(run, quantity, shown, units[quantity.key], notes)
-    pairs += rate_columns(shown)
+        filled.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), [Cell(value) for value in values]))
+    for key, unit in units.items():
+        filled += _quantity_columns(run, quantities()[key], shown, unit, notes)
+    filled += rate_columns(shown)
     if (frame["status"] != "ok").any():
-        pairs.append((Column("status", "", "Status", "status"), _status_cells(shown, notes)))
-    columns = tuple(column for column, _ in pairs)
-    by_row = zip(*(cells for _, cells in pairs), strict=True)
-    about = zip(by_row, shown["module"], shown["family"], shown["status"], strict=True)
-    rows = tuple(Row(cells, str(module), str(family), str(status)) for cells, module, family, status in about)
-    caption = caption_lines(run, columns, units, len(frame) - len(shown))
+        filled.append((Column("status", "", "Status", "status"), _status_cells(records, notes)))
+    about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
+    caption = caption_lines(run, [column for column, _ in filled], units, len(frame) - len(shown))
     title = str(run.definition.get("title") or run.suite)
-    return Table(run.suite, title, columns, rows, caption, notes.texts, plain_numbers(frame))
+    return put_together(run.suite, title, filled, about, caption, notes.texts, _plain_numbers(frame, units))
+
+
+def shown_quantities(run: RunData) -> dict[str, Quantity]:
+    """The quantities that the run has numbers of, and those that were asked for and that failed rows left without."""
+    failed = bool((run.frame["status"] != "ok").any())
+    asked = {
+        quantity.key
+        for metric in metrics().values()
+        for quantity in metric.quantities
+        if failed and quantity.better and metric.name in run.meta.get("metrics", ())
+    }
+    return {
+        key: quantity
+        for key, quantity in quantities().items()
+        if key in asked or run.frame[quantity.column].notna().any()
+    }
+
+
+def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
+    """The numbers behind the table, for CSV: what names a case, then each quantity published, here, ratio, interval."""
+    names = ["module", "title", "family", "hparams", "batch", "channels", "height", "width"]
+    names += ["dtype", "memory_format", "execution", "threads", "device", "status", "message"]
+    for key in shown:
+        quantity = quantities()[key]
+        with_paper = frame[f"{key}_published"].notna().any()
+        names += [f"{key}_published"] if with_paper else []
+        names += [quantity.column]
+        names += [f"{key}_ratio"] if with_paper and quantity.origin != "measured" else []
+        if quantity.has_interval:
+            names += [quantity.detail(name) for name in ("low_ms", "high_ms", "samples", "stop")]
+        names += [quantity.measured_column] if quantity.measured_column else []
+    return frame[names]
 
 
 def _quantity_columns(
     run: RunData, quantity: Quantity, frame: pd.DataFrame, unit: Unit, notes: Footnotes
-) -> list[tuple[Column, list[Cell]]]:
+) -> list[Filled]:
     """The columns of one quantity: published, here, ratio, and what was measured beside a prediction."""
-    key, part = quantity.key, quantity.part
-    printed = frame[f"{key}_published"]
-    label = {"counts": unit.symbol, "memory": "MiB", "time": "ms"}[part]
-    group = f"{quantity.title} ({label})" if label else quantity.title
-    found: list[tuple[Column, list[Cell]]] = []
+    key, records = quantity.key, frame.to_dict("records")
+    group = heading(quantity.title, unit)
+    found: list[Filled] = []
 
     def add(name: str, header: str, origin: Origin, cells: list[Cell], short: str = "") -> None:
-        found.append((Column(name, group, header, origin, part, short), cells))
+        found.append((Column(name, group, header, origin, quantity.part, short), cells))
 
-    if printed.notna().any():
-        add(f"{key}_published", "paper", "published", _published_cells(frame, printed, _reasons(run, key), notes))
-    if part == "time":
-        cells = _time_cells(run, frame, key.removeprefix("latency_"), notes)
-    else:
-        cells = _attach(_number_cells(frame[quantity.here], unit, printed), _here_notes(frame, quantity), notes)
-    cells = _mark_failed(_mark_best(cells, frame, quantity), frame)
+    if frame[f"{key}_published"].notna().any():
+        add(f"{key}_published", "paper", "published", _published_cells(run, records, key, notes))
+    cells = _number_cells(frame, quantity, unit)
+    cells = [_with_notes(cell, _sentences(run, quantity, row), notes) for cell, row in zip(cells, records, strict=True)]
+    cells = mark_best(cells, frame, quantity)
     if quantity.origin == "predicted":
         add(key, "predicted", "predicted", cells, "pred.")
     else:
         add(key, "here", quantity.origin, cells)
-    if part != "time" and frame[f"{key}_ratio"].notna().any():
-        add(f"{key}_ratio", "ratio", "ratio", [_ratio_cell(value) for value in frame[f"{key}_ratio"]])
-    if quantity.also and frame[quantity.also].notna().any():
-        kinds = sorted({device.partition(":")[0] for device in frame["device"] if device != "meta"})
+    if f"{key}_ratio" in frame and frame[f"{key}_ratio"].notna().any():
+        add(f"{key}_ratio", "ratio", "ratio", [ratio_cell(value_of(row, f"{key}_ratio")) for row in records])
+    if quantity.measured_column and frame[quantity.measured_column].notna().any():
+        kinds = sorted({kind_of(device) for device in frame["device"] if device != META})
         header = f"on {kinds[0].upper()}" if len(kinds) == 1 else "on device"
-        add(
-            f"{key}_measured",
-            header,
-            "measured",
-            _mark_failed(_number_cells(frame[quantity.also], unit, printed), frame),
-        )
+        add(f"{key}_measured", header, "measured", _number_cells(frame, quantity, unit, quantity.measured_column))
     return found
 
 
-def _module_cells(frame: pd.DataFrame, notes: Footnotes) -> list[Cell]:
+def _module_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
     """Title (key where there is little room), with the warnings that belong to no single number."""
     cells = []
-    for module, title, warnings in zip(frame["module"], frame["title"], frame["warnings"], strict=True):
-        texts = [w for w in str(warnings or "").split("; ") if w and not w.startswith(MACS_WARNINGS)]
-        numbers = tuple(notes.number(text) for text in texts)
-        cells.append(Cell(str(title or module), notes=numbers, detail=str(module), short=str(module)))
+    for row in records:
+        elsewhere = {sentence for quantity in quantities().values() for sentence in quantity.notes(row)}
+        numbers = tuple(notes.number(warning) for warning in row["warnings"] if warning not in elsewhere)
+        module = str(row["module"])
+        cells.append(Cell(str(row["title"] or module), notes=numbers, detail=module, short=module))
     return cells
 
 
-def _status_cells(frame: pd.DataFrame, notes: Footnotes) -> list[Cell]:
+def _status_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
     return [
-        Cell("ok")
-        if status == "ok"
-        else Cell(str(status), notes=(notes.number(f"{status}: {message}"),), detail=str(message), failed=True)
-        for status, message in zip(frame["status"], frame["message"], strict=True)
+        Cell("ok") if row["status"] == "ok" else failed_cell(row, (notes.number(f"{row['status']}: {row['message']}"),))
+        for row in records
     ]
 
 
-def _mark_failed(cells: list[Cell], frame: pd.DataFrame) -> list[Cell]:
-    """The row's status where a failed row has no number."""
-    return [
-        Cell(str(status), failed=True) if status != "ok" and not cell.text else cell
-        for cell, status in zip(cells, frame["status"], strict=True)
-    ]
-
-
-def _reasons(run: RunData, key: str) -> dict[str, list[str]]:
-    """Module to the sentences that explain its published number in this column."""
-    found: dict[str, list[str]] = {}
+def _published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
+    """What the paper printed, with the sentences that explain it."""
+    reasons: dict[str, list[str]] = {}
     for footnote in run.published.get("footnotes") or []:
         if footnote["column"] == key:
-            found.setdefault(footnote["module"], []).append(footnote["text"])
-    return found
-
-
-def _published_cells(
-    frame: pd.DataFrame, printed: "pd.Series[str]", reasons: Mapping[str, list[str]], notes: Footnotes
-) -> list[Cell]:
+            reasons.setdefault(footnote["module"], []).append(footnote["text"])
     cells = []
-    for module, text in zip(frame["module"], printed, strict=True):
+    for row in records:
+        text = row[f"{key}_published"]
         if pd.isna(text):
             cells.append(Cell())
             continue
-        numbers = tuple(notes.number(reason) for reason in reasons.get(module, []))
+        numbers = tuple(notes.number(reason) for reason in reasons.get(row["module"], []))
         cells.append(Cell(str(text), leading_value(text), notes=numbers, detail="as printed"))
     return cells
 
 
-def _number_cells(values: "pd.Series[Any]", unit: Unit, printed: "pd.Series[str]") -> list[Cell]:
-    """Exact counts in a unit, with as many decimals as the published number of the row, or of the column, has."""
-    known = printed.dropna()
-    common = max((decimals_of(text) for text in known), default=None) if len(known) else None
-    if common is not None and known.map(decimals_of).nunique() > 1:
-        common = None  # the paper writes significant digits here, as for MACs
+def _number_cells(frame: pd.DataFrame, quantity: Quantity, unit: Unit, column: str = "") -> list[Cell]:
+    """Our numbers; a count has as many decimals as the published number of its row, or of the column."""
+    printed = frame[f"{quantity.key}_published"]
+    places = printed.dropna().map(decimals_of)
+    # Where they differ the paper writes significant digits, as for MACs.
+    common = int(places.iloc[0]) if places.nunique() == 1 else None
     cells = []
-    for value, text in zip(values, printed, strict=True):
-        if pd.isna(value):
-            cells.append(Cell())
-            continue
-        number = int(value) / unit.factor
+    for row, text in zip(frame.to_dict("records"), printed, strict=True):
+        cell = quantity_cell(row, quantity, unit, column)
         decimals = decimals_of(text) if pd.notna(text) else common
-        shown = (
-            significant(number)
-            if decimals is None or (number and abs(number) < 10**-decimals)
-            else fixed(number, decimals)
-        )
-        cells.append(Cell(shown, number, detail=f"{int(value):,}"))
+        cells.append(cell if quantity.origin == "measured" else _as_printed(cell, decimals))
     return cells
 
 
-def _here_notes(frame: pd.DataFrame, quantity: Quantity) -> list[list[str]]:
-    """For each row the sentences that qualify our own number."""
-    if quantity.key == "macs":
-        return [[w for w in str(text or "").split("; ") if w.startswith(MACS_WARNINGS)] for text in frame["warnings"]]
-    if quantity.part == "memory":
-        return [_mark_sentences(text) for text in frame["memory_marks"]]
-    return [[] for _ in range(len(frame))]
+def _as_printed(cell: Cell, decimals: int | None) -> Cell:
+    """The cell with this many decimals, unless they are too few to show its number."""
+    if cell.value is None or decimals is None or 0 < abs(cell.value) < 10**-decimals:
+        return cell
+    return replace(cell, text=fixed(cell.value, decimals))
 
 
-def _mark_sentences(marks: Any) -> list[str]:
-    operators = json.loads(marks) if isinstance(marks, str) and marks else []
-    if not operators:
-        return []
-    return [f"A lower bound: what these operators hold inside their kernels is not known: {', '.join(operators)}."]
+def _with_notes(cell: Cell, sentences: Sequence[str], notes: Footnotes) -> Cell:
+    """The cell with footnotes for these sentences; one without a number stays as it is."""
+    if cell.value is None:
+        return cell
+    return replace(cell, notes=tuple(sorted(notes.number(sentence) for sentence in sentences)))
 
 
-def _attach(cells: list[Cell], texts: list[list[str]], notes: Footnotes) -> list[Cell]:
-    """The cells with footnotes for their sentences; empty cells stay empty."""
-    return [
-        replace(cell, notes=tuple(notes.number(t) for t in sentences)) if cell.text else cell
-        for cell, sentences in zip(cells, texts, strict=True)
-    ]
-
-
-def _time_cells(run: RunData, frame: pd.DataFrame, mode: str, notes: Footnotes) -> list[Cell]:
-    cells = []
-    for row in frame.to_dict("records"):
-        names = ("ms", "low_ms", "high_ms", "confidence", "samples", "stop", "drift", "outliers")
-        median, low, high, confidence, samples, stop, drift, outliers = (
-            row[f"latency_{mode}_{name}"] for name in names
-        )
-        if pd.isna(median):
-            cells.append(Cell())
-            continue
-        detail = f"{median:.6g} ms, {samples} samples, {outliers} outliers kept, ended by {stop}"
-        if pd.notna(low) and pd.notna(high):
-            text = " ".join(write_interval(median, low, high))
-            detail += f", {confidence:.1%} interval [{low:.6g}, {high:.6g}], drift {drift:+.1%}"
-        else:
-            text, confidence = significant(median, 2), math.nan
-        sentences = _time_sentences(run, confidence, stop)
-        if drifts(row, mode):
-            sentences.append(f"Drift: the medians of the measurement's halves differ by more than {DRIFT_WARNING:.0%}.")
-        numbers = tuple(sorted(notes.number(sentence) for sentence in sentences))
-        cells.append(Cell(text, float(median), notes=numbers, detail=detail))
-    return cells
-
-
-def _time_sentences(run: RunData, confidence: float, stop: str) -> list[str]:
-    """How sure a median is, in a sentence that is the same for all cells that it concerns."""
+def _sentences(run: RunData, quantity: Quantity, row: RecordRow) -> list[str]:
+    """What qualifies our own number: what its metric says of it and, of a time, how sure it is."""
+    found = list(quantity.notes(row))
+    if not quantity.has_interval or value_of(row, quantity.column) is None:
+        return found
     measure = run.definition.get("measure") or {}
-    if math.isnan(confidence):
-        return ["A single sample: no interval."]
-    if confidence < SURE:
-        return ["Few samples: the interval is from the smallest to the largest, and covers less than 95 %."]
-    if stop == "budget":
-        return [
+    if interval_of(row, quantity) is None:
+        found.append("A single sample: no interval.")
+    elif row[quantity.detail("confidence")] < SURE:
+        found.append("Few samples: the interval is from the smallest to the largest, and covers less than 95 %.")
+    elif row[quantity.detail("stop")] == "budget":
+        found.append(
             f"The time budget ({measure.get('budget_s', 0):g} s) ended before the interval was within "
             f"{measure.get('target', 0):.2g} of the median."
-        ]
-    return []
+        )
+    if drifts(row, quantity):
+        found.append(f"Drift: the medians of the measurement's halves differ by more than {DRIFT_WARNING:.0%}.")
+    return found
 
 
-def _mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> list[Cell]:
-    """Bold for the smallest among the rows that ran under the same conditions, and for those that tie with it.
+def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> list[Cell]:
+    """Bold for the best among the rows that ran under the same conditions, and for those that tie with it.
 
-    Times tie where their intervals overlap, counts where they read the same.
+    Times tie where their intervals overlap, counts where they look the same.
     """
     best: set[int] = set()
+    if quantity.better is None:
+        return cells
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
-        values = group[quantity.here].dropna().astype("float64")
+        values = group[quantity.column].dropna().astype("float64")
         if len(values) < 2:
             continue
-        first = values.index[int(values.argmin())]
-        if quantity.part == "time":
-            prefix = quantity.here.removesuffix("ms")
-            low = frame[prefix + "low_ms"].fillna(frame[quantity.here])
-            high = frame[prefix + "high_ms"].fillna(frame[quantity.here])
-            best.update(int(i) for i in values.index if low[i] <= high[first])
+        first = int(values.idxmin() if quantity.better == "smaller" else values.idxmax())
+        if quantity.has_interval:
+            spreads = {int(i): spread_of(frame.loc[i], quantity) for i in values.index}
+            best.update(i for i, spread in spreads.items() if order(spread, spreads[first]) == 0)
         else:
-            best.update(int(i) for i in values.index if cells[i].text == cells[first].text)
+            best.update(int(i) for i in values.index if cells[int(i)].text == cells[first].text)
     return [replace(cell, best=i in best) for i, cell in enumerate(cells)]
-
-
-def _ratio_cell(value: float) -> Cell:
-    return Cell() if pd.isna(value) else Cell(ratio_text(value), float(value), detail=f"{value:.4f}")

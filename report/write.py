@@ -47,7 +47,7 @@ def write_report(runs: Sequence[Path], out: Path, figures: Sequence[str] | None 
         written = [path for table in tables for path in _write_table(table, out / "tables")]
         drawn = write_figures(panels, kinds, out / "figures")
         page = out / "index.html"
-        page.write_text(render_page(read, tables, drawn, report_command(runs, out)), encoding="utf-8")
+        page.write_text(render_page(read, panels, tables, drawn, report_command(runs, out)), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path)]

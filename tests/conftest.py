@@ -1,9 +1,16 @@
 """Fixtures that several test files share."""
 
-from collections.abc import Callable
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+
+from ctxbench.engine.client import ForkServer
 
 TINY = """
 title = "tiny"
@@ -20,10 +27,37 @@ timeout_s = {timeout}
 """
 
 
+# One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from passing over all of torch each time that a measurement collects first."""
+    if "torch" in sys.modules:
+        importlib.import_module("torch._dynamo")  # the first prediction would import it
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children measure with one thread: tests are about what is recorded, not about speed."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def _not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test starts is no part of a parallel test run, in which pytest-benchmark would time nothing."""
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and commands of this process fork their children from one server: torch is imported once, not for each."""
+    server: ForkServer = request.getfixturevalue("_server")
+    for module in ("ctxbench.api", "ctxbench.engine.client"):
+        monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments: nullcontext(server))
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ctxbench.results import Held, Record, RunFolder, Sample
+from ctxbench.messages import Sample, TimelineStep
+from ctxbench.results import Record, RunFolder
 from ctxbench.statistics import summarise
 
 MIB = 2**20
@@ -66,12 +67,11 @@ def record(module: str, device: str = "cpu", shape: Sequence[int] = (1, 512, 128
         case=f"{module} {'x'.join(map(str, shape))} {device} {values.get('hparams', '')}",
         module=module, title=f"{module.upper()} block", family="attention", reference="m:C", hparams="{}",
         batch=batch, channels=channels, height=height, width=width, dtype="float32", memory_format="contiguous",
-        execution="eager", threads=None, device=device, params=params, macs=macs, macs_counter="ctxbench",
-        macs_matmul=macs, macs_formula=macs, memory_train_predicted_bytes=train * MIB,
-        memory_infer_predicted_bytes=infer * MIB, memory_predicted_for="cuda",
+        execution="eager", threads=None, device=device,
     )  # fmt: skip
-    for name, value in values.items():
-        setattr(found, name, value)
+    counts = {"params": params, "macs": macs, "macs_counter": "ctxbench", "macs_matmul": macs, "macs_formula": macs}
+    predictions = {"memory_train_predicted_bytes": train * MIB, "memory_infer_predicted_bytes": infer * MIB}
+    found.take({**counts, **predictions, "memory_predicted_for": "cuda", **values})
     return found
 
 
@@ -83,8 +83,8 @@ def timed(found: Record, streams: Mapping[str, Sequence[float]], stop: str = "in
             "ms": summary.median, "low_ms": summary.low, "high_ms": summary.high, "confidence": summary.confidence,
             "samples": summary.samples, "stop": stop, "drift": summary.drift, "outliers": summary.outliers,
         }  # fmt: skip
-        for name, value in values.items():
-            setattr(found, f"latency_{mode}_{name}", None if value != value else value)
+        known = {name: value for name, value in values.items() if value == value}  # not NaN
+        found.take({f"latency_{mode}_{name}": value for name, value in known.items()})
     return {
         mode: [Sample(float(at), 1, float(value)) for at, value in zip(np.cumsum(ms) / 1e3, ms, strict=True)]
         for mode, ms in streams.items()
@@ -106,7 +106,9 @@ def table3_run(path: Path, device: str = "cpu", scale: float = 1.0, failed: Sequ
             row.status, row.message = "oom", "out of memory: 1 GiB (sa.py, line 30, in forward)"
             folder.append(row, {})
             continue
-        row.memory_train_bytes, row.memory_infer_bytes = (int(f * MIB * 1.1) for f in FACTS[module][2:4])
+        row.take(
+            {f"memory_{mode}_bytes": int(FACTS[module][at] * MIB * 1.1) for mode, at in (("train", 2), ("infer", 3))}
+        )
         streams = {"train": stream(train * scale, seed=seed), "infer": stream(infer * scale, seed=seed + 1)}
         folder.append(row, timed(row, streams))
     return path
@@ -118,10 +120,13 @@ def with_timeline(path: Path, modules: Sequence[str] = tuple(FACTS)) -> Path:
     for module in modules:
         train, infer = FACTS[module][2:4]
         forward = [
-            Held(0, "forward", "aten.bmm.default", infer * MIB // 2),
-            Held(3, "forward", "aten.add", infer * MIB),
+            TimelineStep(0, "forward", "aten.bmm.default", infer * MIB // 2),
+            TimelineStep(3, "forward", "aten.add", infer * MIB),
         ]
-        backward = [Held(4, "backward", "aten.bmm.default", train * MIB), Held(7, "backward", "aten.sum", infer * MIB)]
+        backward = [
+            TimelineStep(4, "backward", "aten.bmm.default", train * MIB),
+            TimelineStep(7, "backward", "aten.sum", infer * MIB),
+        ]
         folder.append_timeline(record(module).case, {"infer": forward, "train": [*forward, *backward]})
     return path
 

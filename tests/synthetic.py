@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ctxbench.gate.rows import RowKey
 from ctxbench.gate.rules import PairRatios, pair_log_ratio
 
 FloatArray = NDArray[np.float64]
@@ -50,17 +51,17 @@ NOISE_LEVELS = {"quiet": QUIET, "laptop": LAPTOP, "shared CI": SHARED_CI}
 ABBA = np.array([0, 1, 1, 0])
 
 
-def block_samples(random: np.random.Generator, noise: Noise, log_level: FloatArray, samples: int) -> FloatArray:
+def block_samples(random: np.random.Generator, noise: Noise, log_time: FloatArray, samples: int) -> FloatArray:
     """Samples `[..., blocks, samples]` of blocks in time order whose own log time is `[..., blocks]`."""
-    shape = log_level.shape
+    shape = log_time.shape
     drift = np.cumsum(random.normal(0.0, noise.drift, shape), axis=-1)
     slow = _bursts(random, noise, shape)
-    level = np.exp(log_level + drift) * np.where(slow, noise.burst_factor, 1.0)
+    time = np.exp(log_time + drift) * np.where(slow, noise.burst_factor, 1.0)
     values = random.normal(0.0, noise.sample, (*shape, samples))
     np.exp(values, out=values)
     spikes = np.nonzero(random.random(values.shape) < noise.spike_rate)
     values[spikes] *= 1 + noise.spike_size * random.pareto(1.5, spikes[0].size)
-    return np.asarray(level[..., None] * values)
+    return np.asarray(time[..., None] * values)
 
 
 def _bursts(random: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -91,14 +92,14 @@ class SyntheticMachine:
     ) -> None:
         self.random = np.random.default_rng(seed)
         self.noise = noise
-        self.rows = list(changes)
+        self.rows = [RowKey(row) for row in changes]
         self.effects = np.log1p(np.array(list(changes.values())))
         self.sides = np.tile(ABBA, groups)
         self.samples = samples
         self.pairs_measured = 0
-        self.batch: list[dict[str, PairRatios]] = []
+        self.batch: list[dict[RowKey, PairRatios]] = []
 
-    def measure_pair(self, rows: Sequence[str]) -> dict[str, PairRatios]:
+    def measure_pair(self, rows: Sequence[RowKey]) -> dict[RowKey, PairRatios]:
         """The next pair's ratios of some rows."""
         if not self.batch:
             self.batch = self._draw()
@@ -106,13 +107,13 @@ class SyntheticMachine:
         pair = self.batch.pop()
         return {row: pair[row] for row in rows}
 
-    def _draw(self) -> list[dict[str, PairRatios]]:
+    def _draw(self) -> list[dict[RowKey, PairRatios]]:
         """A batch of pairs; time runs over pairs, rows, blocks, and the row's block before the control's."""
         pairs, rows, blocks = self.BATCH, len(self.rows), self.sides.size
         jitter = self.random.normal(0.0, self.noise.jitter, (pairs, rows, 2, 2))
         jitter[:, :, 1, 0] += self.effects
-        level = jitter[:, :, self.sides]
-        times = block_samples(self.random, self.noise, level.reshape(-1), self.samples)
+        log_time = jitter[:, :, self.sides]
+        times = block_samples(self.random, self.noise, log_time.reshape(-1), self.samples)
         times = times.reshape(pairs, rows, blocks, 2, self.samples).swapaxes(2, 3)
         ratios = pair_log_ratio(times[..., self.sides == 0, :], times[..., self.sides == 1, :])
         return [

@@ -46,7 +46,15 @@ def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
         (["run", "--shape", "1,2,3,-4"], "at least 1"),
         (["run", "--shape", "big"], "not four integers"),
         (["run", "--set", "ham_nmf.step=3"], "did you mean 'steps'?"),
-        (["run", "--set", "nonsense"], "is not module.hyperparameter=value"),
+        (["run", "--set", "nonsense"], "is not [module.]hyperparameter=value"),
+        (["run", "--modules", "sa", "--set", "ham_nmf.steps=3"], "no module of this run has it (sa)"),
+        (["show", "ham_nmf", "--shape", "1,8,8,8", "--set", "sa.nonsense=3"], "is about ham_nmf, not sa"),
+        (["show", "ham_nmf", "--set", "steps=3"], "--set goes with --shape"),
+        (["memory", "sa", "--set", "ham_nmf.steps=3"], "this command is about sa, not ham_nmf"),
+        (["verify", "sa", "--set", "ham_nmf.steps=3"], "this command is about sa, not ham_nmf"),
+        (["run", "--resume", "results/x", "--suite", "quick"], "--suite cannot be used with --resume"),
+        (["run", "--resume", "results/x", "--set", "sa.d=3"], "--set cannot be used with --resume"),
+        (["run", "--retry-failed"], "--retry-failed goes with --resume FOLDER"),
         (["run", "--counter", "fvcore"], "unknown counter 'fvcore'"),
         (["run", "--threads", "two"], "--threads 'two'"),
         (["run", "--resume", "/no/such/folder"], "is no run folder"),
@@ -62,20 +70,39 @@ def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
         (["show", "sa", "--shape", "1,2,3,4", "--set", "sa.width=3"], "unknown hyper-parameter of 'sa' 'width'"),
     ],
 )
-def test_a_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
-    done = run(*arguments)
+@pytest.mark.processes
+def test_a_wrong_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str],
+    sentence: str,
+    shared_server: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ctxbench", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    printed = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert printed.startswith("ctxbench: ")
+    assert sentence in printed
+    assert "Traceback" not in printed
+
+
+def test_a_wrong_input_ends_the_command_with_2() -> None:
+    done = run("run", "--modules", "ham_nfm")
     assert done.returncode == 2
     assert done.stderr.startswith("ctxbench: ")
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "did you mean 'ham_nmf'?" in done.stderr
 
 
+@pytest.mark.processes
 def test_out_may_not_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is a file; --out takes a folder"):
         CliRunner().invoke(cli.app, ["run", "--static", "--out", str(tmp_path / "file")], catch_exceptions=False)
 
 
+@pytest.mark.processes
 def test_cuda_is_refused_where_there_is_none() -> None:
     import torch
 
@@ -91,6 +118,7 @@ def test_list_names_every_module() -> None:
         assert f"\n{key} " in done.stdout
 
 
+@pytest.mark.processes
 def test_show_prints_facts_and_costs() -> None:
     done = run("show", "ham_nmf", "--shape", "1,512,128,128", "--set", "ham_nmf.steps=7")
     assert "Is Attention Better Than Matrix Decomposition?" in " ".join(done.stdout.split())
@@ -98,22 +126,25 @@ def test_show_prints_facts_and_costs() -> None:
     assert "18,772,885,504  18,772,885,504" in done.stdout
 
 
+@pytest.mark.processes
 def test_env_prints_the_environment() -> None:
     found = json.loads(run("env").stdout)
     assert found["packages"]["torch"]
     assert found["python"] == sys.version.split()[0]
 
 
+@pytest.mark.processes
 def test_a_run_without_a_terminal_prints_plain_lines(suite_file: SuiteFile, tmp_path: Path) -> None:
     done = run("run", "--suite", str(suite_file(["sa"])), "--out", str(tmp_path / "run"))
     assert done.returncode == 0
     lines = done.stderr.splitlines()
-    assert lines[0] == "[1/1] sa 1x8x6x5 float32 cpu: started, 0 cases left after it"
+    assert lines[0] == "[1/1] sa 1x8x6x5 float32 cpu: started, 0 cases left after this one"
     assert any("latency_train" in line for line in lines)
     assert "\x1b" not in done.stderr
     assert f"run folder: {tmp_path / 'run'}" in " ".join(done.stdout.split())
 
 
+@pytest.mark.processes
 def test_a_failed_case_gives_exit_code_1(suite_file: SuiteFile, tmp_path: Path) -> None:
     failing = Path(__file__).parent / "fixtures" / "failing.py"
     done = run("run", "--suite", str(suite_file([f"{failing}:Raise"])), "--out", str(tmp_path / "run"))
@@ -121,6 +152,7 @@ def test_a_failed_case_gives_exit_code_1(suite_file: SuiteFile, tmp_path: Path) 
     assert "the user's own words" in " ".join(done.stdout.split())
 
 
+@pytest.mark.processes
 def test_dry_run_lists_the_cases_and_writes_nothing(tmp_path: Path) -> None:
     arguments = ["run", "--dry-run", "--modules", "ham_nmf,sa", "--out", str(tmp_path / "run")]
     done = run(*arguments)
@@ -131,6 +163,7 @@ def test_dry_run_lists_the_cases_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.processes
 def test_memory_explains_the_peak_and_draws_it(tmp_path: Path) -> None:
     done = run("memory", "ham_nmf", "--plot", str(tmp_path / "peak.svg"))
     assert done.returncode == 0
@@ -140,6 +173,7 @@ def test_memory_explains_the_peak_and_draws_it(tmp_path: Path) -> None:
     assert (tmp_path / "peak.svg").stat().st_size > 1000
 
 
+@pytest.mark.processes
 def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path) -> None:
     suite = str(suite_file(["sa"]))
     assert run("run", "--suite", suite, "--static", "--out", str(tmp_path / "run")).returncode == 0

@@ -1,8 +1,8 @@
-"""Comparison: order, front and sentences on plain numbers; turns on a script; whole runs of tiny cases."""
+"""Comparison: order, front and sentences on plain numbers; rounds on a script; whole runs of tiny cases."""
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from typer.testing import CliRunner, Result
 
 from ctxbench import cli, compare
 from ctxbench.engine.client import Exit
+from ctxbench.engine.rounds import execute_in_rounds
 from ctxbench.engine.scheduler import Plan
-from ctxbench.engine.turns import execute_in_turns
 from ctxbench.errors import UsageError
+from ctxbench.messages import Failure, Sample, Samples, Values
 from ctxbench.progress import Quiet
 from ctxbench.ranking import (
     Standing,
@@ -31,6 +32,7 @@ from ctxbench.ranking import (
 from ctxbench.results import RunFolder
 from ctxbench.statistics import summarise
 from ctxbench.suite import Case, Measure, load
+from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 ALL = ["params", "macs", "memory_train", "latency_infer"]
 
@@ -155,38 +157,37 @@ def test_an_axis_that_a_measured_row_lacks_is_left_out_and_said() -> None:
 
 
 class Script:
-    """An executor that notes each task and reports samples: 1, 2, ... ms more with each turn."""
+    """An executor that notes each task and reports samples: 1, 2, ... ms more with each round."""
 
     def __init__(self, fails: tuple[int, str] | None = None) -> None:
         self.tasks: list[tuple[str, float, list[str]]] = []
         self.fails = fails
 
-    def run(
-        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
-    ) -> Exit:
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        assert isinstance(task, MeasureCase)
         number = len(self.tasks)
-        self.tasks.append((task["case"]["module"], task["measure"]["budget_s"], task["metrics"]))
+        self.tasks.append((task.case.module, task.measure.budget_s, list(task.metrics)))
         if self.fails and self.fails[0] == number:
-            on_event({"event": "failed", "status": self.fails[1], "message": "no", "traceback": "Traceback"})
+            on_message(Failure(self.fails[1], "no", "Traceback"))
             return Exit(0, 0, False, "")
         ms = [number + 1.0, number + 2.0, number + 3.0]
-        samples = [{"at_s": 0.1 * (i + 1), "passes": 4, "ms": value} for i, value in enumerate(ms)]
+        samples = [Sample(0.1 * (i + 1), 4, value) for i, value in enumerate(ms)]
         stop = "interval" if number else "budget"
-        on_event({"event": "values", "values": {"params": 7, "latency_infer_stop": stop, "latency_infer_ms": ms[1]}})
-        on_event({"event": "samples", "mode": "infer", "samples": samples})
+        on_message(Values({"params": 7, "latency_infer_stop": stop, "latency_infer_ms": ms[1]}))
+        on_message(Samples("infer", samples))
         return Exit(0, 0, False, "")
 
 
-def in_turns(executor: Script, folder: Path, metrics: list[str]) -> RunFolder:
+def in_rounds(executor: Script, folder: Path, metrics: list[str]) -> RunFolder:
     cases = [Case(key, key, {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
     run = RunFolder.create(folder, {})
-    execute_in_turns(cases, Plan(Measure(budget_s=3.0), metrics), executor, run, Quiet())
+    execute_in_rounds(cases, Plan(Measure(budget_s=3.0), metrics), executor, run, Quiet())
     return run
 
 
-def test_turns_go_back_and_forth_and_pool_both_processes(tmp_path: Path) -> None:
+def test_rounds_go_back_and_forth_and_pool_both_processes(tmp_path: Path) -> None:
     executor = Script()
-    run = in_turns(executor, tmp_path / "run", ["params", "latency"])
+    run = in_rounds(executor, tmp_path / "run", ["params", "latency"])
     assert [module for module, _, _ in executor.tasks] == ["dm", "a2", "sa", "sa", "a2", "dm"]
     assert {budget for _, budget, _ in executor.tasks} == {1.5}
     assert [metrics for _, _, metrics in executor.tasks] == [["params", "latency"]] * 3 + [["latency"]] * 3
@@ -203,20 +204,20 @@ def test_turns_go_back_and_forth_and_pool_both_processes(tmp_path: Path) -> None
     assert list(times.round(6)) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 
 
-def test_without_latency_one_turn_is_enough(tmp_path: Path) -> None:
+def test_without_latency_one_round_is_enough(tmp_path: Path) -> None:
     executor = Script()
-    run = in_turns(executor, tmp_path / "run", ["params"])
+    run = in_rounds(executor, tmp_path / "run", ["params"])
     assert len(executor.tasks) == 3
     assert list(run.frame()["module"]) == ["sa", "a2", "dm"]
 
 
-@pytest.mark.parametrize(("turn", "module", "message"), [(1, "a2", "no"), (4, "a2", "in the second turn: no")])
-def test_a_failure_in_either_turn_is_the_rows_status(tmp_path: Path, turn: int, module: str, message: str) -> None:
-    executor = Script(fails=(turn, "nan"))
-    frame = in_turns(executor, tmp_path / "run", ["params", "latency"]).frame().set_index("module")
+@pytest.mark.parametrize(("task", "module", "message"), [(1, "a2", "no"), (4, "a2", "in the second round: no")])
+def test_a_failure_in_either_round_is_the_rows_status(tmp_path: Path, task: int, module: str, message: str) -> None:
+    executor = Script(fails=(task, "nan"))
+    frame = in_rounds(executor, tmp_path / "run", ["params", "latency"]).frame().set_index("module")
     assert list(frame["status"]) == ["ok" if key != module else "nan" for key in frame.index]
     assert frame.loc[module, "message"] == message
-    assert len(executor.tasks) == (5 if turn == 1 else 6)
+    assert len(executor.tasks) == (5 if task == 1 else 6)
 
 
 CANDIDATES = """
@@ -251,6 +252,8 @@ def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
 def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     file: Path, tmp_path: Path, suite_file: Callable[..., Path]
 ) -> None:
@@ -258,8 +261,8 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     options = ["--suite", suite, "--against", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
-    assert re.search(r"Mine honours the contract: \d+ passed, 1 note", first.output)
-    assert "Local does not honour the contract" in first.output
+    assert re.search(r"Mine meets the contract: \d+ passed, 1 note", first.output)
+    assert "Local does not meet the contract" in first.output
     assert re.search(r"On the Pareto front: .*Mine \(width=3\)", first.output)
     assert re.search(r"^Mine \(width=3\).* sa\b", first.output, re.MULTILINE)
     one = RunFolder.open(tmp_path / "one")
@@ -273,7 +276,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     run = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "two")
     second, held = run.frame.set_index("module"), frame.set_index("module")
     assert second.loc["sa", "latency_infer_ms"] == held.loc["sa", "latency_infer_ms"]
-    assert second.loc["sa", "warnings"].endswith(f"reused from {tmp_path / 'one'}")
+    assert second.loc["sa", "warnings"][-1] == f"reused from {tmp_path / 'one'}"
     assert second.loc["Mine", "params"] == 8 * 4 + 4 + 4 * 8 + 8
     assert run.folder.meta["reused"]["cases"] == list(held.loc[["sa", "linear"], "case"])
     copied, original = (r.samples()[lambda f: f["case"].str.startswith("sa")]["ms"] for r in (run.folder, one))
@@ -288,6 +291,8 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
         compare.measure(request, now, reuse=tmp_path / "one")
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
 def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_path: Path) -> None:
     refused = invoke("compare", f"{file}:Local", "--against", "sa", "--out", tmp_path / "run")
     assert refused.exit_code == 1
@@ -298,12 +303,14 @@ def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_pa
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--rank-by", "speed"], "unknown column 'speed'"),
+        (["--rank-by", "speed"], "unknown quantity to rank by 'speed'"),
         (["--against", "sb"], "unknown module 'sb'; did you mean 'sa'"),
         (["--suite", "comparre"], "unknown suite 'comparre'; did you mean 'compare'"),
-        (["--set", "width"], "--set 'width' is not name=value"),
+        (["--set", "width"], "--set 'width' is not [module.]hyperparameter=value"),
     ],
 )
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
 def test_a_wrong_name_is_refused_before_anything_runs(file: Path, options: list[str], sentence: str) -> None:
     result = invoke("compare", f"{file}:Mine", *options)
     assert isinstance(result.exception, UsageError)

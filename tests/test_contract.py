@@ -1,4 +1,4 @@
-"""The contract: the whole registry honours it, and each way of breaking it is told with the measured fact."""
+"""The contract: every module of the registry meets it, and each broken rule is reported with the measured fact."""
 
 import os
 import random
@@ -16,9 +16,10 @@ from ctxbench import contract, register, registry, template
 from ctxbench.contract import CheckResult, lines
 from ctxbench.contract.checks import CHECKS, COMPILERS, run_checks
 from ctxbench.contract.subject import Subject, difference
-from ctxbench.engine.client import Zygote
+from ctxbench.engine.client import ForkServer
 from ctxbench.errors import UsageError
 from ctxbench.testing import assert_context_module
+from ctxbench.verify import verify
 
 CORE = [check for check in CHECKS if check not in COMPILERS]
 
@@ -34,7 +35,7 @@ def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) ->
 
 
 @pytest.mark.parametrize("key", registry.names())
-def test_every_module_of_the_registry_honours_the_contract(key: str) -> None:
+def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
     entry = registry.get(key)
     results = list(run_checks(Subject(entry, entry.load(), 64, {}, contract.SIZE), CORE))
     assert [result for result in results if result.outcome == "failed"] == []
@@ -293,7 +294,7 @@ class RightForms(Base):
     ("name", "cls", "fact"),
     [
         ("constructs", Needs, "needs more than channels: width"),
-        ("constructs", Starred, "takes anything in options"),
+        ("constructs", Starred, "accepts any argument through options"),
         ("typed hyper-parameters", Untyped, "no type for reduction"),
         ("shape and dtype", Pair, "forward returns tuple"),
         ("shape and dtype", Doubles, "[2, 8, 11, 9] gives [2, 16, 11, 9]"),
@@ -307,17 +308,17 @@ class RightForms(Base):
         ("gradients", Unused, "no gradient reaches spare.weight, spare.bias"),
         ("gradients", Detached, "no gradient reaches the input"),
         ("gradients", RootOfZero, "the gradient of the input, weight.weight, weight.bias and 2 more holds NaN"),
-        ("repeatable", Random, "two eval forwards with one seed differ by"),
-        ("keeps its state", Counts, "an eval forward changes seen"),
+        ("repeatable", Random, "two eval forward passes with the same seed differ by"),
+        ("keeps its state", Counts, "an eval forward pass changes seen"),
         ("keeps its state", Overwrites, "forward changes its input in place"),
-        ("keeps its state", Lazy, "an eval forward adds bases"),
+        ("keeps its state", Lazy, "an eval forward pass adds bases"),
         ("state_dict", Lazy, "Unexpected key(s) in state_dict"),
-        ("state_dict", Hidden, "after a round trip of the state dict the output differs by"),
-        ("train and eval", StaysInTrain, "eval() leaves weight, value behind"),
+        ("state_dict", Hidden, "after the state dict is saved and loaded, the output differs by"),
+        ("train and eval", StaysInTrain, "eval() does not reach weight, value"),
         ("other dtypes", NoHalf, "bfloat16 in, float32 out"),
         ("other dtypes", Overflows, "float16 holds NaN or infinity"),
         ("channels_last", ReadsMemoryOrder, "the output differs by"),
-        ("global", Local, "reaches 49 of 1023 positions (5%), a 7x7 window at 33x31"),
+        ("global", Local, "reaches 49 of 1023 positions (5%), a 7x7 window in a 33x31 input"),
         ("global", Pointwise, "reaches no other position"),
         ("position mixing", Squeeze, "global, but without position mixing"),
         ("closed forms", WrongParams, "params at [2, 8, 11, 9]: counted 144, the closed form gives 136"),
@@ -325,8 +326,8 @@ class RightForms(Base):
         ("prints nothing", PrintsPastPython, "it prints 'from a library'"),
         ("global state", Reseeds, "torch's generator is reseeded"),
         ("global state", ReseedsPython, "Python's random is reseeded"),
-        ("global state", Threads, "torch.get_num_threads was"),
-        ("torch.compile", Branches, "not as one graph"),
+        ("global state", Threads, "torch.get_num_threads changes from"),
+        ("torch.compile", Branches, "cannot be captured as one graph"),
         ("torch.export", Branches, "torch.export: "),
     ],
 )
@@ -352,7 +353,7 @@ def test_a_one_step_gradient_is_reported_and_does_not_make_a_module_local() -> N
     )
     assert found.outcome == "passed"
     assert "reaches 1023 of 1023 positions (100%)" in found.fact
-    assert "the gradient of the centre reaches 1 of 1023 positions (0%), since not all" in found.fact
+    assert "the gradient of the centre reaches 1 of 1023 positions (0%), because a part" in found.fact
 
 
 def test_a_module_may_refuse_a_size_with_a_sentence_of_its_own() -> None:
@@ -382,7 +383,7 @@ def test_zero_gradients_behind_a_closed_gate_are_named_and_pass() -> None:
 def test_the_checks_after_a_vital_failure_do_not_run() -> None:
     results = list(run_checks(subject_of(Pair), CORE))
     assert [result.name for result in results] == ["constructs", "typed hyper-parameters", "shape and dtype"]
-    assert "the checks after this one need it" in results[-1].hint
+    assert "the checks after this one did not run, because they need it" in results[-1].hint
 
 
 def test_the_generators_and_settings_are_left_as_they_were() -> None:
@@ -404,7 +405,7 @@ def test_the_pytest_helper_passes_a_good_module_and_names_what_is_broken() -> No
     assert all(not result.broken for result in assert_context_module(Base, channels=8))
     with pytest.raises(AssertionError) as caught:
         assert_context_module(Local, channels=8)
-    assert str(caught.value).startswith("Local does not honour the contract\nglobal: local: a change at the centre")
+    assert str(caught.value).startswith("Local does not meet the contract\nglobal: local: a change at the centre")
     assert "hint: a context module needs a path" in str(caught.value)
     with pytest.raises(UsageError, match="unknown hyper-parameter of 'Base' 'rank'"):
         assert_context_module(Base, channels=8, rank=3)
@@ -417,17 +418,17 @@ def test_the_template_passes_as_it_is_and_is_never_overwritten(tmp_path: Path) -
     entry = registry.get(reference)
     results = list(run_checks(Subject(entry, entry.load(), 16, {}, contract.SIZE), CORE))
     assert [result.name for result in results if result.outcome != "passed"] == []
-    with pytest.raises(UsageError, match="exists; it is left as it is"):
+    with pytest.raises(UsageError, match="already exists and was not changed; choose another file name"):
         template.write(tmp_path / "my_module.py")
 
 
 @pytest.mark.parametrize(
     ("name", "class_name", "sentence"),
     [
-        ("sa.py", None, "has a module 'sa' already"),
-        ("mine", None, "is no Python file"),
-        ("3d.py", None, "'3d' is no name for a class"),
-        ("mine.py", "a b", "'a b' is no name for a class"),
+        ("sa.py", None, "registry already has a module 'sa'"),
+        ("mine", None, "is not a Python file"),
+        ("3d.py", None, "'3d' is not a valid name for a class"),
+        ("mine.py", "a b", "'a b' is not a valid name for a class"),
         ('mi"ne.py', None, "letters, digits"),
         ("none/mine.py", None, "No such file"),
     ],
@@ -468,8 +469,8 @@ class Eats(Fine):
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Any:
-    with Zygote() as running:
+def server() -> Any:
+    with ForkServer() as running:
         yield running
 
 
@@ -483,23 +484,25 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "timeout_s", "check_name", "fact", "hint"),
     [
-        ("Hangs", 4.0, "odd and non-square", "still running after 4 s", "look for a loop"),
+        ("Hangs", 4.0, "odd and non-square", "still running after 4 s", "look for an endless loop"),
         ("Crashes", 60.0, "shape and dtype", f"killed by {signal.SIGABRT.name}", "it last printed: about to crash"),
-        ("Eats", 60.0, "shape and dtype", "out of memory", "mend it"),
+        ("Eats", 60.0, "shape and dtype", "out of memory", "fix it"),
     ],
 )
+@pytest.mark.processes
 def test_the_engine_holds_what_hangs_crashes_or_eats_memory(
-    zygote: Zygote, file: Path, name: str, timeout_s: float, check_name: str, fact: str, hint: str
+    server: ForkServer, file: Path, name: str, timeout_s: float, check_name: str, fact: str, hint: str
 ) -> None:
-    results = contract.verify(f"{file}:{name}", zygote, channels=4, timeout_s=timeout_s)
+    results = verify(f"{file}:{name}", server, channels=4, timeout_s=timeout_s)
     assert [result.name for result in results if result.broken] == [check_name]
     assert fact in results[-1].fact
     assert hint in results[-1].hint
 
 
-def test_results_arrive_one_by_one_and_hyperparameters_are_passed_on(zygote: Zygote, file: Path) -> None:
+@pytest.mark.processes
+def test_results_arrive_one_by_one_and_hyperparameters_are_passed_on(server: ForkServer, file: Path) -> None:
     seen: list[CheckResult] = []
-    results = contract.verify(f"{file}:Fine", zygote, channels=4, hparams={"width": 7}, on_result=seen.append)
+    results = verify(f"{file}:Fine", server, channels=4, hparams={"width": 7}, on_result=seen.append)
     assert seen == results
     assert results[0].fact == "Fine(4, width=7)"
     assert "misbehaving" not in sys.modules
@@ -515,19 +518,20 @@ def test_results_arrive_one_by_one_and_hyperparameters_are_passed_on(zygote: Zyg
         ("nothing", {}, "unknown module 'nothing'"),
     ],
 )
+@pytest.mark.processes
 def test_a_wrong_name_is_a_usage_error(
-    zygote: Zygote, file: Path, reference: str, hparams: dict[str, Any], sentence: str
+    server: ForkServer, file: Path, reference: str, hparams: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
-        contract.verify(reference.format(file=file), zygote, channels=4, hparams=hparams)
+        verify(reference.format(file=file), server, channels=4, hparams=hparams)
     with pytest.raises(UsageError, match="at least 1"):
-        contract.verify("sa", zygote, size=(0, 3))
+        verify("sa", server, size=(0, 3))
 
 
 def test_a_line_says_verdict_name_fact_and_hint() -> None:
     failed = CheckResult("global", "failed", "local", "widen it")
-    note = CheckResult("position mixing", "failed", "none", "fine if meant", required=False)
+    note = CheckResult("position mixing", "failed", "none", "correct if intended", required=False)
     assert lines.line(failed).plain.split() == ["FAILED", "global", "local", "hint:", "widen", "it"]
     assert lines.verdict(note) == "note"
-    assert lines.summary("mine", [note]).plain == "mine honours the contract: 1 note"
-    assert lines.summary("mine", [note, failed]).plain == "mine does not honour the contract: 1 failed, 1 note"
+    assert lines.summary("mine", [note]).plain == "mine meets the contract: 1 note"
+    assert lines.summary("mine", [note, failed]).plain == "mine does not meet the contract: 1 failed, 1 note"

@@ -1,4 +1,4 @@
-"""The control workload's time: blocks on a fake clock, the columns, and how two turns pool it."""
+"""The control workload's time: blocks on a fake clock, the columns, and how two rounds pool it."""
 
 import itertools
 import math
@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from fake_clock import FakeClock
 
 import ctxbench
-from ctxbench.engine.clock import FakeClock
-from ctxbench.engine.turns import pool
-from ctxbench.metrics.control_time import Control, control_columns
-from ctxbench.results import Record, Sample
+from ctxbench.devices import device
+from ctxbench.engine.rounds import pool
+from ctxbench.engine.scheduler import Outcome
+from ctxbench.messages import Sample
+from ctxbench.metrics.control import Control, control_columns
+from ctxbench.results import Record
 
 SuiteFile = Callable[..., Path]
-CPU = torch.device("cpu")
 
 
 def control(*pass_s: float) -> Control:
     """The control workload on a clock whose passes take these seconds in turn."""
-    return Control(CPU, FakeClock(itertools.cycle(pass_s)))
+    return Control(device("cpu"), FakeClock(itertools.cycle(pass_s)))
 
 
 def test_a_block_takes_its_time_in_samples_that_are_long_enough() -> None:
@@ -48,30 +49,37 @@ def test_the_columns_are_the_median_and_its_interval() -> None:
     assert control_columns(independent) == {"control_ms": 51.0, "control_low_ms": 41.0, "control_high_ms": 61.0}
 
 
-def turn(stream: Sequence[float], status: str = "ok", **values: Any) -> tuple[Record, dict[str, list[Sample]]]:
+def one_round(stream: Sequence[float], status: str = "ok", **values: Any) -> Outcome:
     facts: Mapping[str, Any] = {
         "module": "sa", "title": "SA", "family": "attention", "reference": "m:C", "hparams": "{}", "batch": 1,
         "channels": 8, "height": 4, "width": 4, "dtype": "float32", "memory_format": "contiguous",
         "execution": "eager", "threads": None, "device": "cpu",
     }  # fmt: skip
     samples = [Sample(0.1 * (i + 1), 2, ms) for i, ms in enumerate(stream)]
-    record = Record(case="sa", **{**facts, "status": status, **values})
-    return record, {"control": samples} if samples else {}
+    record = Record(case="sa", **{**facts, "status": status})
+    record.take(values)
+    return Outcome(record, {"control": samples} if samples else {}, {})
 
 
-def test_two_turns_pool_the_samples_of_both() -> None:
-    record, samples = pool(turn([1, 2, 3], control_ms=2.0), turn([6, 7, 8], control_ms=7.0))
-    assert (record.control_ms, record.control_low_ms, record.control_high_ms) == (4.5, 1, 8)
+def test_two_rounds_pool_the_samples_of_both() -> None:
+    outcome = one_round([1, 2, 3], control_ms=2.0)
+    pool(outcome, one_round([6, 7, 8], control_ms=7.0))
+    samples = outcome.samples
+    columns = ("control_ms", "control_low_ms", "control_high_ms")
+    assert [outcome.record.get(column) for column in columns] == [4.5, 1, 8]
     assert [sample.ms for sample in samples["control"]] == [1, 2, 3, 6, 7, 8]
     assert [round(sample.at_s, 6) for sample in samples["control"]] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 
 
-def test_a_second_turn_that_failed_leaves_the_first_ones_control() -> None:
-    record, samples = pool(turn([1, 2, 3], control_ms=2.0), turn([], "crashed"))
-    assert (record.status, record.control_ms) == ("crashed", 2.0)
-    assert len(samples["control"]) == 3
+def test_a_second_round_that_failed_leaves_the_first_ones_control() -> None:
+    outcome = one_round([1, 2, 3], control_ms=2.0)
+    pool(outcome, one_round([], "crashed"))
+    assert (outcome.record.status, outcome.record.get("control_ms")) == ("crashed", 2.0)
+    assert len(outcome.samples["control"]) == 3
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
 def test_every_timed_case_of_a_run_has_its_control(suite_file: SuiteFile, tmp_path: Path) -> None:
     suite = str(suite_file(["sa", "linear"], metrics=("params", "latency")))
     run = ctxbench.run(suite, out=tmp_path / "run")
@@ -83,6 +91,8 @@ def test_every_timed_case_of_a_run_has_its_control(suite_file: SuiteFile, tmp_pa
         assert 0 < row["control_low_ms"] <= row["control_ms"] <= row["control_high_ms"]
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
 def test_without_latency_there_is_no_control(suite_file: SuiteFile, tmp_path: Path) -> None:
     run = ctxbench.run(str(suite_file(["sa"], metrics=("params", "memory"))), out=tmp_path / "run")
     assert math.isnan(run.frame["control_ms"][0])

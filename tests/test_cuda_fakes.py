@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from fake_clock import FakeClock
 
-from ctxbench.engine import conditions
-from ctxbench.engine.clock import CudaClock, FakeClock
-from ctxbench.metrics.energy import WINDOW_S, NoEnergyCounter, measure_energy
+from ctxbench import machine_load
+from ctxbench.devices import NotMeasurable, device
+from ctxbench.devices.cuda import CudaClock
+from ctxbench.metrics.energy import WINDOW_S, measure_energy
 
 CUDA = torch.device("cuda", 0)
 
@@ -114,25 +116,25 @@ def test_energy_is_the_counters_difference_by_pass(monkeypatch: pytest.MonkeyPat
         nonlocal passes
         passes += 1
 
-    assert measure_energy(step, clock, CUDA) == pytest.approx(1.0)  # 100 W for 10 ms
+    assert measure_energy(step, clock, device("cuda")) == pytest.approx(1.0)  # 100 W for 10 ms
     assert passes == 1 + round(WINDOW_S / 0.01)
     assert nvml.opened == 0
 
 
 def test_energy_needs_nvml_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock(iter(lambda: 0.01, None))
-    with pytest.raises(NoEnergyCounter, match="NVIDIA GPUs only"):
-        measure_energy(lambda: None, clock, torch.device("cpu"))
+    with pytest.raises(NotMeasurable, match="NVIDIA GPUs only"):
+        measure_energy(lambda: None, clock, device("cpu"))
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(NoEnergyCounter, match=r"pip install ctxbench\[nvidia\]"):
-        measure_energy(lambda: None, clock, CUDA)
+    with pytest.raises(NotMeasurable, match="pip install nvidia-ml-py"):
+        measure_energy(lambda: None, clock, device("cuda"))
 
 
-def test_a_snapshot_names_clocks_temperature_and_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_names_clocks_temperature_and_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(others=(4242,))
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    state = conditions.snapshot("cuda:1")
+    state = device("cuda:1").state()
     assert nvml.index == 1
     assert state == {
         "sm_clock_mhz": 1980,
@@ -141,23 +143,21 @@ def test_a_snapshot_names_clocks_temperature_and_other_processes(monkeypatch: py
         "power_w": 76.5,
         "other_processes": [4242],
     }
-    assert conditions.warnings({**state, "busy_cores": 0.1}) == ["1 other process(es) compute on the GPU"]
+    assert machine_load.warnings({**state, "busy_cores": 0.1}) == ["1 other process(es) compute on the GPU"]
 
 
-def test_without_nvml_a_snapshot_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_the_state_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "pip install ctxbench[nvidia]" in conditions.snapshot("cuda")["nvml"]
-    assert conditions.snapshot("cpu") == {}
+    assert "pip install nvidia-ml-py" in device("cuda").state()["nvml"]
+    assert device("cpu").state() == {}
 
 
 def test_a_busy_machine_is_warned_of() -> None:
-    assert conditions.warnings({"busy_cores": 0.4}) == []
-    assert conditions.warnings({"busy_cores": None}) == []
-    assert conditions.warnings({"busy_cores": 1.26}) == ["the machine was not at rest: others kept 1.3 cores busy"]
+    assert machine_load.warnings({"busy_cores": 0.4}) == []
+    assert machine_load.warnings({"busy_cores": 1.26}) == ["the machine was not at rest: others kept 1.3 cores busy"]
 
 
 def test_busy_cores_come_from_the_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([100, 100 + round(0.1 * os.sysconf("SC_CLK_TCK") * 1.5)])
-    monkeypatch.setattr(conditions, "_busy_ticks", lambda: next(ticks))
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    assert conditions.busy_cores() == 1.5
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: 37.5)
+    monkeypatch.setattr("psutil.cpu_count", lambda: 4)
+    assert machine_load.busy_cores() == 1.5

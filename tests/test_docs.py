@@ -7,6 +7,9 @@ from types import ModuleType
 
 import pytest
 
+from ctxbench.metrics import metrics, quantities
+from ctxbench.mode import MODES
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -29,6 +32,46 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleTy
         assert update.updated(text) == text, f"{page.name} is not what `make report` writes"
 
 
+def rows_of(page: str, table: str) -> list[list[str]]:
+    """The cells of a generated table, without its two heading lines."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    block = text.split(f"<!-- table: {table} -->\n")[1].split("<!-- /table -->")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()[2:]]
+
+
+def names_in(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_docs_list_every_quantity() -> None:
+    rows = rows_of("measuring.md", "quantities")
+    assert [names_in(row[0]) for row in rows] == [[key] for key in quantities()]
+    for (_, title, unit, origin, metric, columns), (key, quantity) in zip(rows, quantities().items(), strict=True):
+        assert (title, origin) == (quantity.title, quantity.origin)
+        assert unit.split()[0] == (quantity.unit.symbol or "none")
+        assert key in [each.key for each in metrics()[metric].quantities]
+        assert names_in(columns)[0] == quantity.column
+        assert set(names_in(columns)) <= {column.name for column in metrics()[metric].columns}
+
+
+def test_the_docs_list_every_metric_and_its_columns() -> None:
+    assert [names_in(row[0]) for row in rows_of("suites.md", "metrics")] == [[name] for name in metrics()]
+    assert [row[1] for row in rows_of("suites.md", "metrics")] == [metric.about for metric in metrics().values()]
+    rows = rows_of("measuring.md", "columns")
+    assert [row[0] for row in rows] == list(metrics())
+    for name, cell in rows:
+        listed = {column.replace("*", mode) for column in names_in(cell) for mode in MODES}
+        assert listed == {column.name for column in metrics()[name].columns}
+
+
+def test_the_docs_say_which_schema_brought_a_column() -> None:
+    for name, cell in rows_of("measuring.md", "columns"):
+        since = {column: int(schema or 1) for column, schema in re.findall(r"`([^`]+)`(?: \(schema (\d+)\))?", cell)}
+        for column in metrics()[name].columns:
+            shown = next(each for each in since if column.name in (each, *(each.replace("*", mode) for mode in MODES)))
+            assert since[shown] == column.since
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
@@ -40,7 +83,7 @@ def test_the_module_in_the_readme_works_as_shown(tmp_path: Path) -> None:
     import torch
 
     from ctxbench import registry
-    from ctxbench.metrics.macs import count_macs
+    from ctxbench.macs.counter import count_macs
     from ctxbench.metrics.params import count_params
 
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)

@@ -13,16 +13,17 @@ from ctxbench.csv_file import csv_line
 from ctxbench.errors import UsageError
 from ctxbench.gate.baseline import (
     Baseline,
-    Level,
+    RelativeLatency,
     StoredCase,
     StoredRow,
     compare_exact,
     load_baseline,
-    read_level,
+    relative_latency,
     same_machine,
 )
-from ctxbench.gate.finding import ExactChange
-from ctxbench.results import COLUMNS, Record, RunFolder
+from ctxbench.gate.result import ExactChange
+from ctxbench.gate.rows import RowKey
+from ctxbench.results import Record, RunFolder, columns
 from ctxbench.suite import Case
 
 CASE = Case("ham_nmf", "ctxbench.modules.ham_nmf:HamNMF", {"steps": 3}, (1, 64, 32, 16), threads=1)
@@ -51,20 +52,27 @@ RECORD = Record(
     execution="eager",
     threads=1,
     device="cpu",
-    params=2**53 + 1,
-    macs=1000,
-    macs_counter="ctxbench",
-    memory_infer_predicted_bytes=512,
-    memory_train_predicted_bytes=1024,
-    memory_predicted_for="cuda",
-    latency_infer_ms=6.0,
-    latency_infer_low_ms=6.0 / 1.02,
-    latency_infer_high_ms=6.0 * 1.02,
-    latency_infer_confidence=0.95,
-    control_ms=3.0,
-    control_low_ms=3.0 / 1.01,
-    control_high_ms=3.0 * 1.01,
+    values={
+        "params": 2**53 + 1,
+        "macs": 1000,
+        "macs_counter": "ctxbench",
+        "memory_infer_predicted_bytes": 512,
+        "memory_train_predicted_bytes": 1024,
+        "memory_predicted_for": "cuda",
+        "latency_infer_ms": 6.0,
+        "latency_infer_low_ms": 6.0 / 1.02,
+        "latency_infer_high_ms": 6.0 * 1.02,
+        "latency_infer_confidence": 0.95,
+        "control_ms": 3.0,
+        "control_low_ms": 3.0 / 1.01,
+        "control_high_ms": 3.0 * 1.01,
+    },
 )
+
+
+def with_values(**changes: Any) -> Record:
+    """RECORD with other values in these columns."""
+    return replace(RECORD, values={**RECORD.values, **changes})
 
 
 def run_folder(path: Path, *records: Record, **meta: Any) -> Path:
@@ -123,22 +131,22 @@ def test_a_run_folder_and_its_records_say_the_same(tmp_path: Path) -> None:
 
 def test_a_latency_in_units_of_the_control_workload(tmp_path: Path) -> None:
     baseline = load_baseline(run_folder(tmp_path / "run", RECORD))
-    row = baseline.row(CASE.id, "infer")
-    assert row.level is not None
-    assert (row.level.row, row.level.control) == pytest.approx((math.log(2), math.log(3)))
+    row = baseline.row(RowKey(CASE.id, "infer"))
+    assert row.latency is not None
+    assert (row.latency.row, row.latency.control) == pytest.approx((math.log(2), math.log(3)))
     # The half widths log 1.02 and log 1.01 are 1.96 standard errors each.
-    assert row.level.error == pytest.approx(math.hypot(math.log(1.02), math.log(1.01)) / 1.959964)
-    assert baseline.row(CASE.id, "train") == StoredRow(None, "The baseline holds no latency of it.", False)
-    assert baseline.row("another case", "train") == StoredRow(None, "It is not in the baseline.", False)
+    assert row.latency.error == pytest.approx(math.hypot(math.log(1.02), math.log(1.01)) / 1.959964)
+    assert baseline.row(RowKey(CASE.id, "train")) == StoredRow(None, "The baseline has no latency of this row.", False)
+    assert baseline.row(RowKey("another case", "train")) == StoredRow(None, "It is not in the baseline.", False)
 
 
 def test_a_lesser_confidence_makes_the_error_larger(tmp_path: Path) -> None:
-    sure = load_baseline(run_folder(tmp_path / "a", RECORD)).row(CASE.id, "infer").level
-    unsure = load_baseline(run_folder(tmp_path / "b", replace(RECORD, latency_infer_confidence=0.5)))
-    level = unsure.row(CASE.id, "infer").level
+    sure = load_baseline(run_folder(tmp_path / "a", RECORD)).row(RowKey(CASE.id, "infer")).latency
+    unsure = load_baseline(run_folder(tmp_path / "b", with_values(latency_infer_confidence=0.5)))
+    latency = unsure.row(RowKey(CASE.id, "infer")).latency
     assert sure is not None
-    assert level is not None
-    assert level.error**2 - sure.error**2 == pytest.approx(math.log(1.02) ** 2 * (0.674490**-2 - 1.959964**-2))
+    assert latency is not None
+    assert latency.error**2 - sure.error**2 == pytest.approx(math.log(1.02) ** 2 * (0.674490**-2 - 1.959964**-2))
 
 
 @pytest.mark.parametrize(
@@ -152,30 +160,30 @@ def test_a_lesser_confidence_makes_the_error_larger(tmp_path: Path) -> None:
 def test_a_latency_without_control_or_interval_only_tells_that_it_worked(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    baseline = load_baseline(run_folder(tmp_path / "run", replace(RECORD, **changes)))
-    reason = "The baseline holds no interval of it in units of the control workload."
-    assert baseline.row(CASE.id, "infer") == StoredRow(None, reason, True)
+    baseline = load_baseline(run_folder(tmp_path / "run", with_values(**changes)))
+    reason = "The baseline has no confidence interval of this row's latency relative to the control workload."
+    assert baseline.row(RowKey(CASE.id, "infer")) == StoredRow(None, reason, True)
 
 
-def test_a_candidate_s_level_needs_no_interval() -> None:
-    level = read_level({"latency_infer_ms": 6.0, "latency_infer_confidence": 0.0, "control_ms": 3.0}, "infer")
-    assert level == Level(math.log(6) - math.log(3), math.log(3), math.inf)
-    assert read_level(vars(RECORD), "train") is None
+def test_a_candidate_s_latency_needs_no_interval() -> None:
+    latency = relative_latency({"latency_infer_ms": 6.0, "latency_infer_confidence": 0.0, "control_ms": 3.0}, "infer")
+    assert latency == RelativeLatency(math.log(6) - math.log(3), math.log(3), math.inf)
+    assert relative_latency(RECORD.values, "train") is None
 
 
 def test_a_case_that_failed_says_how(tmp_path: Path) -> None:
     failed = replace(RECORD, status="oom", message="out of memory")
     baseline = load_baseline(run_folder(tmp_path / "run", failed))
     assert baseline.cases[CASE.id].status == "oom"
-    assert baseline.row(CASE.id, "infer").worked
-    reason = "The baseline holds no latency of it: oom: out of memory."
-    assert baseline.row(CASE.id, "train") == StoredRow(None, reason, False)
+    assert baseline.row(RowKey(CASE.id, "infer")).worked
+    reason = "The baseline has no latency of this row: oom: out of memory."
+    assert baseline.row(RowKey(CASE.id, "train")) == StoredRow(None, reason, False)
 
 
 def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) -> None:
     names = ["case", "module", "reference", "hparams", "batch", "channels", "height", "width"]
     names += ["dtype", "memory_format", "execution", "threads", "device", "status", "params"]
-    cells = ["" if getattr(RECORD, name) is None else getattr(RECORD, name) for name in names]
+    cells = ["" if RECORD.get(name) is None else RECORD.get(name) for name in names]
     path = tmp_path / "records.csv"
     path.write_text(csv_line(names) + csv_line(cells), encoding="utf-8")
     baseline = load_baseline(path)
@@ -197,18 +205,18 @@ def test_pytest_benchmark_s_json_holds_a_case_in_its_modes(tmp_path: Path) -> No
         "memory_infer_predicted_bytes": 512,
         "memory_train_predicted_bytes": 512,
     }
-    level = baseline.row(CASE.id, "train").level
-    assert level is not None
-    assert (level.row, level.control) == pytest.approx((math.log(2), math.log(3)))
+    latency = baseline.row(RowKey(CASE.id, "train")).latency
+    assert latency is not None
+    assert (latency.row, latency.control) == pytest.approx((math.log(2), math.log(3)))
     # The median's interval ends at a 5.9, at a 6.1 or between: never beyond.
-    assert 0 < level.error < math.hypot(math.log(6.1 / 5.9), math.log(3.1 / 2.9)) / 2 / 1.959964 + 1e-9
+    assert 0 < latency.error < math.hypot(math.log(6.1 / 5.9), math.log(3.1 / 2.9)) / 2 / 1.959964 + 1e-9
 
 
 def test_a_benchmark_of_one_round_only_tells_that_it_worked(tmp_path: Path) -> None:
     stats = {"median": 0.006, "rounds": 1, "data": [0.006]}
     path = json_file(tmp_path / "out.json", {**benchmark("infer"), "stats": stats})
-    row = load_baseline(path).row(CASE.id, "infer")
-    assert (row.level, row.worked) == (None, True)
+    row = load_baseline(path).row(RowKey(CASE.id, "infer"))
+    assert (row.latency, row.worked) == (None, True)
 
 
 def test_a_benchmark_without_the_times_of_its_rounds_has_their_quartiles(tmp_path: Path) -> None:
@@ -216,10 +224,10 @@ def test_a_benchmark_without_the_times_of_its_rounds_has_their_quartiles(tmp_pat
     path = json_file(
         tmp_path / "out.json", {**benchmark("infer", control_low_ms=3.0, control_high_ms=3.0), "stats": stats}
     )
-    level = load_baseline(path).row(CASE.id, "infer").level
-    assert level is not None
+    latency = load_baseline(path).row(RowKey(CASE.id, "infer")).latency
+    assert latency is not None
     # sigma is 1 ms of 6.
-    assert level.error == pytest.approx(math.sqrt(math.pi / 2) / 6 / 10, rel=1e-3)
+    assert latency.error == pytest.approx(math.sqrt(math.pi / 2) / 6 / 10, rel=1e-3)
 
 
 def test_pytest_benchmark_s_json_without_ctxbench_s_environment_names_no_machine(tmp_path: Path) -> None:
@@ -259,7 +267,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         lambda path: json_file(path, benchmark("infer"), machine_info={"ctxbench": {"cpu": "x"}}),
     ),
     "lacks the column 'batch'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
-    "holds no record": ("empty.csv", lambda path: path.write_text(csv_line(COLUMNS))),
+    "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),
     "record 1: status 'well' is none of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
     "record 1: Expecting": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
     "run: what it says of its machine": ("run", lambda path: run_folder(path, RECORD, environment={"gpus": 3})),

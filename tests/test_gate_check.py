@@ -1,5 +1,6 @@
 """`ctxbench check --against` in real git repositories: who is compared with whom, exact costs, margins, exit codes."""
 
+import gc
 import json
 import math
 import multiprocessing
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,18 +21,21 @@ import pytest
 from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 from ctxbench.cli import main
-from ctxbench.engine import worker
-from ctxbench.engine.client import Exit, Zygote
-from ctxbench.engine.tree import enter_tree
+from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.errors import UsageError
-from ctxbench.gate import check
-from ctxbench.gate.check import check_against, exit_code
-from ctxbench.gate.finding import ExactChange, Finding
+from ctxbench.gate import check_against as check
+from ctxbench.gate.check_against import check_against
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request
-from ctxbench.gate.rules import ExitCode, GateRule, PairFailure, PairRatios, PairResult, RowVerdict
+from ctxbench.gate.result import ExactChange, ExitCode, GateResult, exit_code
+from ctxbench.gate.rows import RowKey, RowVerdict
+from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
+from ctxbench.gate.texts import label_of
 from ctxbench.gate.trees import baseline_tree, working_tree
 from ctxbench.suite import Case, Measure, load
+from ctxbench.worker import tasks
+from ctxbench.worker.protocol import PairRow, Reply, Task
+from ctxbench.worker.tree import enter_tree
 
 # A module with `width` parameters; its line of MACs and memory does not depend on them.
 BLOCK = """
@@ -65,7 +69,7 @@ def source(name: str, width: int | str = 2, imports: str = "", body: str = "") -
 
 
 class Forked:
-    """A zygote's stand-in: each task in a fork of the tests' own process, which has torch imported."""
+    """A fork server's stand-in: each task in a fork of the tests' own process, which has torch imported."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
@@ -78,16 +82,14 @@ class Forked:
     ) -> None:
         pass
 
-    def run(
-        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
-    ) -> Exit:
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         receive, send = multiprocessing.Pipe(duplex=False)
         process = multiprocessing.get_context("fork").Process(target=_perform, args=(self.tree, task, send))
         process.start()
         send.close()
         try:
             while True:
-                on_event(receive.recv())
+                on_message(receive.recv())
         except EOFError:
             process.join()
         code = process.exitcode or 0
@@ -96,37 +98,43 @@ class Forked:
         return Exit(max(code, 0), max(-code, 0), False, "")
 
 
-def _perform(tree: Path, task: Mapping[str, Any], send: Any) -> None:
+def _perform(tree: Path, task: Task, send: Any) -> None:
     sys.dont_write_bytecode = True
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     enter_tree(tree)
-    worker.perform(task, send.send)
+
+    def emit(message: Reply) -> bytes:
+        send.send(message)
+        return b""
+
+    gc.freeze()  # as the fork server does: a child's collections pass over what was imported
+    tasks.perform(task, emit)
 
 
 class FakePairs:
     """Stands in for `Pairs`: each row's log ratio, or failure, comes from `changes`; 0 if it has none."""
 
     changes: Mapping[str, float | PairFailure] = {}
-    asked: Sequence[str] = ()
+    asked: Sequence[RowKey] = ()
 
     def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
         self.baseline, self.candidate = baseline, candidate
         self.seconds: list[float] = []
 
-    def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
+    def __call__(self, rows: Sequence[RowKey]) -> dict[RowKey, PairResult]:
         self.seconds.append(0.0)
         wobble = 1e-3 * (-1) ** len(self.seconds)
         type(self).asked = [*self.asked, *rows]
-        found: dict[str, PairResult] = {}
+        found: dict[RowKey, PairResult] = {}
         for row in rows:
-            change = self.changes.get(" ".join([row.split()[0], row.split()[-1]]), 0.0)
+            change = self.changes.get(f"{row.case.split()[0]} {row.mode}", 0.0)
             found[row] = change if isinstance(change, PairFailure) else PairRatios(math.log1p(change) + wobble, 0.0)
         return found
 
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, Any]:
-    worker.preload(static=True)
+    tasks.preload(static=True)
     return {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
 
 
@@ -134,8 +142,8 @@ def environment() -> dict[str, Any]:
 def _forks(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any]) -> None:
     for name, value in OWN_GIT.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(check, "Zygote", Forked)
-    monkeypatch.setattr(check, "machine", lambda zygote: environment)
+    monkeypatch.setattr(check, "ForkServer", Forked)
+    monkeypatch.setattr(check, "machine", lambda server: environment)
     monkeypatch.setattr(check, "Pairs", FakePairs)
     monkeypatch.setattr(FakePairs, "changes", {})
     monkeypatch.setattr(FakePairs, "asked", [])
@@ -193,10 +201,10 @@ def repository(shared_repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 @pytest.fixture
-def ask(tmp_path: Path) -> Callable[..., Finding]:
+def ask(tmp_path: Path) -> Callable[..., GateResult]:
     """Check modules against HEAD."""
 
-    def run(*modules: str, ref: str = "HEAD", timed: bool = False, gate: str = "", **options: Any) -> Finding:
+    def run(*modules: str, ref: str = "HEAD", timed: bool = False, gate: str = "", **options: Any) -> GateResult:
         path = tmp_path / "tiny.toml"
         metrics = ["params", "macs", "memory", *["latency"] * timed]
         path.write_text(SUITE.format(modules=json.dumps(modules)[1:-1], metrics=json.dumps(metrics)[1:-1], gate=gate))
@@ -205,44 +213,44 @@ def ask(tmp_path: Path) -> Callable[..., Finding]:
     return run
 
 
-Ask = Callable[..., Finding]
+Ask = Callable[..., GateResult]
 
 
-def rows_of(finding: Finding) -> dict[str, RowVerdict]:
-    return {finding.labels.get(row.row, row.row): row for row in finding.rows}
+def rows_of(result: GateResult) -> dict[str, RowVerdict]:
+    return {label_of(result, row.row): row for row in result.rows}
 
 
 def test_unchanged_without_a_clock_is_ok_and_says_how_much_was_compared(repository: Path, ask: Ask) -> None:
-    finding = ask("same.py:Same")
-    assert finding.exit_code == ExitCode.OK
-    assert (finding.exact, finding.compared, finding.rows) == ((), 4, ())
+    result = ask("same.py:Same")
+    assert result.exit_code == ExitCode.OK
+    assert (result.exact, result.compared, result.rows) == ((), 4, ())
     head = git(repository, "rev-parse", "HEAD")[:10]
-    assert (finding.baseline, finding.candidate) == (f"HEAD ({head})", "the working tree")
-    assert "[1, 16, 8, 8], float32, 1 thread" in finding.conditions
+    assert (result.baseline, result.candidate) == (f"HEAD ({head})", "the working tree")
+    assert "[1, 16, 8, 8], float32, 1 thread" in result.conditions
 
 
 CASE = "1x16x8x8 float32 cpu"
 
 
 def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, ask: Ask) -> None:
-    finding = ask("grown.py:Grown", "same.py:Same")
-    assert ExactChange(f"Grown {CASE}", "params", 2, 3) in finding.exact
-    assert {change.case for change in finding.exact} == {f"Grown {CASE}"}
-    assert finding.compared == 8
-    assert finding.exit_code == ExitCode.REGRESSED
+    result = ask("grown.py:Grown", "same.py:Same")
+    assert ExactChange(f"Grown {CASE}", "params", 2, 3) in result.exact
+    assert {change.case for change in result.exact} == {f"Grown {CASE}"}
+    assert result.compared == 8
+    assert result.exit_code == ExitCode.REGRESSED
 
 
 def test_a_parameter_less_is_shown_and_ok(repository: Path, ask: Ask) -> None:
-    finding = ask("shrunk.py:Shrunk")
-    assert ExactChange(f"Shrunk {CASE}", "params", 5, 4) in finding.exact
-    assert not any(change.worse for change in finding.exact)
-    assert finding.exit_code == ExitCode.OK
+    result = ask("shrunk.py:Shrunk")
+    assert ExactChange(f"Shrunk {CASE}", "params", 5, 4) in result.exact
+    assert not any(change.worse for change in result.exact)
+    assert result.exit_code == ExitCode.OK
 
 
 def test_a_helper_s_change_counts_and_each_side_has_its_own(repository: Path, ask: Ask) -> None:
-    finding = ask("package.inner:Inner")
-    assert ExactChange(f"Inner {CASE}", "params", 2, 12) in finding.exact
-    assert finding.notes == () or "both sides share" not in " ".join(finding.notes)
+    result = ask("package.inner:Inner")
+    assert ExactChange(f"Inner {CASE}", "params", 2, 12) in result.exact
+    assert result.notes == () or "both sides share" not in " ".join(result.notes)
 
 
 def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
@@ -256,8 +264,8 @@ def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
         "unstuck.py:Unstuck",
         "fresh.py:Fresh",
     ]
-    finding = ask(*names, timed=True)
-    rows = rows_of(finding)
+    result = ask(*names, timed=True)
+    rows = rows_of(result)
     assert {name: (row.status, row.verdict) for name, row in rows.items()} == {
         "Same infer": ("measured", "ok"),
         "Same train": ("measured", "ok"),
@@ -277,8 +285,8 @@ def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
     assert "No module named 'no_such_package'" in rows["Mended"].reason
     assert rows["Unstuck"].reason.startswith("error: ValueError: not yet (unstuck.py, line ")
     assert rows["Fresh"].reason.startswith("new: there is no file ")
-    assert finding.exit_code == ExitCode.BROKEN
-    assert {row.split()[0] for row in FakePairs.asked} == {"Same"}
+    assert result.exit_code == ExitCode.BROKEN
+    assert {row.case.split()[0] for row in FakePairs.asked} == {"Same"}
 
 
 ALONE = {
@@ -291,17 +299,17 @@ ALONE = {
 
 @pytest.mark.parametrize(("module", "code"), ALONE.items())
 def test_exit_codes_of_modules_that_one_side_lacks(repository: Path, ask: Ask, module: str, code: ExitCode) -> None:
-    finding = ask(module, timed=True)
-    assert finding.exit_code == code
-    assert finding.compared == 0
+    result = ask(module, timed=True)
+    assert result.exit_code == code
+    assert result.compared == 0
     assert FakePairs.asked == []
 
 
 def test_without_a_clock_a_new_module_leaves_the_others_verdict(repository: Path, ask: Ask) -> None:
-    finding = ask("same.py:Same", "fresh.py:Fresh")
-    assert finding.exit_code == ExitCode.OK
-    assert [row.status for row in finding.rows] == ["not compared"]
-    assert finding.compared == 4
+    result = ask("same.py:Same", "fresh.py:Fresh")
+    assert result.exit_code == ExitCode.OK
+    assert [row.status for row in result.rows] == ["not compared"]
+    assert result.compared == 4
 
 
 @pytest.mark.parametrize(
@@ -340,19 +348,19 @@ def test_unknown_refs_and_places_without_a_repository(
 def test_the_registry_in_a_user_s_repository_compares_nothing_and_says_how_to(
     repository: Path, ask: Ask, timed: bool
 ) -> None:
-    finding = ask("sa", "ham_nmf", timed=timed)
-    assert finding.exit_code == ExitCode.NOTHING_COMPARED
-    assert (finding.rows, finding.compared) == ((), 0)
-    assert "left out, because their files are not in this repository: ham_nmf, sa" in finding.notes
-    assert "nothing was compared; name your modules with --module path.py:Class" in finding.notes
+    result = ask("sa", "ham_nmf", timed=timed)
+    assert result.exit_code == ExitCode.NOTHING_COMPARED
+    assert (result.rows, result.compared) == ((), 0)
+    assert "left out, because their files are not in this repository: ham_nmf, sa" in result.notes
+    assert "nothing was compared; name your modules with --module path.py:Class" in result.notes
 
 
 def test_from_a_subfolder_with_relative_paths(repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository / "package")
-    finding = ask("../grown.py:Grown", "inner.py:Inner", str(repository / "same.py:Same"))
-    changed = {change.case: change.candidate for change in finding.exact if change.quantity == "params"}
+    result = ask("../grown.py:Grown", "inner.py:Inner", str(repository / "same.py:Same"))
+    changed = {change.case: change.candidate for change in result.exact if change.quantity == "params"}
     assert changed == {f"Grown {CASE}": 3, f"Inner {CASE}": 12}
-    assert finding.compared == 12
+    assert result.compared == 12
 
 
 def test_explicit_cases_of_a_suite_are_found_in_both_trees(
@@ -361,9 +369,9 @@ def test_explicit_cases_of_a_suite_are_found_in_both_trees(
     path = tmp_path / "cases.toml"
     text = SUITE.format(modules='"same.py:Same"', metrics='"params"', gate="")
     path.write_text(text.replace("[axes]", 'cases = [{module = "grown.py:Grown", shape = [1, 8, 4, 4]}]\n[axes]'))
-    finding = check_against("HEAD", Request(load(str(path))))
-    assert finding.exact == (ExactChange("Grown 1x8x4x4 float32 cpu", "params", 2, 3),)
-    assert finding.compared == 2
+    result = check_against("HEAD", Request(load(str(path))))
+    assert result.exact == (ExactChange("Grown 1x8x4x4 float32 cpu", "params", 2, 3),)
+    assert result.compared == 2
 
 
 # The verdicts on latency; the pairs are scripted
@@ -380,11 +388,11 @@ def test_a_row_that_newly_fails_is_broken(
     repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     monkeypatch.setattr(FakePairs, "changes", {"Same train": PairFailure("candidate", message, True)})
-    finding = ask("same.py:Same", timed=True)
-    rows = rows_of(finding)
+    result = ask("same.py:Same", timed=True)
+    rows = rows_of(result)
     assert (rows["Same train"].status, rows["Same train"].reason) == ("broken", message)
-    assert (rows["Same infer"].verdict, rows["Same infer"].pairs) == ("ok", 4)
-    assert finding.exit_code == ExitCode.BROKEN
+    assert (rows["Same infer"].verdict, rows["Same infer"].replicates) == ("ok", 4)
+    assert result.exit_code == ExitCode.BROKEN
 
 
 def test_a_row_that_fails_on_both_sides_is_not_compared(
@@ -392,10 +400,10 @@ def test_a_row_that_fails_on_both_sides_is_not_compared(
 ) -> None:
     failure = PairFailure("both", "error: as ever")
     monkeypatch.setattr(FakePairs, "changes", {"Same train": failure, "Same infer": failure})
-    finding = ask("same.py:Same", timed=True)
-    assert [row.status for row in finding.rows] == ["not compared"] * 2
+    result = ask("same.py:Same", timed=True)
+    assert [row.status for row in result.rows] == ["not compared"] * 2
     # That the costs agree is no word on the latency that was asked for.
-    assert (finding.compared, finding.exit_code) == (4, ExitCode.NOTHING_COMPARED)
+    assert (result.compared, result.exit_code) == (4, ExitCode.NOTHING_COMPARED)
 
 
 SLOWER = {"Same infer": 0.08, "Same train": 0.08, "Inner infer": 0.08, "Inner train": -0.3}
@@ -411,29 +419,29 @@ def test_each_row_has_the_suite_s_margin_or_its_own(
         "Same infer": "regressed", "Same train": "regressed", "Inner infer": "regressed", "Inner train": "ok",
     }  # fmt: skip
     assert plain["Inner train"].change == pytest.approx(-0.3, abs=1e-6)
-    finding = ask("same.py:Same", "package.inner:Inner", timed=True, gate=MARGINS)
-    assert {name: row.verdict for name, row in rows_of(finding).items()} == {
+    result = ask("same.py:Same", "package.inner:Inner", timed=True, gate=MARGINS)
+    assert {name: row.verdict for name, row in rows_of(result).items()} == {
         "Same infer": "ok", "Same train": "ok", "Inner infer": "regressed", "Inner train": "ok",
     }  # fmt: skip
-    assert "margins of their own: Same 0.2, Inner train 0.01" in finding.notes
-    assert (finding.margin, finding.exit_code) == (0.05, ExitCode.REGRESSED)
+    assert "margins of their own: Same 0.2, Inner train 0.01" in result.notes
+    assert (result.margin, result.exit_code) == (0.05, ExitCode.REGRESSED)
 
 
 def test_a_margin_of_the_request_is_everyone_s(repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakePairs, "changes", SLOWER)
-    finding = ask("same.py:Same", timed=True, gate=MARGINS, margin=0.01)
-    assert {row.verdict for row in finding.rows} == {"regressed"}
-    assert finding.margin == 0.01
-    assert not any("margins of their own" in note for note in finding.notes)
+    result = ask("same.py:Same", timed=True, gate=MARGINS, margin=0.01)
+    assert {row.verdict for row in result.rows} == {"regressed"}
+    assert result.margin == 0.01
+    assert not any("margins of their own" in note for note in result.notes)
     assert ask("same.py:Same", timed=True, margin=0.1).exit_code == ExitCode.OK
 
 
 def test_without_time_all_is_inconclusive_and_the_request_says_what_that_is(repository: Path, ask: Ask) -> None:
-    finding = ask("same.py:Same", timed=True, budget_s=1e-9)
-    assert {row.verdict for row in finding.rows} == {"inconclusive"}
+    result = ask("same.py:Same", timed=True, budget_s=1e-9)
+    assert {row.verdict for row in result.rows} == {"inconclusive"}
     assert FakePairs.asked == []
     # Not a single pair: not even `inconclusive_is="ok"` makes that a pass.
-    assert finding.exit_code == ExitCode.NOTHING_COMPARED
+    assert result.exit_code == ExitCode.NOTHING_COMPARED
     assert ask("same.py:Same", timed=True, budget_s=1e-9, inconclusive_is="ok").exit_code == ExitCode.NOTHING_COMPARED
 
 
@@ -450,10 +458,10 @@ def test_a_baseline_that_loads_the_working_tree_s_files_is_told(
     commit(root, {"block.py": source("Block", width="WIDTH", imports=path), "helpers/shared_width.py": "WIDTH = 2\n"})
     (root / "helpers" / "shared_width.py").write_text("WIDTH = 9\n")
     monkeypatch.chdir(root)
-    finding = ask("block.py:Block")
-    assert finding.exact == ()
+    result = ask("block.py:Block")
+    assert result.exact == ()
     helper = root / "helpers" / "shared_width.py"
-    assert f"both sides share {helper}: the baseline loads it from the working tree" in finding.notes
+    assert f"both sides share {helper}: the baseline loads it from the working tree" in result.notes
 
 
 @pytest.fixture
@@ -469,12 +477,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_baseline_whose_module_would_be_the_working_tree_s_is_not_compared(elsewhere: Path, ask: Ask) -> None:
-    finding = ask("same.py:Same", "elsewhere_package:Elsewhere")
-    (row,) = finding.rows
+    result = ask("same.py:Same", "elsewhere_package:Elsewhere")
+    (row,) = result.rows
     file = elsewhere / "python" / "elsewhere_package.py"
-    assert (finding.labels[row.row], row.status) == ("Elsewhere", "not compared")
+    assert (label_of(result, row.row), row.status) == ("Elsewhere", "not compared")
     assert row.reason == f"new: its module would come from {file}"
-    assert finding.compared == 4
+    assert result.compared == 4
 
 
 def test_a_module_that_is_gone_here_but_installed_has_vanished(
@@ -485,13 +493,13 @@ def test_a_module_that_is_gone_here_but_installed_has_vanished(
     installed.mkdir()
     (elsewhere / "own_package.py").rename(installed / "own_package.py")
     monkeypatch.syspath_prepend(str(installed))
-    finding = ask("own_package:Own")
-    (row,) = finding.rows
+    result = ask("own_package:Own")
+    (row,) = result.rows
     assert (row.status, row.reason) == (
         "broken",
         f"vanished: its module would come from {installed / 'own_package.py'}",
     )
-    assert finding.exit_code == ExitCode.BROKEN
+    assert result.exit_code == ExitCode.BROKEN
 
 
 # Real processes
@@ -539,30 +547,30 @@ def write_suite(path: Path, *metrics: str) -> Path:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A repository, its baseline as a tree that stays, and a launcher of pairs that keeps one zygote a tree."""
+    """A repository, its baseline as a tree that stays, and a launcher of pairs that keeps one server a tree."""
     root = tmp_path_factory.mktemp("real") / "repository"
     write_real(root, REAL)
     before = state(root)
-    running: dict[Path | None, Zygote] = {}
+    running: dict[Path | None, ForkServer] = {}
 
     def launch(tree: Path | None) -> Kept:
         if tree not in running:
-            running[tree] = Zygote(tree)
+            running[tree] = ForkServer(tree)
         return Kept(running[tree])
 
     with baseline_tree(working_tree(root), "HEAD") as tree:
         yield {"root": root, "baseline": tree, "launch": launch}
-        for zygote in running.values():
-            zygote.close()
+        for server in running.values():
+            server.close()
     assert state(root) == before
 
 
 class Kept:
-    """A zygote that stays open."""
+    """A fork server that stays open."""
 
-    def __init__(self, zygote: Zygote) -> None:
-        self.zygote = zygote
-        self.start, self.turn, self.stop = zygote.start, zygote.turn, zygote.stop
+    def __init__(self, server: ForkServer) -> None:
+        self.server = server
+        self.start, self.command, self.stop = server.start, server.command, server.stop
 
     def __enter__(self) -> Self:
         return self
@@ -600,13 +608,15 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: dict[str, Any
     return run
 
 
+@pytest.mark.processes
+@pytest.mark.timing
 def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(command: Command) -> None:
     names = [name for name in REAL if name != "Slower"]
-    code, finding = command(*names)
-    assert (code, finding["exit_code"], finding["exact"]["compared"]) == (4, 4, len(names))
-    rows = {row["label"]: row for row in finding["rows"]}
+    code, result = command(*names)
+    assert (code, result["exit_code"], result["exact"]["compared"]) == (4, 4, len(names))
+    rows = {row["label"]: row for row in result["rows"]}
     expected = {
-        "Even": ("ok", "The whole interval lies below the margin."),
+        "Even": ("ok", "The whole confidence interval lies below the margin."),
         "Crashing": ("broken", "crashed: killed in the measurement by SIGSEGV; "),
         "Infinite": ("broken", "nan: the output of the "),
         "Hungry": ("broken", "oom: out of memory: "),
@@ -619,35 +629,42 @@ def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(c
             assert row["reason"].startswith(reason)
 
 
+@pytest.mark.processes
+@pytest.mark.timing
 def test_a_slower_module_is_a_regression_and_a_module_as_before_is_ok(command: Command, tmp_path: Path) -> None:
     """From 1 to 12 ms asleep, against a margin of 300 %."""
-    code, finding = command("Slower")
-    assert (code, finding["exit_code"], finding["exit_name"]) == (1, 1, "regressed")
-    assert [(row["verdict"], row["pairs"]) for row in finding["rows"]] == [("regressed", 4)] * 2
-    assert all(3 < row["low"] < row["change"] < 30 for row in finding["rows"])
+    code, result = command("Slower")
+    assert (code, result["exit_code"], result["exit_name"]) == (1, 1, "regressed")
+    assert [(row["verdict"], row["replicates"]) for row in result["rows"]] == [("regressed", 4)] * 2
+    assert all(3 < row["low"] < row["change"] < 30 for row in result["rows"])
     (results,) = ElementTree.parse(tmp_path / "out.xml").getroot()
     assert (results.get("tests"), results.get("failures"), results.get("errors")) == ("2", "2", "0")
-    code, finding = command("Even")
-    assert (code, [row["verdict"] for row in finding["rows"]]) == (0, ["ok", "ok"])
+    code, result = command("Even")
+    assert (code, [row["verdict"] for row in result["rows"]]) == (0, ["ok", "ok"])
 
 
+@pytest.mark.processes
 def test_a_child_killed_while_it_waits_costs_its_row_only(real: dict[str, Any]) -> None:
     """As the kernel does that runs out of memory while the other side works."""
     root = real["root"]
+    rows = [RowKey(name) for name in "abc"]
     case = Case("Even", f"{root / 'Even.py'}:Even", {}, (1, 16, 8, 8))
-    source = Source(root, {name: {"case": asdict(case), "mode": "infer"} for name in "abc"})
+    source = Source(root, {row: PairRow(case, "infer") for row in rows})
 
     def kill(pair: int, index: int, total: int, row: str) -> None:
         if row == "b":
-            child = real["launch"](root).zygote._child
+            child = real["launch"](root).server._child
             os.kill(child, signal.SIGKILL)
             wait_until(lambda: not Path(f"/proc/{child}").exists())
 
-    pairs = Pairs(replace(source, tree=real["baseline"].root), source, Measure(warmup_s=0), kill, real["launch"])
-    results = pairs(["a", "b", "c"])
-    assert [type(results[row]) for row in "abc"] == [PairRatios, PairFailure, PairRatios]
+    pairs = Pairs(
+        replace(source, tree=real["baseline"].root), source, Measure(warmup_s=0), real["launch"], progress=kill
+    )
+    results = pairs(rows)
+    assert [type(results[row]) for row in rows] == [PairRatios, PairFailure, PairRatios]
 
 
+@pytest.mark.processes
 def test_a_regression_ends_a_real_command_with_1(repository: Path, tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "static.toml", "params")
     options = ["--against", "main", "--suite", str(suite), "--module", "grown.py:Grown", "--module", "same.py:Same"]
@@ -701,33 +718,24 @@ def start_check(folder: Path) -> tuple[subprocess.Popen[str], dict[str, object]]
     return process, state(root)
 
 
-def gone(folder: Path) -> bool:
-    """Whether neither a process nor a temporary folder of a check is left."""
-    return not processes_with(str(folder)) and not list((folder / "temporary").iterdir())
-
-
+@pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in /proc")
-def test_interrupted_or_killed_in_the_middle_of_a_pair_nothing_is_left(tmp_path: Path) -> None:
-    numbers = (signal.SIGINT, signal.SIGKILL)
-    started = {number: start_check(tmp_path / number.name) for number in numbers}
-    for number, (process, before) in started.items():
-        folder = tmp_path / number.name
-        wait_until((folder / "begun").exists)
-        # The command, the baseline's guard, two zygotes and a child of each.
-        assert len(processes_with(str(folder))) == 6
-        assert len(list((folder / "temporary").iterdir())) == 1
-        process.send_signal(number)
-        told, complaint = process.communicate()
-        if number == signal.SIGINT:
-            assert process.returncode == 130
-            assert complaint.endswith("interrupted: no verdict, and nothing is left behind\n")
-            assert told == ""
-            # Orderly: the folder is gone with the command, and not a moment later.
-            assert list((folder / "temporary").iterdir()) == []
-        else:
-            assert process.returncode == -signal.SIGKILL
-        wait_until(partial(gone, folder))
-        assert state(folder / "repository") == before
+def test_terminated_in_the_middle_of_a_pair_nothing_is_left(tmp_path: Path) -> None:
+    """By SIGTERM. Ctrl-C is handled in the same place: see test_gate_check_stored.py and test_gate_trees.py."""
+    folder = tmp_path / "check"
+    process, before = start_check(folder)
+    wait_until((folder / "begun").exists)
+    # The command, two servers and a child of each.
+    assert len(processes_with(str(folder))) == 5
+    assert len(list((folder / "temporary").iterdir())) == 1
+    process.terminate()
+    output, complaint = process.communicate()
+    assert (process.returncode, output) == (130, "")
+    assert complaint.endswith("interrupted: no verdict, and nothing is left behind\n")
+    # The folder is gone with the command, and not a moment later.
+    assert list((folder / "temporary").iterdir()) == []
+    wait_until(lambda: not processes_with(str(folder)))
+    assert state(folder / "repository") == before
 
 
 # The exit code of rows and exact quantities together
@@ -737,7 +745,7 @@ LOST = ExactChange("a", "macs", 2, None)
 
 
 def verdict(status: Any, verdict: Any = None) -> RowVerdict:
-    return RowVerdict("a infer", status, verdict, 0.0, 0.0, 0.0, 0.0, 4 if verdict else 0, "")
+    return RowVerdict(RowKey("a", "infer"), status, verdict, 0.0, 0.0, 0.0, 0.0, 4 if verdict else 0, "")
 
 
 OK, REGRESSED, UNSURE = (verdict("measured", each) for each in ("ok", "regressed", "inconclusive"))
@@ -763,6 +771,6 @@ BROKEN, LEFT_OUT = verdict("broken"), verdict("not compared")
     ],
 )
 def test_exit_codes(rows: list[RowVerdict], changes: list[ExactChange], compared: int, code: ExitCode) -> None:
-    assert exit_code(rows, changes, compared, "fail") == code
+    assert exit_code(rows, changes, compared) == code
     relaxed = ExitCode.OK if code == ExitCode.INCONCLUSIVE else code
-    assert exit_code(rows, changes, compared, "ok") == relaxed
+    assert exit_code(rows, changes, compared, inconclusive_is="ok") == relaxed

@@ -1,4 +1,4 @@
-"""A finding in each of its forms, read back exactly; names from outside steer none of them."""
+"""A result in each of its forms, read back exactly; names from outside steer none of them."""
 
 import io
 import json
@@ -19,40 +19,53 @@ from rich.console import Console, RenderableType
 
 from ctxbench.errors import UsageError
 from ctxbench.gate import ci_files, outputs, terminal, texts
-from ctxbench.gate.finding import ExactChange, Finding
-from ctxbench.gate.rules import ExitCode, RowVerdict, Status, Verdict
+from ctxbench.gate.result import ExactChange, ExitCode, GateResult
+from ctxbench.gate.rows import RowKey, RowVerdict, Status, Verdict
 from ctxbench.gate.self_test import SelfTest, Spread
 
 ROOT = Path(__file__).resolve().parents[1]
 SA, HAM = "sa-1x64x32x32", "ham_nmf-1x64x32x32"
+A_INFER, A_TRAIN, B_INFER = RowKey("a", "infer"), RowKey("a", "train"), RowKey("b", "infer")
 HOSTILE = "<script>|]`[red]*_&]]>\n::error::x\r\x1b[31m\x00\u202e\ud800 %0A"
 
 
-def measured(row: str, verdict: Verdict, change: float, low: float, high: float, pairs: int, reason: str) -> RowVerdict:
-    return RowVerdict(row, "measured", verdict, change, low, high, 0.002, pairs, reason)
+def measured(
+    row: RowKey, verdict: Verdict, change: float, low: float, high: float, replicates: int, reason: str
+) -> RowVerdict:
+    return RowVerdict(row, "measured", verdict, change, low, high, 0.002, replicates, reason)
 
 
-def unmeasured(row: str, status: Status, reason: str) -> RowVerdict:
+def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
     return RowVerdict(row, status, None, math.nan, -1.0, math.inf, math.nan, 0, reason)
 
 
 REGRESSED = measured(
-    f"{SA} infer", "regressed", 0.0912, 0.0641, 0.1234, 16, "The whole interval lies above the margin."
+    RowKey(SA, "infer"), "regressed", 0.0912, 0.0641, 0.1234, 16, "The whole confidence interval lies above the margin."
 )
-OK = measured(f"{SA} train", "ok", 0.0012, -0.0031, 0.0055, 4, "The whole interval lies below the margin.")
-DOUBTFUL = measured(f"{HAM} infer", "inconclusive", 0.03, -0.021, 0.091, 24, "The interval holds the margin.")
-LATE = measured(f"{HAM} train", "inconclusive", 0.2, -1.0, math.inf, 1, "The time was up before the next look.")
-BROKEN = unmeasured("mine infer", "broken", "error: RuntimeError: sizes differ")
-ABSENT = unmeasured("dm infer", "not compared", "unsupported: no complex numbers")
+OK = measured(
+    RowKey(SA, "train"), "ok", 0.0012, -0.0031, 0.0055, 4, "The whole confidence interval lies below the margin."
+)
+DOUBTFUL = measured(
+    RowKey(HAM, "infer"), "inconclusive", 0.03, -0.021, 0.091, 24, "The confidence interval contains the margin."
+)
+LATE = measured(
+    RowKey(HAM, "train"),
+    "inconclusive",
+    0.2,
+    -1.0,
+    math.inf,
+    1,
+    "The time budget was spent before a decision.",
+)
+BROKEN = unmeasured(RowKey("mine", "infer"), "broken", "error: RuntimeError: sizes differ")
+ABSENT = unmeasured(RowKey("dm", "infer"), "not compared", "unsupported: no complex numbers")
 GROWN = ExactChange(SA, "params", 1_048_576, 1_310_720)
 SHRUNK = ExactChange(HAM, "memory_train_predicted_bytes", 2000, 1500)
-LABELS = {SA: "sa", HAM: "ham"} | {
-    f"{case} {mode}": f"{name} {mode}" for case, name in ((SA, "sa"), (HAM, "ham")) for mode in ("infer", "train")
-}
+LABELS = {SA: "sa", HAM: "ham"}
 
 
-def finding(*rows: RowVerdict, exit_code: ExitCode = ExitCode.OK, **changes: Any) -> Finding:
-    found = Finding(
+def result(*rows: RowVerdict, exit_code: ExitCode = ExitCode.OK, **changes: Any) -> GateResult:
+    found = GateResult(
         baseline="main (1a2b3c4d5e)",
         candidate="the working tree",
         rows=rows,
@@ -68,7 +81,7 @@ def finding(*rows: RowVerdict, exit_code: ExitCode = ExitCode.OK, **changes: Any
     return replace(found, **changes)
 
 
-EVERYTHING = finding(
+EVERYTHING = result(
     *(REGRESSED, OK, DOUBTFUL, LATE, BROKEN, ABSENT),
     exit_code=ExitCode.BROKEN,
     exact=(GROWN, SHRUNK),
@@ -76,7 +89,7 @@ EVERYTHING = finding(
 )
 
 
-def drawn(found: Finding, width: int = 80, **options: Any) -> str:
+def drawn(found: GateResult, width: int = 80, **options: Any) -> str:
     return shown(terminal.table(found), width, **options)
 
 
@@ -87,7 +100,7 @@ def shown(part: RenderableType, width: int = 80, **options: Any) -> str:
     return console.file.getvalue()
 
 
-def parsed(found: Finding, tested: SelfTest | None = None) -> Any:
+def parsed(found: GateResult, tested: SelfTest | None = None) -> Any:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
@@ -96,13 +109,13 @@ def parsed(found: Finding, tested: SelfTest | None = None) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def suite_of(found: Finding) -> ElementTree.Element:
+def suite_of(found: GateResult) -> ElementTree.Element:
     suite = ElementTree.fromstring(ci_files.junit(found).encode("utf-8")).find("testsuite")
     assert suite is not None
     return suite
 
 
-def outcomes(found: Finding) -> dict[str, str]:
+def outcomes(found: GateResult) -> dict[str, str]:
     """The JUnit outcome of each test case, by its name."""
     return {case.attrib["name"]: case[0].tag for case in suite_of(found).iter("testcase")}
 
@@ -152,7 +165,7 @@ class Page(HTMLParser):
 def test_a_change_has_the_digits_that_its_interval_justifies(
     change: float, low: float, high: float, cells: tuple[str, str]
 ) -> None:
-    assert texts.change_cells(measured("sa infer", "ok", change, low, high, 4, "")) == cells
+    assert texts.change_cells(measured(RowKey("sa", "infer"), "ok", change, low, high, 4, "")) == cells
 
 
 # --- the terminal
@@ -176,27 +189,29 @@ def test_the_table_at_80_columns() -> None:
         "ham   memory train predicted (bytes)      2,000      1,500      -500 (-25.0 %)",
         "",
         "BROKEN mine infer: error: RuntimeError: sizes differ",
-        "REGRESSED sa infer: The whole interval lies above the margin.",
+        "REGRESSED sa infer: The whole confidence interval lies above the margin.",
         "NOT COMPARED dm infer: unsupported: no complex numbers",
-        "inconclusive ham infer: The interval holds the margin.",
-        "inconclusive ham train: The time was up before the next look.",
+        "inconclusive ham infer: The confidence interval contains the margin.",
+        "inconclusive ham train: The time budget was spent before a decision.",
         "Note: Uncommitted changes are measured.",
         "Margin 5 %, measured in 187 s. Conditions: 2 threads",
         "6 rows: 1 broken, 1 regressed, 1 not compared, 2 inconclusive, 1 ok. 130 exact",
-        "quantities: 2 changed (1 for the worse). Exit code 4: broken.",
+        "quantities: 2 changed (1 worse). Exit code 4: broken.",
     ]
 
 
 def test_rows_with_one_reason_share_a_line_and_a_long_reason_is_wrapped_whole() -> None:
     late = replace(DOUBTFUL, reason=LATE.reason)
-    assert "inconclusive ham infer, ham train: The time was up before the next look." in drawn(finding(late, LATE), 120)
+    assert "inconclusive ham infer, ham train: The time budget was spent before a decision." in drawn(
+        result(late, LATE), 120
+    )
     words = [f"word{number}" for number in range(60)]
-    assert drawn(finding(replace(BROKEN, reason=" ".join(words))), 40).split().count("word59") == 1
+    assert drawn(result(replace(BROKEN, reason=" ".join(words))), 40).split().count("word59") == 1
 
 
 def test_nothing_is_cut_in_a_narrow_terminal() -> None:
-    row = replace(DOUBTFUL, row="a" * 70 + " infer")
-    assert drawn(finding(row), 60).count("a") >= 140  # in the table, and before the reason
+    row = replace(DOUBTFUL, row=RowKey("a" * 70, "infer"))
+    assert drawn(result(row), 60).count("a") >= 140  # in the table, and before the reason
 
 
 @pytest.mark.parametrize(
@@ -205,18 +220,18 @@ def test_nothing_is_cut_in_a_narrow_terminal() -> None:
 def test_what_fails_is_red(row: RowVerdict, style: str) -> None:
     word = texts.word_of(row)
     loud = word.upper() if style == "1;31" else word
-    assert f"\x1b[{style}m{loud}" in drawn(finding(row), force_terminal=True, color_system="standard", _environ={})
+    assert f"\x1b[{style}m{loud}" in drawn(result(row), force_terminal=True, color_system="standard", _environ={})
 
 
 def test_a_quantity_may_become_unknown_or_known() -> None:
-    text = drawn(finding(OK, exact=(ExactChange(SA, "macs", 5, None), ExactChange(HAM, "macs", None, 5))))
-    assert re.search(r"macs +5 +- +no longer known", text)
+    text = drawn(result(OK, exact=(ExactChange(SA, "macs", 5, None), ExactChange(HAM, "macs", None, 5))))
+    assert re.search(r"macs +5 +- +not known now", text)
     assert re.search(r"macs +- +5 +not known before", text)
-    assert "2 changed (1 for the worse)" in text
+    assert "2 changed (1 worse)" in text
 
 
 def test_an_advisory_finding_says_so_in_every_form() -> None:
-    found = finding(REGRESSED, advisory=True, exact=(GROWN,))
+    found = result(REGRESSED, advisory=True, exact=(GROWN,))
     assert drawn(found).startswith("the working tree against main (1a2b3c4d5e) (advisory)")
     assert texts.ADVISORY in drawn(found, 120)
     assert texts.ADVISORY in ci_files.markdown(found)
@@ -227,7 +242,7 @@ def test_an_advisory_finding_says_so_in_every_form() -> None:
 
 
 def test_the_sentence_for_a_gate_without_rows() -> None:
-    found = finding(exit_code=ExitCode.NOTHING_COMPARED, compared=0)
+    found = result(exit_code=ExitCode.NOTHING_COMPARED, compared=0)
     sentence = "0 rows: none measured. 0 exact quantities: none changed. Exit code 5: nothing compared."
     assert texts.summary(found) == sentence
     assert sentence in " ".join(drawn(found).split())
@@ -242,7 +257,7 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
         *("schema", "exit_code", "exit_name", "advisory", "baseline", "candidate", "margin", "conditions", "evidence"),
         *("notes", "elapsed_s", "counts", "rows", "exact"),
     ]
-    assert (content["schema"], content["exit_code"], content["exit_name"]) == (1, 4, "broken")
+    assert (content["schema"], content["exit_code"], content["exit_name"]) == (2, 4, "broken")
     assert content["counts"] == {"broken": 1, "regressed": 1, "not compared": 1, "inconclusive": 2, "ok": 1}
     assert content["rows"][0] == {
         "label": "sa infer",
@@ -255,8 +270,8 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
         "low": 0.0641,
         "high": 0.1234,
         "control": 0.002,
-        "pairs": 16,
-        "reason": "The whole interval lies above the margin.",
+        "replicates": 16,
+        "reason": "The whole confidence interval lies above the margin.",
     }
     assert [content["rows"][3][name] for name in ("change", "low", "high")] == [0.2, None, None]
     assert [content["rows"][4][name] for name in ("verdict", "change", "low", "high", "control")] == [None] * 5
@@ -288,16 +303,14 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
     [(0, "ok"), (1, "regressed"), (3, "inconclusive"), (4, "broken"), (5, "nothing compared")],
 )
 def test_exit_codes_have_names(code: int, name: str) -> None:
-    assert texts.exit_name(ExitCode(code)) == parsed(finding(OK, exit_code=ExitCode(code)))["exit_name"] == name
+    assert texts.exit_name(ExitCode(code)) == parsed(result(OK, exit_code=ExitCode(code)))["exit_name"] == name
 
 
 # --- the self-test
 
 
-def self_test(
-    *spreads: Spread, false_alarms: int = 0, rows: tuple[RowVerdict, ...] = (REGRESSED, OK, LATE)
-) -> SelfTest:
-    return SelfTest(finding(*rows, exit_code=ExitCode.REGRESSED), spreads, false_alarms)
+def self_test(*spreads: Spread, rows: tuple[RowVerdict, ...] = (REGRESSED, OK, LATE)) -> SelfTest:
+    return SelfTest(result(*rows, exit_code=ExitCode.REGRESSED), spreads)
 
 
 TESTED = self_test(
@@ -318,40 +331,40 @@ def test_the_self_test_at_80_columns() -> None:
         "      train         -   0.5 %    6.0 %",
         "ham   train         -       -        -",
         "",
-        "0 of 2 rows called regressed though nothing had changed, 1 undecided.",
+        "0 of 2 unchanged rows called regressed, 1 inconclusive.",
         "1 of 1 injected slowdown found.",
         "Spread between pairs: median 0.9 %, largest 1.2 %.",
         "Smallest slowdown that 95 of 100 checks with this budget find: median 7.0 %,",
         "largest 8.0 %.",
-        "Nothing is known of 1 row with fewer than two pairs.",
+        "The spread of 1 row with fewer than two pairs is not known.",
     ]
 
 
 def test_a_self_test_counts_alarms_and_what_was_missed() -> None:
-    rows = (replace(REGRESSED, row="a infer"), replace(OK, row="a train"), replace(BROKEN, row="b infer"), DOUBTFUL)
+    rows = (replace(REGRESSED, row=A_INFER), replace(OK, row=A_TRAIN), replace(BROKEN, row=B_INFER), DOUBTFUL)
     spreads = (
-        Spread("a infer", 0.0, 0.01, 0.07),  # a false alarm
-        Spread("a train", 0.1, 0.02, 0.08),  # missed
-        Spread("b infer", 0.0, None, None),  # broken, and so no chance for a false alarm
+        Spread(A_INFER, 0.0, 0.01, 0.07),  # a false alarm
+        Spread(A_TRAIN, 0.1, 0.02, 0.08),  # missed
+        Spread(B_INFER, 0.0, None, None),  # broken, and so no chance for a false alarm
         Spread(DOUBTFUL.row, 0.1, 0.03, 0.09),  # undecided, and so not found
     )
-    tested = self_test(*spreads, false_alarms=1, rows=rows)
+    tested = self_test(*spreads, rows=rows)
     counts = {"unchanged": 1, "false_alarms": 1, "undecided": 0, "injected": 2, "found": 0}
     assert texts.self_test_counts(tested) == counts
     assert texts.self_test_summary(tested)[:2] == [
-        "1 of 1 row called regressed though nothing had changed.",
+        "1 of 1 unchanged row called regressed.",
         "0 of 2 injected slowdowns found.",
     ]
 
 
 def test_a_self_test_says_that_the_budget_is_too_short() -> None:
     assert texts.self_test_summary(self_test(Spread(OK.row, 0.0, 0.012, None))) == [
-        "0 of 1 row called regressed though nothing had changed.",
+        "0 of 1 unchanged row called regressed.",
         "Spread between pairs: median 1.2 %, largest 1.2 %.",
         "The budget is too short to find a slowdown of any size.",
     ]
     assert texts.self_test_summary(self_test(Spread(LATE.row, 0.0, None, None)))[1:] == [
-        "Nothing is known of 1 row with fewer than two pairs."
+        "The spread of 1 row with fewer than two pairs is not known."
     ]
 
 
@@ -364,7 +377,7 @@ def test_a_share_is_written_as_a_percentage(share: float | None, text: str) -> N
 
 
 def test_the_json_of_a_self_test_holds_its_figures() -> None:
-    content = parsed(TESTED.finding, TESTED)
+    content = parsed(TESTED.result, TESTED)
     assert content["self_test"] == {
         "unchanged": 2,
         "false_alarms": 0,
@@ -377,7 +390,7 @@ def test_the_json_of_a_self_test_holds_its_figures() -> None:
             {"row": f"{HAM} train", "injected": 0.0, "deviation": None, "visible": None},
         ],
     }
-    assert {key: value for key, value in content.items() if key != "self_test"} == parsed(TESTED.finding)
+    assert {key: value for key, value in content.items() if key != "self_test"} == parsed(TESTED.result)
 
 
 # --- JUnit
@@ -408,18 +421,18 @@ def test_junit_has_a_case_a_row_and_a_changed_quantity() -> None:
     assert first.attrib == {"classname": SA, "name": "sa infer"}
     assert first[0].attrib == {
         "type": "regressed",
-        "message": "+9.1 % [+6.4, +12.3] in 16 pairs. The whole interval lies above the margin.",
+        "message": "+9.1 % [+6.4, +12.3] in 16 pairs. The whole confidence interval lies above the margin.",
     }
 
 
 def test_inconclusive_rows_fail_where_the_exit_code_says_so() -> None:
-    assert outcomes(finding(OK, DOUBTFUL, exit_code=ExitCode.INCONCLUSIVE))["ham infer"] == "failure"
-    assert outcomes(finding(OK, DOUBTFUL))["ham infer"] == "skipped"
+    assert outcomes(result(OK, DOUBTFUL, exit_code=ExitCode.INCONCLUSIVE))["ham infer"] == "failure"
+    assert outcomes(result(OK, DOUBTFUL))["ham infer"] == "skipped"
 
 
 @pytest.mark.parametrize("code", [code for code in ExitCode if code != ExitCode.OK])
 def test_junit_is_never_green_where_the_exit_code_is_not_0(code: ExitCode) -> None:
-    suite = suite_of(finding(OK, ABSENT, exit_code=code))
+    suite = suite_of(result(OK, ABSENT, exit_code=code))
     assert (suite.attrib["tests"], suite.attrib["errors"]) == ("3", "1")
     (error,) = suite.findall("testcase/error")
     assert error.attrib["type"] == texts.exit_name(code)
@@ -437,15 +450,22 @@ def test_the_summary_for_github() -> None:
     assert Page(text).cells[:18] == [
         *("row", "change", "interval", "verdict", "pairs", "reason"),
         *("mine infer", "-", "-", "BROKEN", "0", "error: RuntimeError: sizes differ"),
-        *("sa infer", "+9.1 %", "[+6.4, +12.3]", "REGRESSED", "16", "The whole interval lies above the margin."),
+        *(
+            "sa infer",
+            "+9.1 %",
+            "[+6.4, +12.3]",
+            "REGRESSED",
+            "16",
+            "The whole confidence interval lies above the margin.",
+        ),
     ]
     assert "| ham | memory train predicted (bytes) | 2,000 | 1,500 | -500 (-25.0 %) |" in text
     assert "details" not in Page(text).tags
 
 
 def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
-    rows = [replace(OK, row=f"m{number} infer") for number in range(11)]
-    text = ci_files.markdown(finding(*rows, DOUBTFUL))
+    rows = [replace(OK, row=RowKey(f"m{number}", "infer")) for number in range(11)]
+    text = ci_files.markdown(result(*rows, DOUBTFUL))
     visible, folded = text.split("<details><summary>11 rows that are ok</summary>")
     assert text.startswith("## ctxbench check: no regression found, 1 of 12 rows inconclusive\n")
     assert "| ham infer |" in visible
@@ -458,11 +478,11 @@ def test_annotations_are_the_worst_first() -> None:
     assert ci_files.annotations(EVERYTHING) == [
         "::error title=ctxbench mine infer%3A broken::error: RuntimeError: sizes differ",
         "::error title=ctxbench sa infer%3A regressed::"
-        "+9.1 %25 [+6.4, +12.3] in 16 pairs. The whole interval lies above the margin.",
+        "+9.1 %25 [+6.4, +12.3] in 16 pairs. The whole confidence interval lies above the margin.",
         "::warning title=ctxbench dm infer%3A not compared::unsupported: no complex numbers",
         "::warning title=ctxbench ham infer%3A inconclusive::"
-        "+3.0 %25 [-2.1, +9.1] in 24 pairs. The interval holds the margin.",
-        "::warning title=ctxbench ham train%3A inconclusive::The time was up before the next look.",
+        "+3.0 %25 [-2.1, +9.1] in 24 pairs. The confidence interval contains the margin.",
+        "::warning title=ctxbench ham train%3A inconclusive::The time budget was spent before a decision.",
         "::error title=ctxbench sa%3A params changed::params: 1,048,576 -> 1,310,720, +262,144 (+25.0 %25)",
     ]
 
@@ -477,8 +497,8 @@ def test_annotations_are_the_worst_first() -> None:
 @example("::stop-commands::x")
 @example("$(reboot) ${{ github.token }} https://x.org ![i](j) [a](b) <!-- ")
 def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
-    row = replace(BROKEN, row=f"{text} infer", reason=text)
-    found = finding(
+    row = replace(BROKEN, row=RowKey(text, "infer"), reason=text)
+    found = result(
         row,
         exit_code=ExitCode.BROKEN,
         baseline=text,
@@ -509,14 +529,14 @@ def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
 
 
 def test_a_percent_sign_and_delimiters_in_an_annotation_are_encoded() -> None:
-    found = finding(replace(BROKEN, row="a:b,c%0A\nd", reason="50 %\r\n::error::x"))
+    found = result(replace(BROKEN, row=RowKey("a:b,c%0A\nd"), reason="50 %\r\n::error::x"))
     assert ci_files.annotations(found) == ["::error title=ctxbench a%3Ab%2Cc%250A d%3A broken::50 %25 ::error::x"]
 
 
 # --- emit
 
 
-def emit(found: Finding, folder: Path, environ: dict[str, str]) -> str:
+def emit(found: GateResult, folder: Path, environ: dict[str, str]) -> str:
     console = Console(file=io.StringIO(), width=200)
     outputs.emit(found, console, folder / "a" / "j.xml", folder / "b" / "r.json", folder / "c" / "s.md", environ)
     assert isinstance(console.file, io.StringIO)
@@ -533,7 +553,7 @@ def test_emit_writes_what_is_asked_for_and_makes_folders(tmp_path: Path) -> None
 def test_in_actions_the_table_is_fenced_and_the_summary_appended(tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("before\n", encoding="utf-8")
-    found = finding(replace(BROKEN, reason="x\n::error::fake"), exit_code=ExitCode.BROKEN)
+    found = result(replace(BROKEN, reason="x\n::error::fake"), exit_code=ExitCode.BROKEN)
     lines = emit(found, tmp_path, {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}).splitlines()
     stop = re.fullmatch(r"::stop-commands::([0-9a-f]{32})", lines[0])
     assert stop is not None
@@ -545,10 +565,10 @@ def test_in_actions_the_table_is_fenced_and_the_summary_appended(tmp_path: Path)
 
 def test_emit_writes_the_self_test_into_the_json_alone(tmp_path: Path) -> None:
     console, path = Console(file=io.StringIO(), width=80), tmp_path / "r.json"
-    outputs.emit(TESTED.finding, console, None, path, None, {}, TESTED)
+    outputs.emit(TESTED.result, console, None, path, None, {}, TESTED)
     assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue() == drawn(TESTED.finding)
-    assert path.read_text(encoding="utf-8") == ci_files.as_json(TESTED.finding, TESTED)
+    assert console.file.getvalue() == drawn(TESTED.result)
+    assert path.read_text(encoding="utf-8") == ci_files.as_json(TESTED.result, TESTED)
 
 
 def test_a_file_that_cannot_be_written_loses_nothing_else(tmp_path: Path) -> None:
@@ -591,7 +611,7 @@ def test_the_options_that_the_docs_name_exist(path: str) -> None:
 
 def test_the_page_names_every_key_of_the_json_and_every_exit_code() -> None:
     text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-    content, tested = parsed(EVERYTHING), parsed(TESTED.finding, TESTED)["self_test"]
+    content, tested = parsed(EVERYTHING), parsed(TESTED.result, TESTED)["self_test"]
     names = [*content, *content["rows"][0], *content["exact"], *content["exact"]["changes"][0]]
     for name in [*names, "self_test", *tested, *tested["spreads"][0]]:
         assert re.search(rf"`(self_test\.)?{name}`", text)

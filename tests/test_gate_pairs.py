@@ -1,4 +1,4 @@
-"""Pairs of processes: the order of their turns, exact ratios, failures; one side of a pair; the tree it works in."""
+"""Pairs of processes: the order of their commands, exact ratios, failures; one side of a pair; the tree it works in."""
 
 import math
 import os
@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,34 +14,40 @@ from typing import Any, Self
 import pytest
 
 from ctxbench import registry
-from ctxbench.engine import pair
-from ctxbench.engine.client import Exit, Zygote
-from ctxbench.engine.pair import BLOCK, NEXT
-from ctxbench.engine.tree import own_file
+from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.rules import PairFailure, PairRatios
-from ctxbench.gate.survey import cost, survey
+from ctxbench.gate.rows import RowKey
+from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side
+from ctxbench.gate.tree_cases import count_exact, list_cases
 from ctxbench.gate.trees import Tree
+from ctxbench.messages import Failure
+from ctxbench.mode import Mode
 from ctxbench.suite import Case, Measure, Suite, SuiteFile
+from ctxbench.worker import pair
+from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
+from ctxbench.worker.tree import own_file
 
 KILLED = Exit(0, 9, False, "")
 QUIT = Exit(3, 0, False, "one\nlast words\n")
 HUNG = Exit(0, 9, True, "")
-WELL = {"control": [1.0, 1.0, 1.0], "row": [2.0, 2.0, 2.0]}
+WELL = Answer([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])
+READY = Answer()
 STOPPED, CLOSED = b"stopped", b"closed"
+# What a script plays: an answer, the end of the process, or an error of the worker itself.
+Reply = Answer | Exit | BaseException
 
 
-def failed(message: str) -> dict[str, Any]:
-    return {"failure": {"status": "error", "message": message, "traceback": ""}}
+def failed(message: str) -> Answer:
+    return Answer(failure=Failure("error", message))
 
 
 class Scripted:
-    """A worker that plays, for each row, what its turns reply: to NEXT, then to each BLOCK; what is missing is well.
+    """A worker that plays, for each row, what it answers: to NEXT, then to each BLOCK; what is missing is well.
 
-    Every turn goes to `log`, which both sides share, as (side, command, row).
+    Every command goes to `log`, which both sides share, as (side, command, row).
     """
 
-    def __init__(self, side: str, script: Mapping[str, list[Any]], log: list[tuple[str, bytes, str]]) -> None:
+    def __init__(self, side: str, script: Mapping[str, list[Reply]], log: list[tuple[str, bytes, str]]) -> None:
         self.side, self.script, self.log = side, script, log
         self.row = ""
         self.timeouts: set[float | None] = set()
@@ -54,21 +60,23 @@ class Scripted:
     ) -> None:
         self.log.append((self.side, CLOSED, ""))
 
-    def start(self, task: Mapping[str, Any]) -> None:
+    def start(self, task: Task) -> None:
+        assert isinstance(task, TakeSide)
         self.task = task
-        self.rows = iter([row["name"] for row in task["rows"]])
-        self.log.append((self.side, b"start", ",".join(row["name"] for row in task["rows"])))
+        names = [row.case.module for row in task.rows]
+        self.rows = iter(names)
+        self.log.append((self.side, b"start", ",".join(names)))
 
-    def turn(self, command: bytes, timeout_s: float | None = None) -> dict[str, Any] | Exit:
+    def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit:
         self.timeouts.add(timeout_s)
         if command == NEXT:
             self.row = next(self.rows)
             self.replies = iter(self.script.get(self.row, []))
         self.log.append((self.side, command, self.row))
-        reply = next(self.replies, WELL) if command else {}
+        reply = next(self.replies, WELL) if command else READY
         if isinstance(reply, BaseException):
             raise reply
-        return reply if isinstance(reply, Exit) else {"event": "turn", **reply}
+        return reply
 
     def stop(self) -> None:
         self.log.append((self.side, STOPPED, ""))
@@ -78,7 +86,7 @@ class Bench:
     """Pairs over scripted workers, and what they did."""
 
     def __init__(
-        self, baseline: Mapping[str, list[Any]], candidate: Mapping[str, list[Any]], rows: str = "abc"
+        self, baseline: Mapping[str, list[Reply]], candidate: Mapping[str, list[Reply]], rows: str = "abc"
     ) -> None:
         self.log: list[tuple[str, bytes, str]] = []
         self.shown: list[tuple[int, int, int, str]] = []
@@ -90,41 +98,48 @@ class Bench:
             self.workers.append(Scripted(tree.name, scripts[tree.name], self.log))
             return self.workers[-1]
 
-        before, now = (Source(Path("/") / side, {row: {"name": row} for row in rows}) for side in scripts)
-        self.pairs = Pairs(before, now, Measure(timeout_s=7.0), lambda *told: self.shown.append(told), launch)
+        tasks = {RowKey(row): PairRow(Case(row, "", {}, (1, 1, 1, 1)), "infer") for row in rows}
+        before, now = (Source(Path("/") / side, tasks) for side in scripts)
+        self.pairs = Pairs(
+            before, now, Measure(timeout_s=7.0), launch, progress=lambda *shown: self.shown.append(shown)
+        )
+
+    def measure(self, rows: str) -> dict[str, PairResult]:
+        """One pair's results."""
+        return {row.case: result for row, result in self.pairs([RowKey(row) for row in rows]).items()}
 
     def did(self, *commands: bytes) -> list[tuple[str, str]]:
-        """Side and row of each turn with one of these commands."""
+        """Side and row of each of these commands."""
         return [(side, row) for side, command, row in self.log if command in commands]
 
 
 def test_blocks_run_there_and_back_and_the_next_pair_begins_with_the_other_side() -> None:
     bench = Bench({}, {}, rows="a")
     for _ in range(3):
-        bench.pairs(["a"])
+        bench.measure("a")
     order = "".join(side[0] for side, _ in bench.did(BLOCK))
     assert order == "bccb" * 3 + "cbbc" * 3 + "bccb" * 3
 
 
 def test_both_sides_prepare_each_row_before_it_is_timed_and_hold_to_the_time_limit() -> None:
     bench = Bench({}, {}, rows="ab")
-    bench.pairs(["a", "b"])
+    bench.measure("ab")
     assert bench.did(NEXT) == [("baseline", "a"), ("candidate", "a"), ("baseline", "b"), ("candidate", "b")]
     commands = [command for _, command, _ in bench.log]
     assert commands == [*[b"start"] * 2, *[b""] * 2, *([NEXT] * 2 + [BLOCK] * 12) * 2, *[STOPPED] * 2, *[CLOSED] * 2]
     assert all(worker.timeouts == {7.0} for worker in bench.workers)
-    assert [worker.task["measure"]["timeout_s"] for worker in bench.workers] == [7.0, 7.0]
+    assert [worker.task.measure.timeout_s for worker in bench.workers] == [7.0, 7.0]
     assert bench.shown == [(0, 0, 2, "a"), (0, 1, 2, "b")]
 
 
 def test_only_the_rows_asked_for_are_measured_in_their_order() -> None:
     bench = Bench({}, {})
-    assert list(bench.pairs(["c", "a"])) == ["c", "a"]
+    assert list(bench.measure("ca")) == ["c", "a"]
     assert bench.did(b"start") == [("baseline", "c,a"), ("candidate", "c,a")]
 
 
-def block(row: list[float], control: list[float]) -> dict[str, Any]:
-    return {"row": row, "control": control}
+def block(row: list[float], control: list[float]) -> Answer:
+    return Answer(control, row)
 
 
 def test_ratios_worked_by_hand() -> None:
@@ -133,19 +148,19 @@ def test_ratios_worked_by_hand() -> None:
     baseline = [block([1.0, 1.0, 99.0], [3.0, 1.0, 5.0])] * 5 + [block([4.0, 4.0, 4.0], [3.0, 3.0, 3.0])]
     medians = [2.0, 2.0, 2.0, 1.0, 8.0, 16.0]
     candidate = [block([at, 0.1, 1e3], [6.0, 6.0, 6.0]) for at in medians]
-    candidate[2]["control"] = [300.0, 300.0, 6.0]
-    bench = Bench({"a": [{}, *baseline]}, {"a": [{}, *candidate]}, rows="a")
-    result = bench.pairs(["a"])["a"]
+    candidate[2] = replace(candidate[2], control=[300.0, 300.0, 6.0])
+    bench = Bench({"a": [READY, *baseline]}, {"a": [READY, *candidate]}, rows="a")
+    result = bench.measure("a")["a"]
     assert isinstance(result, PairRatios)
     assert result.row == pytest.approx(math.log(2))
     assert result.control == pytest.approx(math.log(2))
 
 
 def test_the_ratio_is_candidate_over_baseline_whichever_begins() -> None:
-    slow = [{}, *[block([6.0], [1.0])] * 6]
-    bench = Bench({"a": [{}, *[block([2.0], [1.0])] * 6]}, {"a": slow}, rows="a")
+    slow: list[Reply] = [READY, *[block([6.0], [1.0])] * 6]
+    bench = Bench({"a": [READY, *[block([2.0], [1.0])] * 6]}, {"a": slow}, rows="a")
     for _ in range(2):
-        result = bench.pairs(["a"])["a"]
+        result = bench.measure("a")["a"]
         assert isinstance(result, PairRatios)
         assert result.row == pytest.approx(math.log(3))
         assert result.control == 0.0
@@ -155,20 +170,20 @@ FAILURES = {
     "baseline does not prepare": ([failed("old")], [], "baseline", "error: old"),
     "candidate does not prepare": ([], [failed("new")], "candidate", "error: new"),
     "both": ([failed("old")], [failed("new")], "both", "error: new"),
-    "candidate in its third block": ([], [{}, WELL, WELL, failed("late")], "candidate", "error: late"),
-    "baseline in its first block": ([{}, failed("early")], [], "baseline", "error: early"),
+    "candidate in its third block": ([], [READY, WELL, WELL, failed("late")], "candidate", "error: late"),
+    "baseline in its first block": ([READY, failed("early")], [], "baseline", "error: early"),
 }
 
 
 @pytest.mark.parametrize(("baseline", "candidate", "side", "message"), FAILURES.values(), ids=FAILURES)
 def test_a_failure_has_its_side_and_sentence_and_the_next_row_goes_on(
-    baseline: list[Any], candidate: list[Any], side: Any, message: str
+    baseline: list[Reply], candidate: list[Reply], side: Side, message: str
 ) -> None:
     bench = Bench({"b": baseline}, {"b": candidate})
-    results = bench.pairs(["a", "b", "c"])
+    results = bench.measure("abc")
     assert results == {"a": PairRatios(0.0, 0.0), "b": PairFailure(side, message), "c": PairRatios(0.0, 0.0)}
     assert len(bench.did(b"start")) == 2
-    assert dict(bench.pairs.history) == {"a": [PairRatios(0.0, 0.0)], "c": [PairRatios(0.0, 0.0)]}
+    assert dict(bench.pairs.history) == {RowKey(row): [PairRatios(0.0, 0.0)] for row in "ac"}
 
 
 DEATHS = {
@@ -180,7 +195,7 @@ DEATHS = {
         "crashed: the process ended in the measurement with exit code 3; it last printed: last words",
     ),
     "a time limit": ([HUNG], [], "baseline", "timeout: still in the measurement after 7 s"),
-    "in a block": ([{}, WELL, KILLED], [], "baseline", "crashed: killed in the measurement by SIGKILL; it printed"),
+    "in a block": ([READY, WELL, KILLED], [], "baseline", "crashed: killed in the measurement by SIGKILL; it printed"),
     "both": ([HUNG], [KILLED], "both", "crashed: killed in the measurement by SIGKILL"),
     "one dead, one failed": ([failed("old")], [KILLED], "both", "crashed: killed in the measurement by SIGKILL"),
 }
@@ -188,10 +203,10 @@ DEATHS = {
 
 @pytest.mark.parametrize(("baseline", "candidate", "side", "message"), DEATHS.values(), ids=DEATHS)
 def test_after_a_death_the_other_rows_are_measured_in_new_children_of_the_same_workers(
-    baseline: list[Any], candidate: list[Any], side: str, message: str
+    baseline: list[Reply], candidate: list[Reply], side: str, message: str
 ) -> None:
     bench = Bench({"b": baseline}, {"b": candidate})
-    results = bench.pairs(["a", "b", "c"])
+    results = bench.measure("abc")
     result = results["b"]
     assert isinstance(result, PairFailure)
     assert (result.side, result.process_ended) == (side, True)
@@ -203,21 +218,21 @@ def test_after_a_death_the_other_rows_are_measured_in_new_children_of_the_same_w
     assert [shown[1:] for shown in bench.shown] == [(0, 3, "a"), (1, 3, "b"), (2, 3, "c")]
 
 
-def test_a_child_that_dies_before_its_first_turn_costs_the_first_row_only() -> None:
+def test_a_child_that_dies_before_its_first_command_costs_the_first_row_only() -> None:
     bench = Bench({}, {}, rows="ab")
     launch = bench.pairs.launch
 
     def dying(tree: Path | None) -> Scripted:
         worker = launch(tree)
         assert isinstance(worker, Scripted)
-        real, deaths = worker.turn, iter([KILLED] if worker.side == "candidate" else [])
-        worker.turn = lambda command, timeout_s=None: (  # type: ignore[method-assign]  # a script's own death
-            real(command, timeout_s) if command else next(deaths, {"event": "turn"})
+        real, deaths = worker.command, iter([KILLED] if worker.side == "candidate" else [])
+        worker.command = lambda command, timeout_s=None: (  # type: ignore[method-assign]  # a script's own death
+            real(command, timeout_s) if command else next(deaths, READY)
         )
         return worker
 
     bench.pairs.launch = dying
-    results = bench.pairs(["a", "b"])
+    results = bench.measure("ab")
     assert isinstance(results["a"], PairFailure)
     assert (results["a"].side, results["a"].process_ended) == ("candidate", True)
     assert results["b"] == PairRatios(0.0, 0.0)
@@ -228,7 +243,7 @@ def test_a_child_that_dies_before_its_first_turn_costs_the_first_row_only() -> N
 def test_both_workers_are_stopped_and_closed_whatever_is_raised(error: BaseException, at: int) -> None:
     bench = Bench({}, {"a": [*[WELL] * at, error]}, rows="a")
     with pytest.raises(type(error)):
-        bench.pairs(["a"])
+        bench.measure("a")
     assert sorted(bench.did(STOPPED)) == sorted(bench.did(CLOSED)) == [("baseline", ""), ("candidate", "")]
     assert bench.pairs.seconds == []
     assert not bench.pairs.history
@@ -245,19 +260,19 @@ def test_a_second_worker_that_cannot_be_launched_leaves_the_first_closed() -> No
 
     bench.pairs.launch = once
     with pytest.raises(OSError, match="no more processes"):
-        bench.pairs(["a"])
+        bench.measure("a")
     assert bench.did(CLOSED) == [("baseline", "")]
 
 
 def test_history_keeps_each_pair_and_seconds_each_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([10.0, 12.5, 20.0, 21.0])
-    bench = Bench({}, {"a": [{}, *[block([2.0 * math.e], [1.0])] * 6]}, rows="ab")
+    bench = Bench({}, {"a": [READY, *[block([2.0 * math.e], [1.0])] * 6]}, rows="ab")
     with monkeypatch.context() as patched:
         patched.setattr(time, "monotonic", lambda: next(now))
-        bench.pairs(["a", "b"])
-        bench.pairs(["a"])
+        bench.measure("ab")
+        bench.measure("a")
     assert bench.pairs.seconds == [2.5, 1.0]
-    assert [[found.row for found in bench.pairs.history[row]] for row in "ab"] == [
+    assert [[found.row for found in bench.pairs.history[RowKey(row)]] for row in "ab"] == [
         [pytest.approx(1.0), pytest.approx(1.0)],
         [0.0],
     ]
@@ -343,49 +358,48 @@ def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "perf_counter_ns", lambda: round(now[0] * 1e9))
 
 
-def talk(rows: list[dict[str, Any]], commands: bytes) -> list[dict[str, Any]]:
-    """What a side says at each turn, the last before the conversation ends."""
-    said: list[dict[str, Any]] = []
+def talk(rows: list[PairRow], commands: bytes) -> list[Answer]:
+    """What a side answers: that it is ready, then to each command."""
+    said: list[Answer] = []
     script = iter(commands)
 
-    def emit(message: dict[str, Any]) -> bytes:
-        said.append(message)
+    def emit(answer: Answer) -> bytes:
+        said.append(answer)
         return bytes([next(script)]) if len(said) <= len(commands) else b""
 
-    measure = Measure(warmup_s=0.0).model_dump()
-    pair.take_turns({"task": "pair", "measure": measure, "rows": rows}, emit)
-    assert {message.pop("event") for message in said} == {"turn"}
+    pair.take_side(TakeSide(Measure(warmup_s=0.0), rows), emit)
     return said
 
 
-def row(path: Path, name: str, mode: str = "infer", **more: Any) -> dict[str, Any]:
-    return {"case": asdict(Case(name, f"{path}:{name}", {}, (1, 4, 3, 2))), "mode": mode, **more}
+def row(path: Path, name: str, mode: Mode = "infer", inject: float = 0.0) -> PairRow:
+    return PairRow(Case(name, f"{path}:{name}", {}, (1, 4, 3, 2)), mode, inject)
 
 
 @pytest.mark.usefixtures("machine_time")
 def test_a_block_times_the_control_and_the_row_in_milliseconds(module_file: Path) -> None:
     rows = [row(module_file, "Good"), row(module_file, "Good", "train")]
     said = talk(rows, NEXT + BLOCK + BLOCK + NEXT + BLOCK)
-    assert said[:2] == [{}, {}]
+    assert said[:2] == [READY, READY]
     for reply in (said[2], said[3], said[5]):
-        assert reply == {"control": [0.0] * 3, "row": pytest.approx([10.0] * 5)}
-    assert said[4] == {}
+        assert reply.row == pytest.approx([10.0] * 5)
+        assert reply == Answer([0.0] * 3, reply.row)
+    assert said[4] == READY
 
 
 @pytest.mark.usefixtures("machine_time")
 def test_an_injected_share_is_in_the_time_of_its_row_alone(module_file: Path) -> None:
     rows = [row(module_file, "Good", inject=0.3), row(module_file, "Good", inject=0.0)]
     said = talk(rows, NEXT + BLOCK + NEXT + BLOCK)
-    assert said[2]["row"] == pytest.approx([13.0] * 5, abs=0.01)
-    assert said[2]["control"] == [0.0] * 3
-    assert said[4]["row"] == pytest.approx([10.0] * 5)
+    assert said[2].row == pytest.approx([13.0] * 5, abs=0.01)
+    assert said[2].control == [0.0] * 3
+    assert said[4].row == pytest.approx([10.0] * 5)
 
 
 @pytest.mark.usefixtures("machine_time")
 def test_what_fails_is_a_reply_and_the_next_row_goes_on(module_file: Path) -> None:
     names = ["Raises", "NotANumber", "Wrong", "Hungry", "Missing", "Good"]
     said = talk([row(module_file, name) for name in names], NEXT * 6 + BLOCK)
-    failures = [reply.get("failure") for reply in said[1:]]
+    failures = [reply.failure for reply in said[1:]]
     expected = [
         ("error", "ValueError: the user's own words (blocks.py, line "),
         ("nan", "the output of the infer pass holds NaN or infinity"),
@@ -395,18 +409,19 @@ def test_what_fails_is_a_reply_and_the_next_row_goes_on(module_file: Path) -> No
     ]
     for failure, (status, sentence) in zip(failures[:5], expected, strict=True):
         assert failure is not None
-        assert failure["status"] == status
-        assert failure["message"].startswith(sentence)
+        assert failure.status == status
+        assert failure.message.startswith(sentence)
     assert failures[5] is None
-    assert said[7]["row"] == pytest.approx([10.0] * 5)
+    assert said[7].row == pytest.approx([10.0] * 5)
 
 
 @pytest.mark.usefixtures("machine_time")
-def test_a_failure_in_a_block_and_a_turn_too_many(module_file: Path) -> None:
+def test_a_failure_in_a_block_and_a_command_too_many(module_file: Path) -> None:
     said = talk([row(module_file, "Tires"), row(module_file, "Good")], NEXT + BLOCK + NEXT + BLOCK + NEXT)
-    assert said[2]["failure"]["message"].startswith("RuntimeError: tired (blocks.py, line ")
-    assert said[4]["row"] == pytest.approx([10.0] * 5)
-    assert "failure" in said[5]
+    assert said[2].failure is not None
+    assert said[2].failure.message.startswith("RuntimeError: tired (blocks.py, line ")
+    assert said[4].row == pytest.approx([10.0] * 5)
+    assert said[5].failure is not None
 
 
 @pytest.mark.usefixtures("machine_time")
@@ -473,22 +488,23 @@ def write_tree(root: Path, width: int) -> None:
 
 
 def params(root: Path, modules: list[str]) -> dict[str, int | None]:
-    """Parameters by module, of what a zygote in this tree takes for them."""
+    """Parameters by module, of what a fork server in this tree takes for them."""
     tree = Tree(root, "the tree")
     definition = {"title": "t", "modules": modules, "metrics": ["params"], "axes": {"shape": [1, 8, 4, 4]}}
     suite = Suite("t", Path("t.toml"), SuiteFile.model_validate(definition))
-    with Zygote(root) as zygote:
-        found = survey(zygote, suite, "cpu", tree, None)
-        cost(zygote, suite, found, found.cases)
+    with ForkServer(root) as server:
+        found = list_cases(server, suite, "cpu", tree)
+        count_exact(server, suite, found, found.cases)
     assert (found.missing, found.failures, found.own()) == ({}, {}, list(found.cases))
-    return {found.cases[name].module: quantities["params"] for name, quantities in found.quantities.items()}
+    return {found.cases[name].module: exact["params"] for name, exact in found.exact.items()}
 
 
 def files_of(root: Path) -> list[Path]:
     return sorted(root.rglob("*"))
 
 
-def test_a_zygote_takes_modules_from_its_tree_and_leaves_no_trace(
+@pytest.mark.processes
+def test_a_server_takes_modules_from_its_tree_and_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree, installed, here = (tmp_path / name for name in ("tree", "installed", "here"))
@@ -505,6 +521,7 @@ def test_a_zygote_takes_modules_from_its_tree_and_leaves_no_trace(
     assert files_of(tmp_path) == before
 
 
+@pytest.mark.processes
 def test_a_source_tree_of_ctxbench_brings_its_modules_and_not_its_harness(tmp_path: Path) -> None:
     repository = Path(__file__).parents[1]
     shutil.copytree(repository / "modules", tmp_path / "modules", ignore=shutil.ignore_patterns("__pycache__"))

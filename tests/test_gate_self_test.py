@@ -18,21 +18,25 @@ from ctxbench.gate import self_test as tested
 from ctxbench.gate.pairs import Source
 from ctxbench.gate.request import (
     Deadline,
-    InconclusiveIs,
     Request,
     parse_inconclusive_is,
     parse_seconds,
     parse_share,
 )
-from ctxbench.gate.rules import ExitCode, GateRule, PairFailure, PairRatios, PairResult, RowVerdict, read_pairs
-from ctxbench.gate.self_test import SelfTest, exit_code, self_test, smallest_visible
-from ctxbench.gate.survey import Survey
+from ctxbench.gate.result import ExitCode, InconclusiveIs, exit_code
+from ctxbench.gate.rows import RowKey, RowVerdict
+from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult, estimate_from_pairs
+from ctxbench.gate.self_test import SelfTest, self_test, smallest_visible
+from ctxbench.gate.texts import self_test_counts
+from ctxbench.gate.tree_cases import TreeCases
+from ctxbench.gate.trees import Modules
 from ctxbench.suite import Case, Measure, Suite, SuiteFile
 
 ROWS = ["one infer", "one train", "two infer", "two train"]
 # `_chosen`: the infer row of one case, the train row of the next.
 SLOWED = ["one infer", "two train"]
 WOBBLE = 0.002
+INSTALLED = Modules(None, "the installed modules")
 
 
 class ScriptedPairs:
@@ -42,39 +46,38 @@ class ScriptedPairs:
     pair_s = 1.0
 
     def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
-        assert all(row["inject"] == 0.0 for row in baseline.rows.values())
+        assert all(row.inject == 0.0 for row in baseline.rows.values())
         self.candidate = candidate
-        self.history: dict[str, list[PairRatios]] = {row: [] for row in candidate.rows}
+        self.history: dict[RowKey, list[PairRatios]] = {row: [] for row in candidate.rows}
         self.seconds: list[float] = []
 
-    def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
+    def __call__(self, rows: Sequence[RowKey]) -> dict[RowKey, PairResult]:
         sign = (-1) ** len(self.seconds)
         self.seconds.append(self.pair_s)
         return {row: self._result(row, sign) for row in rows}
 
-    def _result(self, row: str, sign: int) -> PairResult:
-        change = self.script.get(short(row), self.candidate.rows[row]["inject"])
+    def _result(self, row: RowKey, sign: int) -> PairResult:
+        change = self.script.get(short(row), self.candidate.rows[row].inject)
         if isinstance(change, PairFailure):
             return change
         self.history[row].append(PairRatios(math.log1p(change) + sign * WOBBLE, 0.0))
         return self.history[row][-1]
 
 
-def short(row: str) -> str:
-    """Module and mode of a row's name."""
-    words = row.split()
-    return f"{words[0]} {words[-1]}"
+def short(row: RowKey) -> str:
+    """Module and mode of a row."""
+    return f"{row.case.split()[0]} {row.mode}"
 
 
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [Case(name, f"{name}.py:{name}", {}, (1, 16, 8, 8)) for name in ("one", "two")]
-    found = Survey(None, {case.id: case for case in cases})
+    found = TreeCases(INSTALLED, {case.id: case for case in cases})
     environment = {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
-    monkeypatch.setattr(tested, "tree_here", lambda: None)
-    monkeypatch.setattr(tested, "Zygote", lambda tree: nullcontext())
-    monkeypatch.setattr(tested, "machine", lambda zygote: environment)
-    monkeypatch.setattr(tested, "survey", lambda *arguments: found)
+    monkeypatch.setattr(tested, "modules_here", lambda: INSTALLED)
+    monkeypatch.setattr(tested, "ForkServer", lambda tree: nullcontext())
+    monkeypatch.setattr(tested, "machine", lambda server: environment)
+    monkeypatch.setattr(tested, "list_cases", lambda *arguments: found)
     monkeypatch.setattr(tested, "Pairs", ScriptedPairs)
     monkeypatch.setattr(ScriptedPairs, "script", {})
 
@@ -86,14 +89,18 @@ def request(margin: float | None = None, inconclusive_is: InconclusiveIs = "fail
 
 
 def verdicts(test: SelfTest) -> dict[str, str | None]:
-    return {short(row.row): row.verdict for row in test.finding.rows}
+    return {short(row.row): row.verdict for row in test.result.rows}
+
+
+def alarms(test: SelfTest) -> int:
+    return self_test_counts(test)["false_alarms"]
 
 
 def test_nothing_injected_and_nothing_found() -> None:
     test = self_test(request())
     assert verdicts(test) == dict.fromkeys(ROWS, "ok")
-    assert (test.false_alarms, test.finding.exit_code) == (0, ExitCode.OK)
-    assert (test.finding.baseline, test.finding.candidate) == ("itself", "the installed modules")
+    assert (alarms(test), test.result.exit_code) == (0, ExitCode.OK)
+    assert (test.result.baseline, test.result.candidate) == ("itself", "the installed modules")
     assert [spread.injected for spread in test.spreads] == [0.0] * 4
     for spread in test.spreads:
         assert spread.deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 2))
@@ -102,10 +109,10 @@ def test_nothing_injected_and_nothing_found() -> None:
 def test_what_is_injected_is_found_on_half_of_the_rows() -> None:
     test = self_test(request(), 0.1)
     assert verdicts(test) == {row: "regressed" if row in SLOWED else "ok" for row in ROWS}
-    assert (test.false_alarms, test.finding.exit_code) == (0, ExitCode.OK)
+    assert (alarms(test), test.result.exit_code) == (0, ExitCode.OK)
     assert [spread.injected for spread in test.spreads] == [0.1, 0.0, 0.0, 0.1]
-    assert "slowed by 0.1 on purpose: one infer, two train" in test.finding.notes
-    found = next(row for row in test.finding.rows if short(row.row) == "one infer")
+    assert "slowed by 0.1 on purpose: one infer, two train" in test.result.notes
+    found = next(row for row in test.result.rows if short(row.row) == "one infer")
     assert found.change == pytest.approx(0.1, abs=1e-6)
     # Screening and confirmation: eight pairs, whose ratios all count for the spread.
     assert test.spreads[0].deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 4))
@@ -124,27 +131,27 @@ OUTCOMES: dict[str, tuple[dict[str, float | PairFailure], InconclusiveIs, int, E
 }
 
 
-@pytest.mark.parametrize(("script", "inconclusive_is", "alarms", "code"), OUTCOMES.values(), ids=OUTCOMES)
+@pytest.mark.parametrize(("script", "inconclusive_is", "expected", "code"), OUTCOMES.values(), ids=OUTCOMES)
 def test_exit_codes_and_false_alarms(
     monkeypatch: pytest.MonkeyPatch,
     script: dict[str, float | PairFailure],
     inconclusive_is: InconclusiveIs,
-    alarms: int,
+    expected: int,
     code: ExitCode,
 ) -> None:
     monkeypatch.setattr(ScriptedPairs, "script", script)
     test = self_test(request(inconclusive_is=inconclusive_is), 0.1)
-    assert (test.false_alarms, test.finding.exit_code) == (alarms, code)
+    assert (alarms(test), test.result.exit_code) == (expected, code)
 
 
 def test_exit_code_of_a_wrong_verdict_outweighs_one_that_is_missing() -> None:
     def row(name: str, verdict: Any) -> RowVerdict:
-        return RowVerdict(name, "measured", verdict, 0.0, 0.0, 0.0, 0.0, 4, "")
+        return RowVerdict(RowKey(name), "measured", verdict, 0.0, 0.0, 0.0, 0.0, 4, "")
 
     rows = (row("slow", "ok"), row("plain", "inconclusive"))
-    assert exit_code(rows, {"slow": 0.1}, "fail") == ExitCode.REGRESSED
-    assert exit_code(rows, {}, "fail") == ExitCode.INCONCLUSIVE
-    assert exit_code((row("slow", "regressed"),), {"slow": 0.1}, "fail") == ExitCode.OK
+    assert exit_code(rows, slowed={RowKey("slow")}) == ExitCode.REGRESSED
+    assert exit_code(rows) == ExitCode.INCONCLUSIVE
+    assert exit_code((row("slow", "regressed"),), slowed={RowKey("slow")}) == ExitCode.OK
 
 
 @pytest.mark.parametrize(("inject", "margin"), [(0.05, None), (0.03, None), (0.1, 0.1)])
@@ -157,7 +164,9 @@ def test_an_injection_within_the_margin_is_refused_before_anything_is_measured(
 
 
 def test_a_module_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tested, "survey", lambda *arguments: Survey(None, missing={"one": "there is no file one.py"}))
+    monkeypatch.setattr(
+        tested, "list_cases", lambda *arguments: TreeCases(INSTALLED, missing={"one": "there is no file one.py"})
+    )
     with pytest.raises(UsageError, match=r"there is no file one\.py"):
         self_test(request())
 
@@ -167,17 +176,17 @@ def test_a_module_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("look", GateRule().looks)
 def test_smallest_visible_is_found_in_95_of_100_gates(look: int) -> None:
-    """20,000 gates by the rule's own reading of pairs, seed 0: normal log ratios of the given deviation.
+    """20,000 gates by the rule's own estimate, seed 0: normal log ratios of the given deviation.
 
     With p = 0.95 the count's standard error is 0.0015; half of the distance to the margin is found in under half.
     """
     rule, deviation, log_margin = GateRule(), 0.02, math.log1p(0.05)
     random = np.random.default_rng(0)
     visible = math.log1p(smallest_visible(deviation, look, log_margin, rule.look_alpha(look)))
-    # The width of an interval goes with the sample's deviation alone: `read_pairs` gives the factor once.
+    # The width of an interval goes with the sample's deviation alone: `estimate_from_pairs` gives the factor once.
     wobble = [PairRatios(float(value), 0.0) for value in random.normal(size=look)]
-    reading = read_pairs(wobble, 1 - rule.look_alpha(look))
-    reach = (reading.change - reading.low) / statistics.stdev(pair.row for pair in wobble)
+    estimate = estimate_from_pairs(wobble, 1 - rule.look_alpha(look))
+    reach = (estimate.change - estimate.low) / statistics.stdev(pair.row for pair in wobble)
 
     def found(effect: float) -> float:
         ratios = random.normal(effect, deviation, (20_000, 2, look))  # screening and confirmation
@@ -222,7 +231,7 @@ def test_without_a_pair_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Deadline, "has_time", lambda self: False)
     test = self_test(request())
     assert [(spread.deviation, spread.visible) for spread in test.spreads] == [(None, None)] * 4
-    assert test.finding.exit_code == ExitCode.NOTHING_COMPARED
+    assert test.result.exit_code == ExitCode.NOTHING_COMPARED
 
 
 # A request, as it is written
@@ -238,7 +247,7 @@ def test_shares(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "%", "five", "0", "0%", "-5%", "10", "1000%", "nan", "inf", "5%%", "5 percent"])
 def test_no_shares(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--margin '.*' is no positive share, such as 5% or 0\.05$"):
+    with pytest.raises(UsageError, match=r"^--margin '.*' is not a positive share, such as 5% or 0\.05$"):
         parse_share(text, "--margin")
 
 
@@ -251,7 +260,7 @@ def test_times(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "0.0m", "-1m", "m", "10 minutes", "1e3", "nan", "1.m", "1m30s"])
 def test_no_times(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--budget '.*' is no time, such as 90s or 10m$"):
+    with pytest.raises(UsageError, match=r"^--budget '.*' is not a time, such as 90s or 10m$"):
         parse_seconds(text, "--budget")
 
 
@@ -267,7 +276,9 @@ def test_a_deadline_leaves_room_for_one_more(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     deadline = Deadline(10.0)
     assert deadline.has_time()
-    deadline.last_s = lambda: 4.0
+    deadline.first_s = 10.1
+    assert not deadline.has_time()
+    deadline.seconds = [9.0, 4.0]
     now[0] = 56.0
     assert (deadline.elapsed_s, deadline.has_time()) == (6.0, True)
     now[0] = 56.1
@@ -282,9 +293,9 @@ REFUSED = {
     "two of them": (["--against", "HEAD", "--self-test"], ONE_OF),
     "two others": (["--against", "HEAD", "--baseline", "run"], ONE_OF),
     "an injection without a self-test": (["--against", "HEAD", "--inject", "10%"], "--inject goes with --self-test"),
-    "a margin": (["--against", "HEAD", "--margin", "much"], "--margin 'much' is no positive share"),
-    "an injection": (["--self-test", "--inject", "0"], "--inject '0' is no positive share"),
-    "a budget": (["--against", "HEAD", "--budget", "soon"], "--budget 'soon' is no time"),
+    "a margin": (["--against", "HEAD", "--margin", "much"], "--margin 'much' is not a positive share"),
+    "an injection": (["--self-test", "--inject", "0"], "--inject '0' is not a positive share"),
+    "a budget": (["--against", "HEAD", "--budget", "soon"], "--budget 'soon' is not a time"),
     "what inconclusive is": (["--self-test", "--inconclusive-is", "good"], "unknown value of --inconclusive-is 'good'"),
     "a suite": (["--against", "HEAD", "--suite", "cii"], "unknown suite 'cii'; did you mean 'ci'"),
     "no repository": (["--against", "HEAD"], "is not in a git repository"),
@@ -308,16 +319,16 @@ def test_a_wrong_command_is_one_sentence_and_exit_code_2(
     monkeypatch.setattr(sys, "argv", ["ctxbench", "check", *arguments])
     with pytest.raises(SystemExit) as stopped:
         main()
-    told = capsys.readouterr()
+    shown = capsys.readouterr()
     assert stopped.value.code == 2
-    assert told.out == ""
-    assert told.err.startswith("ctxbench: ")
-    assert sentence in told.err
-    assert told.err.count("\n") == 1
+    assert shown.out == ""
+    assert shown.err.startswith("ctxbench: ")
+    assert sentence in shown.err
+    assert shown.err.count("\n") == 1
 
 
 def test_a_wrong_command_ends_a_real_process_with_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ctxbench", "check", "--against", "HEAD", "--margin", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ctxbench: --margin '0' is no positive share, such as 5% or 0.05\n"
+    assert done.stderr == "ctxbench: --margin '0' is not a positive share, such as 5% or 0.05\n"

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pytest
 
-from ctxbench.gate.baseline import Level, StoredRow
-from ctxbench.gate.rules import GateRule, RowVerdict
-from ctxbench.gate.stored import ProcessFailure, ProcessResult, p_above, read_processes, run_stored
+from ctxbench.gate.baseline import RelativeLatency, StoredRow
+from ctxbench.gate.rows import RowKey, RowVerdict
+from ctxbench.gate.rules import GateRule
+from ctxbench.gate.stored import ProcessFailure, ProcessResult, estimate_from_processes, p_above, run_stored
 from ctxbench.statistics import FloatArray
 
 RULE = GateRule(looks=(4, 8))
-KNOWN = StoredRow(Level(math.log(2), math.log(3)), "", True)
+KNOWN = StoredRow(RelativeLatency(math.log(2), math.log(3)), "", True)
 
 
 def always() -> bool:
@@ -28,20 +29,20 @@ def processes_left(count: int) -> Callable[[], bool]:
 
 
 def around(change: float, wobble: float = 0.001, control: float = 0.0) -> Iterator[ProcessResult]:
-    """Processes whose levels lie closely around a true change against KNOWN."""
+    """Processes whose latencies lie closely around a true change against KNOWN."""
     wobbles = itertools.cycle([-wobble, wobble])
-    return (Level(math.log(2) + math.log1p(change) + each, math.log(3) + control) for each in wobbles)
+    return (RelativeLatency(math.log(2) + math.log1p(change) + each, math.log(3) + control) for each in wobbles)
 
 
 class Script:
     """A source of processes that plays a list of results for each row and notes which rows it was asked for."""
 
     def __init__(self, results: Mapping[str, Iterable[ProcessResult]]) -> None:
-        self.results = {row: iter(series) for row, series in results.items()}
+        self.results = {RowKey(row): iter(series) for row, series in results.items()}
         self.asked: list[list[str]] = []
 
-    def measure_process(self, rows: Sequence[str]) -> dict[str, ProcessResult]:
-        self.asked.append(list(rows))
+    def measure_process(self, rows: Sequence[RowKey]) -> dict[RowKey, ProcessResult]:
+        self.asked.append([row.case for row in rows])
         return {row: next(self.results[row]) for row in rows}
 
 
@@ -51,44 +52,44 @@ def gate(
     has_time: Callable[[], bool] = always,
     rule: GateRule = RULE,
 ) -> tuple[RowVerdict, ...]:
-    known = dict.fromkeys(script.results, KNOWN) | dict(baseline or {})
+    known = {row: (baseline or {}).get(row.case, KNOWN) for row in script.results}
     return run_stored(list(script.results), known, script.measure_process, rule, has_time)
 
 
 def test_the_prediction_interval_worked_by_hand() -> None:
-    levels = [Level(0.1, 0.0), Level(0.3, 0.0)]
-    reading = read_processes(levels, Level(0.0, 0.0), 0.5)
+    latencies = [RelativeLatency(0.1, 0.0), RelativeLatency(0.3, 0.0)]
+    estimate = estimate_from_processes(latencies, RelativeLatency(0.0, 0.0), 0.5)
     # t(1) at 0.75 is 1; s = 0.1 sqrt 2, times sqrt(1 + 1/2).
-    assert (reading.change, reading.high - reading.change) == pytest.approx((0.2, 0.1 * math.sqrt(3)))
-    with_error = read_processes(levels, Level(0.0, 0.0, 0.1), 0.5)
+    assert (estimate.change, estimate.high - estimate.change) == pytest.approx((0.2, 0.1 * math.sqrt(3)))
+    with_error = estimate_from_processes(latencies, RelativeLatency(0.0, 0.0, 0.1), 0.5)
     assert with_error.high - with_error.change == pytest.approx(0.2)
-    with_control = read_processes(levels, Level(0.0, -0.2), 0.5)
+    with_control = estimate_from_processes(latencies, RelativeLatency(0.0, -0.2), 0.5)
     assert with_control.control == pytest.approx(0.2)
     assert with_control.high - with_control.change == pytest.approx(0.1 * math.sqrt(3) + 0.05)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 def test_the_p_value_belongs_to_the_interval(confidence: float) -> None:
-    levels = [Level(x, 0.04) for x in (0.10, 0.13, 0.12, 0.09)]
-    baseline = Level(0.01, 0.0, 0.005)
-    low = read_processes(levels, baseline, confidence).low
-    assert p_above(levels, baseline, low) == pytest.approx((1 - confidence) / 2)
+    latencies = [RelativeLatency(x, 0.04) for x in (0.10, 0.13, 0.12, 0.09)]
+    baseline = RelativeLatency(0.01, 0.0, 0.005)
+    low = estimate_from_processes(latencies, baseline, confidence).low
+    assert p_above(latencies, baseline, low) == pytest.approx((1 - confidence) / 2)
 
 
 def test_one_process_says_nothing_and_equal_ones_all() -> None:
-    one = read_processes([Level(0.1, 0.0)], Level(0.0, 0.0), 0.95)
+    one = estimate_from_processes([RelativeLatency(0.1, 0.0)], RelativeLatency(0.0, 0.0), 0.95)
     assert (one.change, one.low, one.high) == (0.1, -math.inf, math.inf)
-    equal = [Level(0.1, 0.0)] * 4
-    assert p_above(equal, Level(0.0, 0.0), 0.05) == 0.0
-    assert p_above(equal, Level(0.0, 0.0), 0.15) == 1.0
+    equal = [RelativeLatency(0.1, 0.0)] * 4
+    assert p_above(equal, RelativeLatency(0.0, 0.0), 0.05) == 0.0
+    assert p_above(equal, RelativeLatency(0.0, 0.0), 0.15) == 1.0
     with pytest.raises(ValueError, match="finite"):
-        Level(math.nan, 0.0)
+        RelativeLatency(math.nan, 0.0)
 
 
 def test_rows_leave_as_they_are_decided() -> None:
     script = Script({"same": around(0.0), "slow": around(0.3), "open": around(0.05), "fast": around(-0.3)})
     same, slow, still_open, fast = gate(script)
-    assert [(row.verdict, row.pairs) for row in (same, slow, still_open, fast)] == [
+    assert [(row.verdict, row.replicates) for row in (same, slow, still_open, fast)] == [
         ("ok", 4),
         ("regressed", 4),
         ("inconclusive", 8),
@@ -100,29 +101,29 @@ def test_rows_leave_as_they_are_decided() -> None:
 
 
 def test_the_margin_can_be_the_row_s_own() -> None:
-    rows = gate(Script({"a": around(0.2), "b": around(0.2)}), rule=GateRule(looks=(4, 8), margins={"b": 0.5}))
+    rows = gate(Script({"a": around(0.2), "b": around(0.2)}), rule=GateRule(looks=(4, 8), margins={RowKey("b"): 0.5}))
     assert [row.verdict for row in rows] == ["regressed", "ok"]
 
 
-def test_holm_is_over_all_rows_that_have_a_level() -> None:
+def test_holm_is_over_all_rows_that_have_a_latency() -> None:
     # Alone, p is 0.0024 at the second look and 0.0167 is allowed; as one of 20 it would need 0.0008.
     script = {"slow": around(0.12, wobble=0.014)}
     (alone,) = gate(Script(script))
-    assert (alone.verdict, alone.pairs) == ("regressed", 8)
+    assert (alone.verdict, alone.replicates) == ("regressed", 8)
     others: dict[str, Iterable[ProcessResult]] = {str(n): around(0.0) for n in range(19)}
     among = gate(Script({"slow": around(0.12, wobble=0.014), **others}))
-    assert (among[0].verdict, among[0].pairs) == ("inconclusive", 8)
+    assert (among[0].verdict, among[0].replicates) == ("inconclusive", 8)
     unknown = StoredRow(None, "It is not in the baseline.", False)
     among = gate(
         Script({"slow": around(0.12, wobble=0.014), **{n: around(0.0) for n in others}}), dict.fromkeys(others, unknown)
     )
-    assert (among[0].verdict, among[0].pairs) == ("regressed", 8)
+    assert (among[0].verdict, among[0].replicates) == ("regressed", 8)
 
 
 def test_a_baseline_that_was_measured_badly_decides_nothing() -> None:
-    vague = StoredRow(Level(math.log(2), math.log(3), error=0.2), "", True)
+    vague = StoredRow(RelativeLatency(math.log(2), math.log(3), error=0.2), "", True)
     rows = gate(Script({"a": around(0.0), "b": around(0.3)}), {"a": vague, "b": vague})
-    assert [(row.verdict, row.pairs) for row in rows] == [("inconclusive", 8)] * 2
+    assert [(row.verdict, row.replicates) for row in rows] == [("inconclusive", 8)] * 2
 
 
 def test_a_machine_that_has_changed_widens_the_interval() -> None:
@@ -134,14 +135,16 @@ def test_a_machine_that_has_changed_widens_the_interval() -> None:
 @pytest.mark.parametrize("processes", [0, 1, 3])
 def test_a_budget_that_ends_before_the_first_look_is_never_ok(processes: int) -> None:
     (row,) = gate(Script({"a": around(0.0)}), has_time=processes_left(processes))
-    assert (row.status, row.verdict, row.pairs) == ("measured", "inconclusive", processes)
-    assert row.reason == "The time was up before the next look."
+    assert (row.status, row.verdict, row.replicates) == ("measured", "inconclusive", processes)
+    assert row.reason == "The time budget was spent before a decision."
 
 
 def test_failures_are_broken_only_where_the_baseline_had_worked() -> None:
     unknown = StoredRow(None, "It is not in the baseline.", False)
-    failed = StoredRow(None, "The baseline holds no latency of it: oom: too large.", False)
-    no_unit = StoredRow(None, "The baseline holds no interval of it in units of the control workload.", True)
+    failed = StoredRow(None, "The baseline has no latency of this row: oom: too large.", False)
+    no_unit = StoredRow(
+        None, "The baseline has no confidence interval of this row's latency relative to the control workload.", True
+    )
     crash = ProcessFailure("crashed: signal 11")
     script = Script(
         {
@@ -157,7 +160,7 @@ def test_failures_are_broken_only_where_the_baseline_had_worked() -> None:
     rows = gate(
         script, {"both": failed, "mended": failed, "new": unknown, "no unit": no_unit, "no unit, broken": no_unit}
     )
-    assert [(row.row, row.status, row.pairs) for row in rows] == [
+    assert [(row.row.case, row.status, row.replicates) for row in rows] == [
         ("late", "broken", 2),
         ("at once", "broken", 0),
         ("both", "not compared", 0),
@@ -168,21 +171,21 @@ def test_failures_are_broken_only_where_the_baseline_had_worked() -> None:
     ]
     assert all(row.verdict is None for row in rows)
     assert rows[0].reason == "crashed: signal 11"
-    assert rows[2].reason == "The baseline holds no latency of it: oom: too large. It fails now: crashed: signal 11"
+    assert rows[2].reason == "The baseline has no latency of this row: oom: too large. It fails now: crashed: signal 11"
     assert rows[4].reason == "It is not in the baseline."
     assert script.asked[1:] == [["late"]] * 2
 
 
 def test_wrong_uses_are_refused() -> None:
     with pytest.raises(ValueError, match="returned nothing for the row 'a'"):
-        run_stored(["a"], {"a": KNOWN}, lambda rows: {}, RULE, always)
+        run_stored([RowKey("a")], {RowKey("a"): KNOWN}, lambda rows: {}, RULE, always)
     with pytest.raises(ValueError, match="same row twice"):
-        run_stored(["a", "a"], {"a": KNOWN}, lambda rows: {}, RULE, always)
+        run_stored([RowKey("a")] * 2, {RowKey("a"): KNOWN}, lambda rows: {}, RULE, always)
     assert run_stored([], {}, lambda rows: {}, RULE, always) == ()
 
 
 def tally(jitter: float, change: float, rows: int = 2000, gate_rows: int = 20, drift: float = 0.0) -> Counter[str]:
-    """Verdicts of `rows` rows in gates of `gate_rows`, each process with its own normal level of spread `jitter`.
+    """Verdicts of `rows` rows in gates of `gate_rows`, each process with its own normal latency of spread `jitter`.
 
     `drift`: the whole machine is slower by this at the time of the candidate, and the rows by 0.8 to 1.2 of it.
     """
@@ -190,15 +193,18 @@ def tally(jitter: float, change: float, rows: int = 2000, gate_rows: int = 20, d
     for seed in range(rows // gate_rows):
         random = np.random.default_rng(seed)
         follows = random.uniform(0.8, 1.2, gate_rows) - 1
-        stored = {str(n): StoredRow(Level(jitter * random.standard_normal(), 0.0), "", True) for n in range(gate_rows)}
+        stored = {
+            RowKey(str(n)): StoredRow(RelativeLatency(jitter * random.standard_normal(), 0.0), "", True)
+            for n in range(gate_rows)
+        }
 
         def measure(
-            names: Sequence[str], random: np.random.Generator = random, follows: FloatArray = follows
-        ) -> dict[str, ProcessResult]:
-            levels = math.log1p(change) + jitter * random.standard_normal(len(names))
+            rows: Sequence[RowKey], random: np.random.Generator = random, follows: FloatArray = follows
+        ) -> dict[RowKey, ProcessResult]:
+            latencies = math.log1p(change) + jitter * random.standard_normal(len(rows))
             return {
-                name: Level(level + drift * follows[int(name)], drift)
-                for name, level in zip(names, levels, strict=True)
+                row: RelativeLatency(latency + drift * follows[int(row.case)], drift)
+                for row, latency in zip(rows, latencies, strict=True)
             }
 
         verdicts.update(str(row.verdict) for row in run_stored(list(stored), stored, measure, GateRule(), always))

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,10 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
 
 ENTER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from ctxbench.gate.trees import baseline_tree, working_tree
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command line does
 with baseline_tree(working_tree(Path(sys.argv[1])), "HEAD") as tree:
     print(tree.root, flush=True)
     time.sleep(600)
@@ -83,18 +83,6 @@ def wait_until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline, "gave up after a minute"
         time.sleep(0.02)
-
-
-def processes_about(text: str) -> list[int]:
-    """The processes with `text` in their command line, other than this one."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if text.encode() in file.read_bytes() and int(file.parent.name) != os.getpid():
-                found.append(int(file.parent.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
 
 
 @pytest.fixture
@@ -401,7 +389,7 @@ def test_a_shallow_clone_without_the_commit(repository: Path, tmp_path: Path, re
     git(repository, "tag", "v1", "HEAD~1")
     git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", "clone")
     assert refusal(tmp_path / "clone", ref) == (
-        f"this clone is shallow and does not hold {ref!r}; run `git fetch --unshallow` first "
+        f"this clone is shallow and does not contain {ref!r}; run `git fetch --unshallow` first "
         "(with GitHub's actions/checkout: `fetch-depth: 0`)"
     )
     with baseline_tree(working_tree(tmp_path / "clone"), "HEAD") as baseline:
@@ -465,13 +453,16 @@ exec {real} "$@"
 
 def test_no_place_for_temporary_folders(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "removed"))
-    assert refusal(repository).startswith(f"no folder can be made in {tmp_path / 'removed'}; set TMPDIR")
+    sentence = refusal(repository)
+    assert sentence.startswith("cannot make a temporary folder (")
+    assert f"{tmp_path / 'removed'}/" in sentence
+    assert sentence.endswith("; set TMPDIR to a folder with free space")
 
     def none_usable() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
 
     monkeypatch.setattr(tempfile, "gettempdir", none_usable)
-    assert refusal(repository).startswith("No usable temporary directory found in ['/tmp']; set TMPDIR")
+    assert "No usable temporary directory found in ['/tmp']); set TMPDIR" in refusal(repository)
 
 
 # Endings
@@ -488,22 +479,6 @@ def enter(repository: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_killed_inside_it_leaves_no_folder_and_no_process(
-    repository: Path, temporary: Path, number: signal.Signals
-) -> None:
-    before = state(repository)
-    with enter(repository) as process:
-        assert process.stdout is not None
-        root = Path(process.stdout.readline().strip())
-        assert (root / "block.py").read_text() == "width = 2\n"
-        process.send_signal(number)
-        process.wait()
-    wait_until(lambda: not list(temporary.iterdir()))
-    wait_until(lambda: not processes_about(str(temporary)))
-    assert state(repository) == before
-
-
 @pytest.fixture
 def slow(repository: Path, tmp_path: Path) -> Iterator[Path]:
     """A repository whose checkout says that it has begun, and goes on when `go` is there."""
@@ -514,44 +489,14 @@ def slow(repository: Path, tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "go").touch()
 
 
-def test_killed_during_the_checkout_the_folder_goes_once_git_has_ended(
-    slow: Path, temporary: Path, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ended_during_the_checkout_nothing_is_left(
+    slow: Path, temporary: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     before = state(slow)
     with enter(slow) as process:
         wait_until((tmp_path / "begun").exists)
-        process.kill()
-        process.wait()
-        time.sleep(0.3)  # long enough for a guard that does not wait for git
-        assert len(list(temporary.iterdir())) == 1
-        (tmp_path / "go").touch()
-    wait_until(lambda: not list(temporary.iterdir()))
-    assert state(slow) == before
-
-
-def test_ctrl_c_during_the_checkout_leaves_nothing(slow: Path, temporary: Path, tmp_path: Path) -> None:
-    before = state(slow)
-    with enter(slow) as process:
-        wait_until((tmp_path / "begun").exists)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         process.wait()
         assert list(temporary.iterdir()) == []
     assert state(slow) == before
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are listed in /proc")
-def test_the_guard_holds_its_own_descriptors_only_and_outlives_what_ends_a_terminal(
-    repository: Path, temporary: Path
-) -> None:
-    with ExitStack() as stack:
-        held = stack.enter_context(open(repository / "block.py"))
-        os.set_inheritable(held.fileno(), True)
-        baseline = stack.enter_context(baseline_tree(working_tree(repository), "HEAD"))
-        (guard,) = processes_about(str(temporary))
-        assert sorted(os.listdir(f"/proc/{guard}/fd")) == ["0", "2"]
-        assert os.getsid(guard) == guard
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(guard, number)
-        assert (baseline.root / "block.py").exists()
-    assert processes_about(str(temporary)) == []
-    assert list(temporary.iterdir()) == []

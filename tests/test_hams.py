@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ctxbench import registry
-from ctxbench.metrics.macs import count_macs, count_macs_torchprofile
+from ctxbench.macs.counter import count_macs, count_macs_torchprofile
 from ctxbench.metrics.params import count_params
 from ctxbench.modules._ham import Hamburger
 from ctxbench.modules.ham_cd import HamCD

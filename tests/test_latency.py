@@ -2,21 +2,24 @@
 
 import itertools
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_clock import FakeClock
 
+from ctxbench.devices.clock import block_cost
 from ctxbench.engine import scheduler
 from ctxbench.engine.client import Exit
-from ctxbench.engine.clock import FakeClock, block_cost
 from ctxbench.engine.scheduler import Plan, execute
+from ctxbench.messages import Doing, Failure, Values
 from ctxbench.metrics.latency import Latency, measure_latency
 from ctxbench.progress import Quiet
 from ctxbench.results import RunFolder
 from ctxbench.suite import Case, Measure
+from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 
 def stream(mean_s: float, noise: float, seed: int = 0, phi: float = 0.0) -> Iterator[float]:
@@ -107,24 +110,21 @@ def test_the_stated_interval_covers_the_true_median(noise: float, phi: float, le
 class Scripted:
     """An executor whose child says what the test wrote."""
 
-    def __init__(self, events: list[dict[str, Any]], ended: Exit) -> None:
-        self.events, self.ended, self.tasks = events, ended, list[str]()
+    def __init__(self, messages: Sequence[Reply], ended: Exit) -> None:
+        self.messages, self.ended = messages, ended
 
-    def run(
-        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
-    ) -> Exit:
-        self.tasks.append(task["task"])
-        for event in self.events if task["task"] == "case" else []:
-            on_event(event)
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        for message in self.messages if isinstance(task, MeasureCase) else []:
+            on_message(message)
         return self.ended
 
 
 CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4))
 
 
-def record(folder: Path, events: list[dict[str, Any]], ended: Exit) -> Any:
+def record(folder: Path, messages: Sequence[Reply], ended: Exit) -> Any:
     run = RunFolder.create(folder / "run", {})
-    execute([CASE], Plan(Measure(timeout_s=5), ["latency"]), Scripted(events, ended), run, Quiet())
+    execute([CASE], Plan(Measure(timeout_s=5), ["latency"]), Scripted(messages, ended), run, Quiet())
     return run.frame().iloc[0]
 
 
@@ -138,7 +138,7 @@ def record(folder: Path, events: list[dict[str, Any]], ended: Exit) -> Any:
     ],
 )
 def test_how_a_child_ended_becomes_the_status(tmp_path: Path, ended: Exit, status: str, message: str) -> None:
-    row = record(tmp_path, [{"event": "metric", "metric": "latency_infer"}], ended)
+    row = record(tmp_path, [Doing("latency_infer")], ended)
     assert (row["status"], row["message"]) == (status, message)
 
 
@@ -150,10 +150,11 @@ def test_a_child_that_the_kernel_kills_for_memory_is_oom(tmp_path: Path, monkeyp
 
 
 def test_values_reported_before_a_failure_stay(tmp_path: Path) -> None:
-    events: list[dict[str, Any]] = [
-        {"event": "values", "values": {"params": 5}, "warnings": ["first", "first"]},
-        {"event": "failed", "status": "oom", "message": "out of memory: all", "traceback": "Traceback: long"},
+    messages: list[Reply] = [
+        Values({"params": 5}, ["first; with a semicolon", "first; with a semicolon"]),
+        Failure("oom", "out of memory: all", "Traceback: long"),
     ]
-    row = record(tmp_path, events, Exit(0, 0, False, ""))
-    assert (row["params"], row["status"], row["message"], row["warnings"]) == (5, "oom", "out of memory: all", "first")
+    row = record(tmp_path, messages, Exit(0, 0, False, ""))
+    assert (row["params"], row["status"], row["message"]) == (5, "oom", "out of memory: all")
+    assert row["warnings"] == ["first; with a semicolon"]
     assert "Traceback: long" in (tmp_path / "run" / "log.txt").read_text()

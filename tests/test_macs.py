@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ctxbench import registry
-from ctxbench.metrics.macs import UncountableError, count_macs, count_macs_torchprofile
+from ctxbench.macs.counter import UncountableError, count_macs, count_macs_torchprofile
 from ctxbench.metrics.params import count_params
 
 

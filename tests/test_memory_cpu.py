@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench import registry
-from ctxbench.memory import Mode, measure_peak, predict_peak
-from ctxbench.memory.held import Call
+from ctxbench.memory import measure_peak, predict_peak
+from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Table
-
-MODES: tuple[Mode, Mode] = ("train", "infer")
+from ctxbench.mode import MODES
 
 
 @pytest.fixture(autouse=True)
@@ -212,7 +211,7 @@ def test_no_operator_is_both_free_and_in_the_table_of_one_device_twice(device: s
     assert all(row.why and row.source for row in KERNELS)
 
 
-def test_softmax_backward_on_cuda_holds_one_more_map_and_a_copy_of_a_transposed_gradient() -> None:
+def test_softmax_backward_on_cuda_allocates_one_more_map_and_a_copy_of_a_transposed_gradient() -> None:
     softmax = torch.ops.aten._softmax_backward_data.default
     output = torch.empty(2, 8, 16, device="meta")
     for grad, blocks in ((output, 1), (torch.empty(2, 16, 8, device="meta").transpose(1, 2), 2)):

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from ctxbench import registry
-from ctxbench.memory import MemoryProfile, Mode, predict_peak
+from ctxbench.memory import MemoryProfile, predict_peak
 from ctxbench.memory.kernels import Device
+from ctxbench.mode import Mode
 
 PAPER = {  # MiB in training and in inference; the training figure of DA cannot be that of a full backward pass
     "sa": (5253, 2148),

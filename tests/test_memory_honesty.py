@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ctxbench.memory import Mode, UnpredictableError, measure_peak, predict_peak
+from ctxbench.memory import UnpredictableError, measure_peak, predict_peak
+from ctxbench.mode import Mode
 
 IMAGE = torch.empty(2, 8, 6, 6, device="meta")
 
@@ -49,7 +50,7 @@ class Doubled(torch.autograd.Function):
         (lambda x: x.to("cpu"), "to asks for the device 'cpu' by name"),
         (lambda x: (x, x), "returns a tuple; the convention needs one tensor"),
         (lambda x: None, "returns a NoneType"),
-        (lambda x: functional.scaled_dot_product_attention(x, x, x), "fused kernel"),
+        (lambda x: functional.scaled_dot_product_attention(x, x, x), "fused kernel that depends on device"),
         (lambda x: x @ torch.empty(7, 7, device=x.device), "fails on the meta device at test_memory_honesty.py"),
     ],
 )
@@ -63,7 +64,7 @@ def test_refused_with_a_sentence(function: Any, sentence: str, mode: Mode) -> No
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
-        (nn.Identity(), "calls no operator"),
+        (nn.Identity(), "calls no PyTorch operator"),
         (nn.LazyConv2d(4, 1), "run the module once"),
         (torch.jit.script(nn.Conv2d(8, 8, 1)), "compiled"),
         (Applied(lambda x: nn.functional.interpolate(x, 12)[0].unsqueeze(0).to(torch.int32)), "has a gradient"),

@@ -1,12 +1,17 @@
 """The profile: lifetimes, groups, sentences with computed numbers, remedies, the drawing."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import ctxbench.memory
 from ctxbench.memory import Allocation, MemoryProfile, Step, predict_peak, remedies
+from ctxbench.memory.explain import explain
+from ctxbench.memory.plot import plot
 
 MIB = 2**20
 
@@ -19,7 +24,7 @@ def block(size: int, born: int, died: int | None, reads: list[int], category: st
 
 @pytest.fixture
 def profile() -> MemoryProfile:
-    """Three steps forward, two backward; the peak, 29 MiB with 6 inside the kernel, stands at the fourth."""
+    """Three steps forward, two backward; the peak, 29 MiB with 6 inside the kernel, is at the fourth."""
     weights = block(1, 0, None, [0, 4], "weights")
     idle = block(8, 0, 5, [1])
     saved = block(4, 1, 5, [2, 4], "saved for backward")
@@ -55,20 +60,20 @@ def test_lifetimes_that_are_cut_lower_the_peak(profile: MemoryProfile) -> None:
 
 
 def test_the_sentences_carry_the_numbers(profile: MemoryProfile) -> None:
-    text = "\n".join(profile.explain())
-    assert "The peak, 29.0 MiB, stands in the backward pass at aten.op3, step 4 of 5." in text
+    text = "\n".join(explain(profile))
+    assert "The peak, 29.0 MiB, is in the backward pass at aten.op3, step 4 of 5." in text
     assert "temporary 14.0 MiB (48%)" in text
-    assert "8.0 MiB made by aten.mm at net.py:0 are held though nothing reads them again" in text
+    assert "8.0 MiB made by aten.mm at net.py:0 stay in memory although nothing reads them again" in text
     assert "and the peak is 21.0 MiB." in text
-    assert "4.0 MiB (14%) of net.py:1 are kept for MulBackward0" in text
-    assert "they leave 25.0 MiB at best" in text
-    assert "aten.op3 holds 6.0 MiB inside its kernel" in text
+    assert "4.0 MiB (14%) made at net.py:1 are saved for MulBackward0" in text
+    assert "the peak is 25.0 MiB at best" in text
+    assert "aten.op3 allocates 6.0 MiB inside its kernel" in text
 
 
 def test_marks_and_workspaces_are_told(profile: MemoryProfile) -> None:
     profile.marks["aten.foo"] = "not in the table"
     profile.workspaces["cuBLAS"] = "8 MiB"
-    text = "\n".join(profile.explain())
+    text = "\n".join(explain(profile))
     assert "the peak may be higher: aten.foo (not in the table)" in text
     assert "the workspace of cuBLAS (8 MiB)" in text
 
@@ -93,10 +98,10 @@ def test_a_map_kept_by_its_name_is_found_and_its_price_is_right() -> None:
     output = 4 * 512 * 8
     assert keeps.peak_bytes == 3 * MIB + output
     assert frees.peak_bytes == 2 * MIB + output
-    sentence = next(s for s in keeps.explain() if "nothing reads them again" in s)
+    sentence = next(s for s in explain(keeps) if "nothing reads them again" in s)
     assert "1.0 MiB made by aten.bmm.default at test_memory_profile.py" in sentence
     assert "the peak is 2.0 MiB" in sentence
-    assert not any("nothing reads" in s for s in frees.explain())
+    assert not any("nothing reads" in s for s in explain(frees))
 
 
 def test_a_linear_layer_by_hand() -> None:
@@ -139,5 +144,22 @@ def test_checkpointing_blocks_is_a_remedy_where_it_helps() -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_the_drawing_is_written(profile: MemoryProfile, tmp_path: Path, suffix: str) -> None:
-    profile.plot(tmp_path / f"memory.{suffix}")
+    plot(profile, tmp_path / f"memory.{suffix}")
     assert (tmp_path / f"memory.{suffix}").stat().st_size > 1000
+
+
+def test_the_convention_and_the_profiles_types_load_without_torch() -> None:
+    code = """
+import sys
+from ctxbench.memory import MemoryProfile
+from ctxbench.memory.convention import CONVENTION
+assert "torch" not in sys.modules
+from ctxbench.memory import predict_peak
+assert "torch" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'predict_peek'"):
+        ctxbench.memory.predict_peek  # noqa: B018  # reading it is the test

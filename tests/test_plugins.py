@@ -59,7 +59,7 @@ def test_the_example_package_is_found_once_it_is_installed(tmp_path: Path) -> No
     assert "Global context (GC)" in python("-m", "ctxbench", "list")
 
 
-def test_the_example_module_honours_the_contract() -> None:
+def test_the_example_module_meets_the_contract() -> None:
     entry = registry.get(f"{EXAMPLE / 'ctxbench_example' / 'global_context.py'}:GlobalContext")
     checks = [check for check in CHECKS if not check.name.startswith("torch.")]
     results = list(run_checks(Subject(entry, entry.load(), 64, {}, SIZE), checks))

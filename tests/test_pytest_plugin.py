@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from ctxbench.results import MODES
+from ctxbench.mode import MODES
 
+pytestmark = pytest.mark.processes
 pytest_plugins = "pytester"
+
 
 MODULE = """
 from torch import nn
@@ -99,7 +101,7 @@ WRONG = {
     '"sa", mode="eval"': "unknown mode 'eval' (known: infer, train)",
     '"sa", dtype="float23"': "unknown dtype 'float23'; did you mean 'float32'? (known: *",
     '"sa", dtype="tf32"': "tf32 exists on CUDA devices only",
-    '"sa", device="tpu"': "unknown device 'tpu'*(known: cpu, cuda)",
+    '"sa", device="tpu"': "unknown device 'tpu'; did you mean 'cpu'? (known: cpu, cuda)",
     '"sa", threads=0': "threads is 0; it is at least 1, or None for torch's default",
     '"ham_nmf", stepz=3': "unknown hyper-parameter of 'ham_nmf' 'stepz'; did you mean 'steps'? (known: *",
     '"my_module.py:Endless", shape=(1, 8, 4, 4)': "the output of the infer pass holds NaN or infinity",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
@@ -72,7 +73,7 @@ def test_cost_bars_are_shares_of_self_attention(tmp_path: Path) -> None:
         drawing = figure_cost.cost_bars(panels(table3_run(tmp_path / "run")))
     by_title = {axes.get_title(): axes for axes in drawing.figure.axes}
     assert list(by_title) == [
-        "Params", "MACs", "Memory, train\n(predicted, CUDA)", "Memory, infer\n(predicted, CUDA)",
+        "Params", "MACs", "Memory, train\n(predicted,\ncuda)", "Memory, infer\n(predicted,\ncuda)",
         "Time, train", "Time, infer",
     ]  # fmt: skip
     widths = [patch.get_width() for patch in by_title["MACs"].patches]
@@ -89,10 +90,9 @@ def test_cost_bars_name_a_failed_row(tmp_path: Path) -> None:
 
 
 def test_the_front_is_what_nothing_beats() -> None:
-    x = np.array([1.0, 2.0, 3.0, 2.0, 4.0])
-    y = np.array([5.0, 3.0, 4.0, 6.0, 1.0])
-    assert figure_points.front(x, y).tolist() == [0, 1, 4]
-    assert figure_points.front(np.array([1.0, 1.0]), np.array([2.0, 2.0])).tolist() == [0]
+    points = pd.DataFrame({"x": [1.0, 2.0, 3.0, 2.0, 4.0], "y": [5.0, 3.0, 4.0, 6.0, 1.0]})
+    assert figure_points.front_of(points).index.tolist() == [0, 1, 4]
+    assert figure_points.front_of(pd.DataFrame({"x": [1.0, 1.0], "y": [2.0, 2.0]})).index.tolist() == [0]
 
 
 def test_pareto_draws_memory_latency_and_macs(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_pareto_draws_memory_latency_and_macs(tmp_path: Path) -> None:
     assert areas[0] == 420
     assert areas[1] == pytest.approx(420 * FACTS["linear"][1] / FACTS["da"][1])
     assert "not shown: sa (oom)" in train.get_xlabel()
-    assert "predicted, CUDA" in train.get_xlabel()
+    assert "predicted, cuda" in train.get_xlabel()
 
 
 def test_pareto_takes_measured_memory_on_cuda(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
     for size in (8, 16, 32, 64):
         row = record("sa", shape=(1, 64, size, size), macs=size**4, latency_infer_ms=float(size**4))
         if size == 64:
-            row.status, row.latency_infer_ms = "oom", None
+            row.take({"status": "oom", "latency_infer_ms": None})
         folder.append(row, {})
     with styled():
         drawing = figure_scaling.scaling("positions")(panels(folder.path))

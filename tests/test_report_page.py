@@ -73,10 +73,14 @@ def test_ids_are_unique_and_every_reference_leads_somewhere(page: Path) -> None:
                 assert address.removeprefix("#") in ids
 
 
-def test_warnings_stand_before_the_tables(page: Path) -> None:
+def test_the_page_starts_with_its_summary_and_warns_after_the_tables(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     start = text.index('id="warnings"')
-    assert start < text.index('id="table-1-section"')
+    places = [
+        text.index(mark) for mark in ('id="summary"', "<nav", 'id="table-1-section"', 'id="warnings"', "<figure>")
+    ]
+    assert places == sorted(places)
+    assert 'href="#warnings"' in text[: places[2]]
     assert "sa: oom: out of memory" in text[start : text.index("</section>", start)]
 
 
@@ -105,8 +109,8 @@ def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
         definition=definition(**meta, published={}),
     )  # fmt: skip
     folder.append(record("sa", latency_infer_ms=2.0, latency_train_ms=3.0), {})
-    hostile = record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=HOSTILE, warnings=HOSTILE)
-    hostile.latency_infer_ms, hostile.latency_train_ms, hostile.memory_marks = 1.0, 2.0, json.dumps([HOSTILE])
+    hostile = record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=HOSTILE, warnings=[HOSTILE])
+    hostile.take({"latency_infer_ms": 1.0, "latency_train_ms": 2.0, "memory_marks": json.dumps([HOSTILE])})
     folder.append(hostile, {})
     report = write_report([folder.path], tmp_path / "out")
     found = elements(report.page)

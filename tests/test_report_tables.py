@@ -4,6 +4,7 @@ import io
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ from rich.console import Console
 
 from ctxbench.errors import UsageError
 from ctxbench.memory.convention import CONVENTION
-from ctxbench.report import comparison_table, conventions, render_terminal
+from ctxbench.metrics import metrics, quantity
+from ctxbench.ranking import Ranking, Standing, exactly, front, ranked, sentences
+from ctxbench.report import comparison_table, render_terminal
 from ctxbench.report.compare import ratio_interval
 from ctxbench.report.html import render_html
 from ctxbench.report.latex import render_latex
 from ctxbench.report.markdown import render_markdown
 from ctxbench.report.numbers import parse_unit, scaled_unit, significant, with_interval
+from ctxbench.report.ranking import ranking_table
 from ctxbench.report.runs import open_run
 from ctxbench.report.table import Cell, Table
+from ctxbench.report.tables import mark_best
 from ctxbench.results import RunFolder
 
 
@@ -52,7 +57,7 @@ def notes_of(table: Table, found: Cell) -> list[str]:
     ],
 )
 def test_digits_are_those_that_the_interval_justifies(value: float, low: float, high: float, text: str) -> None:
-    assert " ".join(with_interval(value, low, high)) == text
+    assert with_interval(value, low, high) == text
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_the_caption_says_conditions_and_conventions(tmp_path: Path) -> None:
 
 
 def test_the_memory_convention_is_that_of_the_predictor() -> None:
-    assert conventions.MEMORY == CONVENTION
+    assert CONVENTION in metrics()["memory"].convention(lambda column: [])
 
 
 def test_published_numbers_stay_with_their_own_input_settings_and_dtype(tmp_path: Path) -> None:
@@ -181,12 +186,89 @@ def test_what_weakens_a_time_is_a_footnote_at_its_cell(tmp_path: Path) -> None:
 
 def test_marks_and_warnings_reach_their_cells(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
-    warning = "MAC counters disagree: counted 2, closed form 3; seeds differ"
-    folder.append(record("sa", warnings=warning, memory_marks='["aten::odd"]'), {})
+    warnings = ["MAC counters disagree: counted 2, closed form 3", "seeds differ; the second one was taken"]
+    folder.append(record("sa", warnings=warnings, memory_marks='["aten::odd"]'), {})
     table = table_of(folder.path)
     assert notes_of(table, cell(table, "sa", "macs")) == ["MAC counters disagree: counted 2, closed form 3"]
-    assert notes_of(table, cell(table, "sa", "module")) == ["seeds differ"]
+    assert notes_of(table, cell(table, "sa", "module")) == ["seeds differ; the second one was taken"]
     assert "aten::odd" in notes_of(table, cell(table, "sa", "memory_infer"))[0]
+
+
+def test_every_quantity_that_a_run_has_numbers_of_is_shown(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    energy: dict[str, Any] = {"energy_infer_j": 0.01234, "energy_train_j": 2.5}
+    for module, factor in (("sa", 2.0), ("da", 1.0)):
+        values = {name: value * factor for name, value in energy.items()}
+        row = record(module, compile_infer_s=12.3 * factor, latency_infer_autocorrelation=-0.004, **values)
+        folder.append(row, timed(row, {"infer": stream(10.0)}))
+    table = table_of(folder.path)
+    parts = {c.key: (c.part, c.group, c.header, c.origin) for c in table.columns if c.part}
+    assert parts["energy_train"] == ("energy", "Energy, train (J)", "here", "measured")
+    assert parts["compile_infer"] == ("compile", "Compile, infer (s)", "here", "measured")
+    assert parts["autocorrelation_infer"] == ("samples", "Autocorrelation, infer", "here", "measured")
+    assert "compile_train" not in parts
+    assert [cell(table, "sa", key).text for key in ("energy_infer", "energy_train")] == ["0.0247", "5.00"]
+    assert cell(table, "sa", "autocorrelation_infer").text == "0.00"
+    assert [cell(table, "da", key).best for key in ("energy_infer", "compile_infer")] == [True, True]
+    assert not any(cell(table, module, "autocorrelation_infer").best for module in ("sa", "da"))
+    caption = "\n".join(table.caption)
+    assert "Energy: joules a pass from the board's own counter" in caption
+    assert "Compile: seconds of the first pass" in caption
+    data = pd.read_csv(io.StringIO(table.csv)).set_index("module")
+    assert data.loc["da", "compile_infer_s"] == 12.3
+    assert {"energy_infer_j", "latency_infer_autocorrelation"} <= set(data.columns)
+
+
+def test_runs_are_compared_in_every_quantity_that_they_have(tmp_path: Path) -> None:
+    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
+    for folder, factor in ((one, 1.0), (two, 3.0)):
+        folder.append(record("sa", energy_infer_j=factor, latency_infer_autocorrelation=0.1 * factor), {})
+    table = table_of(one.path, two.path)
+    assert cell(table, "sa", "energy_infer_j_ratio_2").text == "3.00"
+    assert cell(table, "sa", "latency_infer_autocorrelation_2").text == "0.30"
+    assert not any(column.key.startswith("latency_infer_autocorrelation_ratio") for column in table.columns)
+    assert any(line.startswith("Energy: joules a pass") for line in table.caption)
+
+
+def test_a_row_without_macs_in_either_run_has_no_ratio(tmp_path: Path) -> None:
+    one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
+    for folder, macs in ((one, 7), (two, 8)):
+        folder.append(record("sa", macs=macs), {})
+        folder.append(record("da", macs=None, macs_counter=None), {})
+    assert cell(table_of(one.path, two.path), "da", "macs_ratio_2") == Cell()
+
+
+def test_the_largest_is_bold_where_larger_is_better(tmp_path: Path) -> None:
+    frame = open_run(table3_run(tmp_path / "run")).frame
+    for key in ("latency_infer", "macs"):
+        larger = replace(quantity(key), better="larger")
+        cells = [Cell(str(value), value) for value in frame[larger.column]]
+        assert [found.best for found in mark_best(cells, frame, larger)] == [True, False, False, False]
+
+
+def ranking(**values: tuple[float, float]) -> Ranking:
+    """A candidate and another row with these values."""
+    rows = [Standing(label, at == 0, {k: exactly(v[at]) for k, v in values.items()}) for at, label in enumerate("ab")]
+    return Ranking("here", "predicted for CUDA", rows)
+
+
+def test_a_ranking_by_another_quantity_shows_it(tmp_path: Path) -> None:
+    table = ranking_table(ranking(params=(2**20, 2**21), energy_infer=(4.0, 2.0)), "energy_infer")
+    assert [row.module for row in table.rows] == ["b", "a"]
+    assert [cell(table, "b", key).text for key in ("params", "energy_infer", "energy_infer_ratio")] == [
+        "2.00", "2.00", "0.50"
+    ]  # fmt: skip
+    assert table.caption[0].startswith("Ranked by Energy, infer; x: times a's")
+    assert any(line.startswith("Energy: joules a pass") for line in table.caption)
+
+
+def test_larger_may_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    larger = replace(quantity("params"), better="larger", comparative="more")
+    monkeypatch.setattr("ctxbench.ranking.quantity", lambda key: larger if key == "params" else quantity(key))
+    rows = ranking(params=(10.0, 20.0), macs=(1.0, 2.0)).standings
+    assert [row.label for row in ranked(rows, "params")] == ["b", "a"]
+    assert front(rows, ["params"]) == [rows[1]]
+    assert sentences(rows)[-1] == "a: 2.0x fewer MACs than b, for 0.50x its parameters."
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -283,7 +365,7 @@ def test_rows_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
     table = table_of(one.path, two.path)
     reasons = {m: notes_of(table, cell(table, m, "macs_ratio_2"))[0] for m in ("sa", "da")}
     assert reasons == {
-        "sa": "Not compared: MACs are counted by torchprofile and ctxbench.",
+        "sa": "Not compared: MACs counted by torchprofile and by ctxbench.",
         "da": "Not compared: run 1 has no such row.",
     }
 
@@ -303,7 +385,7 @@ def test_predictions_for_different_targets_are_not_compared(tmp_path: Path) -> N
     one.append(record("sa", memory_predicted_for="cuda-2020"), {})
     two.append(record("sa", memory_train_predicted_bytes=7), {})
     ratio = cell(table_of(one.path, two.path), "sa", "memory_train_predicted_bytes_ratio_2")
-    assert ratio.detail == "Not compared: memory is predicted for cuda-2020 and cuda."
+    assert ratio.detail == "Not compared: training memory predicted for cuda-2020 and for cuda."
 
 
 def test_a_ratio_of_few_samples_is_never_bold(tmp_path: Path) -> None:
@@ -343,10 +425,11 @@ def test_the_interval_of_a_ratio_adds_both_on_a_log_scale() -> None:
         "latency_infer_low_ms": 20 / 1.04,
         "latency_infer_high_ms": 20 * 1.04,
     }
-    interval = ratio_interval(one, two, "latency_infer_ms")
+    time = quantity("latency_infer")
+    interval = ratio_interval(one, two, time)
     assert interval is not None
     assert interval == pytest.approx((2 / 1.0506, 2 * 1.0506), rel=1e-3)  # sqrt(ln 1.03^2 + ln 1.04^2) = ln 1.0506
-    assert ratio_interval(one, {**two, "latency_infer_low_ms": float("nan")}, "latency_infer_ms") is None
+    assert ratio_interval(one, {**two, "latency_infer_low_ms": float("nan")}, time) is None
 
 
 def test_runs_of_different_suites_are_refused(tmp_path: Path) -> None:
@@ -414,7 +497,7 @@ def test_a_torn_line_missing_cells_and_other_encodings_get_sentences(tmp_path: P
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     path = table3_run(tmp_path / "run")
     meta = path / "run.json"
-    meta.write_text(meta.read_text().replace('"schema": 2', '"schema": 0'))
+    meta.write_text(meta.read_text().replace('"schema": 3', '"schema": 0'))
     with pytest.raises(UsageError, match="has schema 0"):
         table_of(path)
 

@@ -11,7 +11,8 @@ import pytest
 
 from ctxbench import results
 from ctxbench.errors import UsageError
-from ctxbench.results import SINCE_2, Held, Record, RunFolder, Sample
+from ctxbench.messages import Sample, TimelineStep
+from ctxbench.results import Record, RunFolder, columns
 
 
 def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
@@ -20,7 +21,12 @@ def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
         "batch": 1, "channels": 8, "height": 4, "width": 4, "dtype": "float32", "memory_format": "contiguous",
         "execution": "eager", "threads": None, "device": "cpu",
     }  # fmt: skip
-    return Record(case=case, **{**facts, **values})
+    found = Record(case=case, **facts)
+    found.take(values)
+    return found
+
+
+SINCE_2 = [name for name, column in columns().items() if column.since == 2]
 
 
 @pytest.fixture
@@ -64,12 +70,15 @@ def test_samples_keep_their_order_and_digits(folder: RunFolder) -> None:
 
 def leave(folder: RunFolder, case: str) -> None:
     """Write a case with a row in every table."""
-    folder.append_timeline(case, {"infer": [Held(0, "forward", "aten.bmm.default", 2**40)]})
+    folder.append_timeline(case, {"infer": [TimelineStep(0, "forward", "aten.bmm.default", 2**40)]})
     folder.append(record(case), {"infer": [Sample(0.1, 1, 1.0)]})
 
 
 def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
-    train = [Held(0, "forward", "aten.bmm.default", 2**60 + 1), Held(7, "backward", "aten.bmm.default", 3)]
+    train = [
+        TimelineStep(0, "forward", "aten.bmm.default", 2**60 + 1),
+        TimelineStep(7, "backward", "aten.bmm.default", 3),
+    ]
     folder.append_timeline("sa", {"infer": train[:1], "train": train})
     frame = folder.timeline()
     assert frame["mode"].tolist() == ["infer", "train", "train"]
@@ -80,7 +89,7 @@ def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
 
 def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
     leave(folder, "first")
-    whole = {name: (folder.path / name).read_bytes() for name in results.TABLES}
+    whole = {name: (folder.path / name).read_bytes() for name in results.tables()}
     with (folder.path / "timeline.csv").open("a") as file:
         file.write("second,infer,0,forward,aten.bmm.default,7\nsecond,infer,1,forw")
     with (folder.path / "samples.csv").open("a") as file:
@@ -134,12 +143,12 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
     ("content", "sentence"),
     [
         ("{", "is damaged"),
-        ('{"schema": 99}', "it has schema 99, this one reads up to 2; upgrade with pip install --upgrade ctxbench"),
-        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 2"),
-        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 2"),
-        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 2"),
-        ("{}", "run.json has schema None; a run has one from 1 to 2"),
-        ("[]", "run.json has schema None; a run has one from 1 to 2"),
+        ('{"schema": 99}', "it has schema 99, this one reads up to 3; install a newer ctxbench"),
+        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 3"),
+        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 3"),
+        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 3"),
+        ("{}", "run.json has schema None; a run has one from 1 to 3"),
+        ("[]", "run.json has schema None; a run has one from 1 to 3"),
     ],
 )
 def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str, sentence: str) -> None:
@@ -168,7 +177,7 @@ def test_an_older_run_is_read_with_its_new_columns_empty(folder: RunFolder) -> N
     folder.append(record(params=7, control_ms=1.5), {"infer": [Sample(0.1, 1, 1.0)]})
     old = RunFolder.open(of_schema_1(folder))
     frame = old.frame()
-    assert frame.columns.tolist() == [*results.COLUMNS]
+    assert frame.columns.tolist() == [*columns()]
     assert frame["params"].tolist() == [7]
     assert frame[[*SINCE_2]].isna().all(axis=None)
     assert frame["control_ms"].dtype == "float64"
@@ -183,7 +192,7 @@ def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     old = RunFolder.open(path)
     for write in (old.recover, lambda: old.append(record("second"), {}), lambda: old.save_meta(state="running")):
-        with pytest.raises(UsageError, match=r"\(schema 1, now 2\), so it cannot be resumed; start a new run"):
+        with pytest.raises(UsageError, match=r"\(schema 1, now 3\), so it cannot be resumed; start a new run"):
             write()
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 

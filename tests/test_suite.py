@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ctxbench import suite
+from ctxbench import settings, suite
 from ctxbench.errors import UsageError
-from ctxbench.suite import Overrides, parse_setting, parse_shape
+from ctxbench.suite import Overrides, parse_shape
 
 HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'
 
@@ -92,7 +92,10 @@ AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
         (HEAD + "[axes]\nshape = 'big'\n", "is not four integers"),
         (HEAD + AXES + "shap = 3\n", "unknown key 'shap'; did you mean 'shape'?"),
         (HEAD + AXES + "dtype = 'fp32'\n", "'axes.dtype.0' is 'fp32': input should be 'float32'"),
-        (HEAD + 'metrics = ["latenc"]\n' + AXES, "'metrics.0' is 'latenc': input should be 'params'"),
+        (
+            HEAD + 'metrics = ["latenc"]\n' + AXES,
+            "'latenc': unknown metric 'latenc'; did you mean 'latency'?",
+        ),
         (HEAD.replace('"t"', "3") + AXES, "'title' is 3: input should be a valid string"),
         (HEAD + AXES + "[measure]\nbudget_s = 'long'\n", "'measure.budget_s' is 'long'"),
         (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
@@ -136,13 +139,30 @@ def test_a_wrong_shape_is_refused(text: str) -> None:
 
 
 def test_settings_are_toml_values_or_words() -> None:
-    assert parse_setting("ham_nmf.steps=3") == ("ham_nmf", "steps", 3)
-    assert parse_setting("ham_cd.init=fixed") == ("ham_cd", "init", "fixed")
-    assert parse_setting("ham_cd.beta=[0.1, 0.2]") == ("ham_cd", "beta", [0.1, 0.2])
-    assert parse_setting("my.py:Mine.k=1") == ("my.py:Mine", "k", 1)
-    for wrong in ("steps=3", "ham_nmf.steps", "=3", "ham_nmf.=3"):
-        with pytest.raises(UsageError, match=r"module\.hyperparameter=value"):
-            parse_setting(wrong)
+    assert settings.parse(["ham_nmf.steps=3", "ham_nmf.rank=8"]) == {"ham_nmf": {"steps": 3, "rank": 8}}
+    assert settings.parse(["ham_cd.init=fixed"]) == {"ham_cd": {"init": "fixed"}}
+    assert settings.parse(["ham_cd.beta=[0.1, 0.2]"]) == {"ham_cd": {"beta": [0.1, 0.2]}}
+    assert settings.parse(["my.py:Mine.k=1", "t=0.5"]) == {"my.py:Mine": {"k": 1}, "": {"t": 0.5}}
+    for wrong in ("steps", "ham_nmf.steps", "=3", "ham_nmf.=3", ".steps=3"):
+        with pytest.raises(UsageError, match=r"\[module\.\]hyperparameter=value"):
+            settings.parse([wrong])
+
+
+def test_settings_of_one_module_take_its_names_alone() -> None:
+    names = "m.py:Mine", "mine", "Mine"
+    assert settings.of_one_module(["k=1", "mine.d=2", "m.py:Mine.s=3"], *names) == {"k": 1, "d": 2, "s": 3}
+    with pytest.raises(UsageError, match=r"--set sa\.nonsense: this command is about m\.py:Mine, not sa"):
+        settings.of_one_module(["sa.nonsense=3"], *names)
+
+
+def test_settings_that_no_module_takes_are_refused() -> None:
+    chosen = suite.load("quick", Overrides(modules=["sa", "ham_nmf"], hparams={"": {"steps": 2}}))
+    assert chosen.file.hparams == {"ham_nmf": {"steps": 2}}
+    by_class = suite.load("quick", Overrides(modules=["ham_nmf"], hparams={"HamNMF": {"steps": 2}}))
+    assert by_class.file.hparams == {"ham_nmf": {"steps": 2}}
+    for hparams in ({"ham_cd": {"steps": 3}}, {"": {"nonsense": 3}}):
+        with pytest.raises(UsageError, match=r"no module of this run has it \(sa, ham_nmf\)"):
+            suite.load("quick", Overrides(modules=["sa", "ham_nmf"], hparams=hparams))
 
 
 def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) -> None:

@@ -2,25 +2,25 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ctxbench.contract import CheckResult
 from ctxbench.contract.behaviour import batch_items, gradients, keeps_state, modes, repeatable, state_dict
 from ctxbench.contract.costs import closed_forms
-from ctxbench.contract.manners import global_state, quiet, restored
 from ctxbench.contract.precision import channels_last, compiles, exports, other_dtypes
 from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
 from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
-from ctxbench.contract.subject import Finding, Subject, failed
-from ctxbench.engine.failures import describe_failure
+from ctxbench.contract.side_effects import global_state, quiet, restored
+from ctxbench.contract.subject import Subject, failed
+from ctxbench.failures import describe_failure
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: a `vital` one that fails leaves nothing for the others to look at; one not `required` informs only."""
+    """One check. After a `vital` one fails, no other check runs; one that is not `required` only informs."""
 
     name: str
-    run: Callable[[Subject], Finding]
+    run: Callable[[Subject], CheckResult]
     required: bool = True
     vital: bool = False
 
@@ -56,17 +56,19 @@ CHECKS = (
 def run_checks(
     subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[str], object] = lambda name: None
 ) -> Iterator[CheckResult]:
-    """Run the checks in this process, one result at a time; the module's own exceptions become results."""
+    """Run the checks in this process, one result at a time; an exception of the module becomes a result."""
     for check in checks:
         on_start(check.name)
         with restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                finding = check.run(subject)
+                result = check.run(subject)
             except Exception as error:  # whatever a module raises is a result
-                finding = failed(describe_failure(error)["message"], "the module raised this; mend it and verify again")
-        stop = check.vital and finding.outcome == "failed"
-        hint = f"{finding.hint}; the checks after this one need it" if stop else finding.hint
-        yield CheckResult(check.name, finding.outcome, finding.fact, hint, check.required)
+                result = failed(
+                    describe_failure(error).message, "the module raised this error; fix it and verify again"
+                )
+        stop = check.vital and result.outcome == "failed"
+        hint = f"{result.hint}; the checks after this one did not run, because they need it" if stop else result.hint
+        yield replace(result, name=check.name, hint=hint, required=check.required)
         if stop:
             return

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from ctxbench.contract.subject import Finding, Subject, failed, is_refusal, not_applicable, passed
-from ctxbench.metrics.macs import UncountableError, count_macs
+from ctxbench.contract import CheckResult
+from ctxbench.contract.subject import Subject, failed, is_refusal, not_applicable, passed
+from ctxbench.macs.counter import UncountableError, count_macs
 from ctxbench.metrics.params import count_params
 from ctxbench.registry import Hyperparameter
 
 
-def closed_forms(subject: Subject) -> Finding:
+def closed_forms(subject: Subject) -> CheckResult:
     """`params` and `macs`, as declared, equal what is counted on the meta device."""
     declared = [which for which in ("params", "macs") if getattr(subject.entry, which) is not None]
     if not declared:
@@ -29,7 +30,7 @@ def closed_forms(subject: Subject) -> Finding:
             except ValueError as error:
                 if not is_refusal(error):
                     raise
-                continue  # the module declines this setting
+                continue  # the module rejects this setting
             if wrong:
                 return wrong
             counted += 1
@@ -37,12 +38,14 @@ def closed_forms(subject: Subject) -> Finding:
     if not counted:
         return not_applicable("the module refuses every shape that was tried")
     number = len({str(setting) for setting in settings})
-    return passed(f"{' and '.join(declared)} equal the counters for {number} settings, {counted} counts")
+    return passed(
+        f"{' and '.join(declared)} equal the counted values ({number} hyper-parameter settings, {counted} counts)"
+    )
 
 
 def _disagreement(
     subject: Subject, declared: list[str], shape: tuple[int, int, int, int], changed: Mapping[str, Any]
-) -> Finding | None:
+) -> CheckResult | None:
     with torch.device("meta"):
         module = subject.build(**changed)
     counts = {"params": lambda: count_params(module), "macs": lambda: count_macs(module, torch.empty(shape)).macs}
@@ -52,13 +55,13 @@ def _disagreement(
             setting = "".join(f", {name}={value!r}" for name, value in changed.items())
             return failed(
                 f"{which} at {list(shape)}{setting}: counted {count:,}, the closed form gives {formula:,}",
-                f"mend {which}={getattr(subject.entry, which)!r} in @register; `ctxbench show` prints both",
+                f"correct {which}={getattr(subject.entry, which)!r} in @register; `ctxbench show` prints both",
             )
     return None
 
 
 def _variations(subject: Subject) -> Iterator[dict[str, Any]]:
-    """The hyper-parameters as they are, then each changed in turn."""
+    """No change, then each hyper-parameter changed, one at a time."""
     yield {}
     for parameter in subject.entry.hyperparameters:
         value = subject.hparams.get(parameter.name, parameter.default)

@@ -12,7 +12,7 @@ WIDTH = 24
 
 
 def line(result: CheckResult) -> Text:
-    """One check: its verdict, its name, the fact; the hint on a line of its own."""
+    """One check: its verdict, its name and the fact; the hint is on a second line."""
     word = verdict(result)
     text = Text.assemble((f"{word:7}", STYLES[word]), f"{result.name:{WIDTH}}", result.fact)
     if result.hint:
@@ -28,9 +28,9 @@ def verdict(result: CheckResult) -> str:
 
 
 def summary(reference: str, results: Sequence[CheckResult]) -> Text:
-    """How many checks ended how, and whether the contract holds."""
+    """Whether the module meets the contract, and the number of checks for each verdict."""
     counts = Counter(verdict(result) for result in results)
     tally = ", ".join(f"{counts[word]} {word.lower()}" for word in STYLES if counts[word])
-    holds = not any(result.broken for result in results)
-    end = "honours the contract" if holds else "does not honour the contract"
-    return Text(f"{reference} {end}: {tally}", style="bold green" if holds else "bold red")
+    is_met = not any(result.broken for result in results)
+    end = "meets the contract" if is_met else "does not meet the contract"
+    return Text(f"{reference} {end}: {tally}", style="bold green" if is_met else "bold red")

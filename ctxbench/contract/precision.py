@@ -2,13 +2,14 @@
 
 import torch
 
-from ctxbench.contract.subject import AGREES, Finding, Subject, difference, failed, forward, not_applicable, passed
-from ctxbench.engine.failures import describe_failure
+from ctxbench.contract import CheckResult
+from ctxbench.contract.subject import AGREES, Subject, difference, failed, forward, not_applicable, passed
+from ctxbench.failures import describe_failure
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float64)
 
 
-def other_dtypes(subject: Subject) -> Finding:
+def other_dtypes(subject: Subject) -> CheckResult:
     """bfloat16, float16 and float64: the dtype is kept and the output finite."""
     kept, unsupported = [], []
     for dtype in DTYPES:
@@ -19,51 +20,53 @@ def other_dtypes(subject: Subject) -> Finding:
                 y = forward(module, subject.image(dtype=dtype))
         except Exception as error:  # whatever the module raises is what the check reports
             failure = describe_failure(error)
-            if failure["status"] != "unsupported":
+            if failure.status != "unsupported":
                 return failed(
-                    f"{name}: {failure['message']}",
-                    "make new tensors with dtype=x.dtype, and widen only around what needs it",
+                    f"{name}: {failure.message}",
+                    "create new tensors with dtype=x.dtype, and use float32 only for the operations that need it",
                 )
-            unsupported.append(f"{name} is not offered here: {failure['message']}")
+            unsupported.append(f"{name} is not supported here: {failure.message}")
             continue
         if y.dtype != dtype:
             return failed(
-                f"{name} in, {str(y.dtype).removeprefix('torch.')} out", "cast back what was widened: y.to(x.dtype)"
+                f"{name} in, {str(y.dtype).removeprefix('torch.')} out", "convert the output back: y.to(x.dtype)"
             )
         if not torch.isfinite(y).all():
             return failed(
                 f"the output in {name} holds NaN or infinity",
-                "an epsilon below 6e-8 is zero in float16 and a sum above 65504 is infinite: widen there",
+                "in float16 an epsilon below 6e-8 is zero and a sum above 65504 is infinite: use float32 for it",
             )
         kept.append(name)
     if not kept:
         return not_applicable("; ".join(unsupported))
-    return passed("; ".join([f"{', '.join(kept)} kept and finite", *unsupported]))
+    return passed("; ".join([f"{', '.join(kept)}: dtype kept, output finite", *unsupported]))
 
 
-def channels_last(subject: Subject) -> Finding:
-    """An input in channels_last gives the same numbers."""
-    module, x = subject.opened(), subject.image()
+def channels_last(subject: Subject) -> CheckResult:
+    """An input in channels_last gives the same values."""
+    module, x = subject.randomised(), subject.image()
     with torch.no_grad():
         y = forward(module, x)
         try:
             other = forward(module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last))  # type: ignore[call-overload]  # torch's stub lacks it
         except RuntimeError as error:
             return failed(
-                describe_failure(error)["message"], "use reshape or flatten where a view needs contiguous memory"
+                describe_failure(error).message,
+                "use reshape or flatten instead of a view, which needs contiguous memory",
             )
     moved = difference(y, other)
     # Another layout sums in another order.
     if moved > 1e4 * AGREES:
         return failed(
-            f"the output differs by {moved:.2g} of its size", "something reads memory in its order: view, as_strided"
+            f"the output differs by {moved:.2g} of its maximum",
+            "an operation depends on the order of the elements in memory: look for as_strided or view",
         )
     layout = "channels_last" if other.is_contiguous(memory_format=torch.channels_last) else "contiguous"
-    return passed(f"the same numbers to {moved:.1g}; the output comes out {layout}")
+    return passed(f"the same values up to {moved:.1g}; the memory format of the output is {layout}")
 
 
-def compiles(subject: Subject) -> Finding:
-    """torch.compile captures the module as one graph (backend aot_eager: no machine code is made)."""
+def compiles(subject: Subject) -> CheckResult:
+    """torch.compile captures the module as one graph (backend aot_eager, which generates no machine code)."""
     import torch._dynamo
 
     module, x = subject.build(), subject.image(dtype=torch.float32)
@@ -72,19 +75,25 @@ def compiles(subject: Subject) -> Finding:
         y = forward(torch.compile(module, fullgraph=True, backend="aot_eager"), x)  # type: ignore[arg-type]  # a module, compiled
         y.sum().backward()
     except Exception as error:  # whatever the compiler raises is what the check reports
-        return failed(f"not as one graph: {_reason(error)}", "torch.compile will run it in pieces, or not at all")
+        return failed(
+            f"cannot be captured as one graph: {_reason(error)}",
+            "torch.compile splits it into several graphs or does not run it",
+        )
     finally:
         torch._dynamo.reset()
-    return passed("one graph, forward and backward (backend aot_eager, which makes no machine code)")
+    return passed("one graph, forward and backward (backend aot_eager, which generates no machine code)")
 
 
-def exports(subject: Subject) -> Finding:
+def exports(subject: Subject) -> CheckResult:
     """torch.export captures the module."""
     module, x = subject.build().eval(), subject.image(dtype=torch.float32)
     try:
         torch.export.export(module, (x,), strict=False)
     except Exception as error:  # whatever the exporter raises is what the check reports
-        return failed(f"torch.export: {_reason(error)}", "values that decide what runs cannot be exported")
+        return failed(
+            f"torch.export: {_reason(error)}",
+            "torch.export cannot follow a branch that depends on the values of a tensor",
+        )
     return passed("torch.export captures it at a fixed size")
 
 

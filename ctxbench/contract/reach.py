@@ -1,7 +1,7 @@
-"""Checks of reach: does every position see every other, and does it tell them apart?
+"""Checks of reach: does every output position depend on every input position, and on which one it is?
 
-What decides is a finite change of the input, not the gradient: a module with a one-step gradient (the hams) cuts its
-gradient short and is global all the same. The gradient's receptive field is reported beside it.
+A finite change of the input decides, not the gradient: a module with a one-step gradient (the hams) is global although
+its gradient covers only a part of the computation. The receptive field of the gradient is reported too.
 """
 
 from collections.abc import Iterator
@@ -9,18 +9,19 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from ctxbench.contract.subject import AGREES, Finding, Subject, failed, forward, is_refusal, not_applicable, passed
+from ctxbench.contract import CheckResult
+from ctxbench.contract.subject import AGREES, Subject, failed, forward, is_refusal, not_applicable, passed
 
-# Larger than a usual large kernel (31), so that such a window is told from global reach.
+# Larger than a usual large kernel (31), so that such a window does not count as global.
 REACH_SIZE = (33, 31)
-# (seed, scale of the input): a saturated softmax hides a path at one scale, a dead ReLU at one seed.
+# (seed, scale of the input): a saturated softmax can hide a path at one scale, an inactive ReLU at one seed.
 TRIALS = ((0, 0.1), (0, 1.0), (1, 0.1), (1, 1.0), (2, 3.0))
-# Influences of far positions that agree to this are taken for the same.
+# Effects of far positions whose relative difference is below this count as the same.
 UNIFORM = 1e-6
 
 
-def reaches_everywhere(subject: Subject) -> Finding:
-    """A change at one corner reaches the far corner; otherwise the module is local and is told how far it sees."""
+def reaches_everywhere(subject: Subject) -> CheckResult:
+    """A change at one corner reaches the opposite corner; otherwise the module is local, and its window is reported."""
     corner, centre, gradient = (torch.tensor(False) for _ in range(3))
     for module, x in _trials(subject):
         near, middle = (0, 0), (x.shape[2] // 2, x.shape[3] // 2)
@@ -31,40 +32,42 @@ def reaches_everywhere(subject: Subject) -> Finding:
             break
     by_gradient = f"the gradient of the centre reaches {_share(gradient)}"
     if corner[-1, -1]:
-        cut = ", since not all of the path is differentiated" if gradient.sum() < corner.sum() else ""
-        return passed(f"a change at one corner reaches {_share(corner)}, the far corner too; {by_gradient}{cut}")
+        cut = ", because a part of the computation has no gradient" if gradient.sum() < corner.sum() else ""
+        return passed(f"a change at one corner reaches {_share(corner)}, the opposite corner too; {by_gradient}{cut}")
     if centre.sum() <= 1:
         return failed(
             f"a change at a position reaches no other position; {by_gradient}",
-            "every operation works on single positions: add one that joins them (attention, pooling, factorisation)",
+            "every operation works on single positions: add one that combines them (attention, pooling, factorisation)",
         )
     return failed(
         f"local: a change at the centre reaches {_share(centre)}, {_window(centre)}; a change at one corner does not "
-        f"reach the far corner; {by_gradient}",
+        f"reach the opposite corner; {by_gradient}",
         "a context module needs a path from every position to every other (attention, global pooling, factorisation)",
     )
 
 
-def tells_positions_apart(subject: Subject) -> Finding:
+def tells_positions_apart(subject: Subject) -> CheckResult:
     """The same change at several far positions: does the output depend on where it happened?"""
     largest = 0.0
     for module, x in _trials(subject):
         height, width = x.shape[2:]
         places = [(row, column) for row in range(0, height // 2, 6) for column in range(0, width // 2, 6)]
-        influence = _far_effects(module, x, places)
-        size = float(influence.abs().max())
+        effects = _far_effects(module, x, places)
+        size = float(effects.abs().max())
         if size <= AGREES:
             continue
-        spread = float((influence - influence[0]).abs().max()) / size
+        spread = float((effects - effects[0]).abs().max()) / size
         largest = max(largest, spread)
         if spread > UNIFORM:
-            return passed(f"the same change at {len(places)} far positions acts differently (by up to {spread:.0%})")
+            return passed(
+                f"the same change at {len(places)} far positions has different effects (up to {spread:.0%} apart)"
+            )
     if largest == 0.0:
-        return not_applicable("no far position has an influence")
+        return not_applicable("no far position has an effect on the output")
     return failed(
         "global, but without position mixing: the same change at any far position has the same effect on an output "
-        f"(to {largest:.1g}), so positions enter through their average alone",
-        "that is a squeeze-and-excitation: fine if meant; otherwise weigh the positions by their content",
+        f"(up to {largest:.1g}), so the output depends on the positions only through their average",
+        "this is squeeze-and-excitation: correct if intended; otherwise weight the positions by their content",
     )
 
 
@@ -93,7 +96,7 @@ def seen_by_gradient(module: nn.Module, x: Tensor, position: tuple[int, int]) ->
 def _trials(subject: Subject) -> Iterator[tuple[nn.Module, Tensor]]:
     size = REACH_SIZE
     for seed, scale in TRIALS:
-        module = subject.opened(seed)
+        module = subject.randomised(seed)
         try:
             with torch.no_grad():
                 forward(module, subject.image(size, batch=1))
@@ -105,7 +108,7 @@ def _trials(subject: Subject) -> Iterator[tuple[nn.Module, Tensor]]:
 
 
 def _with_change(x: Tensor, position: tuple[int, int]) -> Tensor:
-    """`x` with one position moved, in all channels, by as much as the input is wide."""
+    """`x` with noise added at one position, in all channels, with the standard deviation of `x`."""
     change = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(2), dtype=x.dtype)
     moved = x.clone()
     moved[:, :, *position] += x.std() * change
@@ -113,7 +116,7 @@ def _with_change(x: Tensor, position: tuple[int, int]) -> Tensor:
 
 
 def _far_effects(module: nn.Module, x: Tensor, places: list[tuple[int, int]]) -> Tensor:
-    """How the far corner of the output moves, in shares of the output's largest element: [places, C']."""
+    """The change of the output's last corner, relative to the output's largest element: [places, C']."""
     with torch.no_grad():
         y = forward(module, x)
         moved = torch.stack([(forward(module, _with_change(x, place)) - y)[0, :, -1, -1] for place in places])
@@ -126,8 +129,8 @@ def _share(seen: Tensor) -> str:
 
 
 def _window(seen: Tensor) -> str:
-    """The smallest box around the true positions: `a 7x7 window at 33x31`."""
+    """The smallest box around the true positions: `a 7x7 window in a 33x31 input`."""
     rows, columns = seen.any(dim=1).nonzero(), seen.any(dim=0).nonzero()
     height, width = int(rows[-1] - rows[0]) + 1, int(columns[-1] - columns[0]) + 1
     full = height * width == int(seen.sum())
-    return f"{'a' if full else 'within a'} {height}x{width} window at {seen.shape[0]}x{seen.shape[1]}"
+    return f"{'a' if full else 'within a'} {height}x{width} window in a {seen.shape[0]}x{seen.shape[1]} input"

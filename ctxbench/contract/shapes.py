@@ -1,23 +1,25 @@
-"""Checks of construction and of what comes out for which input: shape, dtype, device, sizes."""
+"""Checks of the constructor and of the output: shape, dtype, device, input sizes."""
 
 import inspect
 
 import torch
 
-from ctxbench.contract.subject import Finding, Subject, failed, forward, is_refusal, listed, not_applicable, passed
-from ctxbench.engine.failures import describe_failure
+from ctxbench.contract import CheckResult
+from ctxbench.contract.subject import Subject, failed, forward, is_refusal, listed, not_applicable, passed
+from ctxbench.failures import describe_failure
 
 # Odd, wide, tall, square, one row; each with at least 64 positions.
 SIZES = ((9, 13), (13, 9), (8, 8), (1, 65), (65, 1))
 
 
-def constructs(subject: Subject) -> Finding:
+def constructs(subject: Subject) -> CheckResult:
     """`cls(channels)` works: every hyper-parameter has a name and a default."""
     extra = _hyperparameters(subject)
     starred = [p.name for p in extra if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if starred:
         return failed(
-            f"the constructor takes anything in {listed(starred)}", "name each hyper-parameter, with a default"
+            f"the constructor accepts any argument through {listed(starred)}",
+            "name each hyper-parameter, with a default",
         )
     bare = [p.name for p in extra if p.default is p.empty and p.name not in subject.hparams]
     if bare:
@@ -30,8 +32,8 @@ def constructs(subject: Subject) -> Finding:
     return passed(f"{subject.cls.__name__}({', '.join(filter(None, [str(subject.channels), chosen]))})")
 
 
-def typed(subject: Subject) -> Finding:
-    """Each hyper-parameter carries its type, which `--set` and suites are checked against."""
+def typed(subject: Subject) -> CheckResult:
+    """Each hyper-parameter has a type, against which `--set` and suites are checked."""
     extra = _hyperparameters(subject)
     if not extra:
         return not_applicable("no hyper-parameters")
@@ -50,7 +52,7 @@ def _hyperparameters(subject: Subject) -> list[inspect.Parameter]:
     return list(inspect.signature(subject.cls).parameters.values())[1:]
 
 
-def shape(subject: Subject) -> Finding:
+def shape(subject: Subject) -> CheckResult:
     """[B, C, H, W] becomes [B, C', H, W] of the same dtype, finite."""
     x = subject.image(dtype=torch.float32)
     module = subject.build().eval()
@@ -60,43 +62,47 @@ def shape(subject: Subject) -> Finding:
         if not is_refusal(error):
             raise
         return failed(
-            f"refused {_size(subject.size)}: {error}", "check at a size that the module takes: --size HEIGHT WIDTH"
+            f"refused {_size(subject.size)}: {error}", "check with a size that the module accepts: --size HEIGHT WIDTH"
         )
     return _wrong_output(subject, x, y) or passed(f"{list(x.shape)} to {list(y.shape)}, {_name(y.dtype)} kept")
 
 
-def device(subject: Subject) -> Finding:
-    """The output is on the input's device; asked of torch's meta device, which every machine has."""
+def device(subject: Subject) -> CheckResult:
+    """The output is on the input's device; checked on torch's meta device, which every machine has."""
     with torch.device("meta"):
         module = subject.build().eval()
     x = torch.empty(2, subject.channels, *subject.size, device="meta")
     try:
         y = module(x)
     except NotImplementedError as error:
-        return not_applicable(f"cannot be told without data: {_first_line(error)}")
+        return not_applicable(f"cannot be checked without data: {_first_line(error)}")
     except RuntimeError as error:
         if "device" not in str(error):
-            return not_applicable(f"cannot be told without data: {_first_line(error)}")
+            return not_applicable(f"cannot be checked without data: {_first_line(error)}")
         return failed(
-            describe_failure(error)["message"],
-            "a tensor is made on the CPU wherever the input is: make it with device=x.device, or register_buffer it",
+            describe_failure(error).message,
+            "a tensor is created on the CPU, not on the input's device: use device=x.device or register_buffer",
         )
     if y.device.type != "meta":
-        return failed(f"an input on {x.device} gives an output on {y.device}", "make new tensors with device=x.device")
-    return passed("the output is where the input is (asked of torch's meta device)")
+        return failed(
+            f"an input on {x.device} gives an output on {y.device}", "create new tensors with device=x.device"
+        )
+    return passed("the output is on the input's device (checked on torch's meta device)")
 
 
-def sizes(subject: Subject) -> Finding:
+def sizes(subject: Subject) -> CheckResult:
     """Odd, wide, tall, square and one-row inputs."""
-    return _at_sizes(subject, SIZES, "keep the size as x.shape gives it: height first, then width")
+    return _at_sizes(subject, SIZES, "take the size from x.shape: height first, then width")
 
 
-def one_position(subject: Subject) -> Finding:
-    """A 1x1 input, as a network sees when it is fed a small image."""
-    return _at_sizes(subject, ((1, 1),), "with one position there is nothing to mix: the module should still answer")
+def one_position(subject: Subject) -> CheckResult:
+    """A 1x1 input, as in a network with a small input image."""
+    return _at_sizes(
+        subject, ((1, 1),), "with one position there is nothing to mix, but the module should still return an output"
+    )
 
 
-def _at_sizes(subject: Subject, wanted: tuple[tuple[int, int], ...], hint: str) -> Finding:
+def _at_sizes(subject: Subject, wanted: tuple[tuple[int, int], ...], hint: str) -> CheckResult:
     module = subject.build().eval()
     refused: dict[str, str] = {}
     taken = []
@@ -106,7 +112,7 @@ def _at_sizes(subject: Subject, wanted: tuple[tuple[int, int], ...], hint: str) 
             y = forward(module, x)
         except Exception as error:  # whatever the module raises is what the check reports
             if not is_refusal(error):
-                return failed(f"{_size(size)}: {describe_failure(error)['message']}", hint)
+                return failed(f"{_size(size)}: {describe_failure(error).message}", hint)
             refused[_size(size)] = str(error)
             continue
         if wrong := _wrong_output(subject, x, y):
@@ -114,12 +120,12 @@ def _at_sizes(subject: Subject, wanted: tuple[tuple[int, int], ...], hint: str) 
         taken.append(_size(size))
     if refused:
         size_text, reason = next(iter(refused.items()))
-        also = f"; {listed(taken)} work" if taken else ""
+        also = f"; it accepts {listed(taken)}" if taken else ""
         return not_applicable(f"the module itself refuses {size_text}: {reason}{also}")
     return passed(f"{', '.join(taken)}: size kept, finite")
 
 
-def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> Finding | None:
+def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult | None:
     if not isinstance(y, torch.Tensor):
         return failed(f"forward returns {type(y).__name__}", "return one tensor [B, C', H, W]")
     batch, channels, height, width = x.shape
@@ -135,9 +141,12 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> Finding | Non
             hint = "height and width are swapped: the last view should be x.shape, which is [B, C, H, W]"
         return failed(f"{list(x.shape)} gives {list(y.shape)}{declared}", hint)
     if y.dtype != x.dtype:
-        return failed(f"{_name(x.dtype)} in, {_name(y.dtype)} out", "cast the result back: y.to(x.dtype)")
+        return failed(f"{_name(x.dtype)} in, {_name(y.dtype)} out", "convert the output back: y.to(x.dtype)")
     if not torch.isfinite(y).all():
-        return failed("the output holds NaN or infinity", "look for a division by zero, a logarithm, an empty maximum")
+        return failed(
+            "the output holds NaN or infinity",
+            "look for a division by zero, a logarithm of zero, a maximum over nothing",
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""The module under test: how it is built, what it is fed, and how a check words what it found."""
+"""The module under test: how it is built, which inputs it gets, and how a check makes its result."""
 
 import traceback
 from collections.abc import Mapping
@@ -9,34 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench.contract import Outcome
+from ctxbench.contract import CheckResult
 from ctxbench.registry import Entry
 
-# Two outputs in float64 agree if they differ by less than this share of the larger one's largest element.
+# Two outputs in float64 are equal if their difference, relative to their largest element, is below this.
 AGREES = 1e-12
-# Added to every parameter, times a normal draw, by `Subject.opened`.
+# Standard deviation of the noise that `Subject.randomised` adds to every parameter.
 GATE_NOISE = 0.1
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a check says: its outcome, the measured fact, a hint if it failed."""
-
-    outcome: Outcome
-    fact: str
-    hint: str = ""
+def passed(fact: str) -> CheckResult:
+    return CheckResult("", "passed", fact)
 
 
-def passed(fact: str) -> Finding:
-    return Finding("passed", fact)
+def failed(fact: str, hint: str) -> CheckResult:
+    return CheckResult("", "failed", fact, hint)
 
 
-def failed(fact: str, hint: str) -> Finding:
-    return Finding("failed", fact, hint)
-
-
-def not_applicable(fact: str) -> Finding:
-    return Finding("not applicable", fact)
+def not_applicable(fact: str) -> CheckResult:
+    return CheckResult("", "not applicable", fact)
 
 
 @dataclass(frozen=True)
@@ -54,8 +45,8 @@ class Subject:
         torch.manual_seed(seed)
         return self.cls(self.channels, **{**self.hparams, **changed})
 
-    def opened(self, seed: int = 0) -> nn.Module:
-        """In float64 and eval, all parameters moved at random: a gate that starts at zero lets its branch through."""
+    def randomised(self, seed: int = 0) -> nn.Module:
+        """In float64 and eval, with noise on all parameters, so that a factor that starts at 0 hides nothing."""
         module = self.build(seed).double().eval()
         with torch.no_grad():
             for parameter in module.parameters():
@@ -73,7 +64,7 @@ class Subject:
 
 
 def forward(module: nn.Module, x: Tensor, seed: int = 1) -> Tensor:
-    """One forward pass from a fixed state of torch's generator, so that a module that draws repeats its draws."""
+    """One forward pass from a fixed seed, so that a module that draws random numbers draws the same ones."""
     torch.manual_seed(seed)
     y: Tensor = module(x)
     return y
@@ -88,7 +79,7 @@ def difference(first: Tensor, second: Tensor) -> float:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the module itself declined with a ValueError, rather than torch stumbling over what it did."""
+    """Whether the module itself, not torch, raised a ValueError to reject its input."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, ValueError) and Path(torch.__file__).parent not in Path(frames[-1].filename).parents
 

@@ -1,7 +1,6 @@
-"""The parent's side of the zygote: start it, hand it a task, follow what the child reports, kill what runs too long."""
+"""The parent's side of the fork server: start it, hand it a task, follow its child, kill what runs too long."""
 
 import contextlib
-import json
 import os
 import selectors
 import signal
@@ -9,13 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+
+from ctxbench.messages import Progress
+from ctxbench.worker.protocol import Answer, Ended, Ready, Reply, Started, Task, decode, encode
 
 _OUTPUT_TAIL = 2000
+# A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
+KILL_S = 10.0
 # glibc's malloc (mallopt(3)): blocks up to its largest threshold come from the heap, which grows in large steps and
 # gives nothing back. By default the layout of a process's heap, which is chance, decides whether each pass of a module
 # pays the kernel for the pages of its maps.
@@ -37,37 +41,41 @@ class Exit:
 
 
 class EngineError(RuntimeError):
-    """The measuring process itself died, which no module should be able to cause."""
+    """The measuring process cannot be used at all, which no module should be able to cause."""
 
 
-class Zygote:
-    """A running zygote. It and its children have their own session: Ctrl-C reaches the parent alone, which ends them.
+class ForkServer:
+    """A running server. It and its children have their own session: Ctrl-C reaches the parent alone, which ends them.
 
-    Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.engine.tree`). The
-    zygote imports torch while its maker goes on; the first task waits for it. A `timer` is for rows that are timed
-    against each other: it keeps freed memory, and starts a second sooner without what static metrics need.
+    Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.worker.tree`). The
+    server imports torch while its maker goes on; the first task waits for it. One that dies is replaced before the next
+    task. A `timer` is for rows that are timed against each other: it keeps freed memory, and starts a second sooner
+    without what static metrics need.
     """
 
     def __init__(self, tree: Path | None = None, timer: bool = False) -> None:
+        self._tree, self._timer = tree, timer
+        # Without a name, so that it is gone when the processes are. Appended to: the writers share one offset.
+        self._output = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by close()
+        self._launch()
+
+    def _launch(self) -> None:
         orders_read, self._orders = os.pipe()
         self._messages, messages_write = os.pipe()
         acks_read, self._acks = os.pipe()
-        # Without a name, so that it is gone when the processes are. Appended to: the writers share one offset.
-        self._output = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by close()
         inherited = (orders_read, messages_write, acks_read, self._output.fileno())
         # numpy's OpenBLAS would start its threads at import, before the fork.
-        environment = {**(KEEP_FREED_MEMORY if timer else {}), **os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        options: list[str] = []
-        if tree is not None:
-            options = ["-P"]  # no working folder on the search path: the harness is the installed one, not the tree's
+        environment = {**(KEEP_FREED_MEMORY if self._timer else {}), **os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        if self._tree is not None:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        arguments = [str(argument) for argument in (*inherited, int(not timer), tree) if argument is not None]
+        arguments = [*inherited, int(not self._timer), *([self._tree] if self._tree else [])]
         self._process = subprocess.Popen(
-            [sys.executable, *options, "-m", "ctxbench.engine.zygote", *arguments],
+            # -P: no working folder on the search path while torch and ctxbench are imported.
+            [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)],
             pass_fds=inherited,
             env=environment,
             stdin=subprocess.DEVNULL,
-            cwd=tree,
+            cwd=self._tree,
             start_new_session=True,
         )
         for descriptor in (orders_read, messages_write, acks_read):
@@ -86,90 +94,110 @@ class Zygote:
     ) -> None:
         self.close()
 
-    def run(
-        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
-    ) -> Exit:
-        """Run a task in a fresh child; `on_event` gets each message. The child is killed after `timeout_s` seconds."""
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        """Run a task in a fresh child; `on_message` gets its messages. It is killed after `timeout_s` seconds."""
         self.start(task)
-        ended = self._follow(on_event, timeout_s)
+        ended = self._follow(on_message, timeout_s)
         if not isinstance(ended, Exit):
-            raise EngineError(f"the task {task['task']!r} waits for turns; start it and take them")
+            raise EngineError(f"the task {type(task).__name__} waits for commands; start it and send them")
         return ended
 
-    def start(self, task: Mapping[str, Any]) -> None:
-        """Begin a task in a fresh child."""
+    def start(self, task: Task) -> None:
+        """Begin a task in a fresh child. EngineError if the fork server cannot be started."""
+        if self._process.poll() is not None:
+            self._end_process()
+            self._launch()
         if not self._ready:
-            self._next(None)
+            if not isinstance(self._next(None), Ready):
+                raise EngineError(f"the measuring process ended with code {self._process.wait()}; {self._tail()}")
             self._ready = True
         self._output.truncate(0)
-        os.write(self._orders, json.dumps(task).encode() + b"\n")
+        os.write(self._orders, encode(task))
 
-    def turn(self, command: bytes, timeout_s: float | None = None) -> dict[str, Any] | Exit:
-        """Let a child that takes turns do one (`command` is one byte); what it says after it, or how it ended.
+    def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit:
+        """Send a child that takes commands (a byte each) one; what it answers, or how it ended.
 
-        The empty command only waits for the child to be ready for its first turn.
+        The empty command only waits for the child to be ready for its first.
         """
         if command:
             os.write(self._acks, command)
-        return self._follow(lambda event: None, timeout_s)
+        return self._follow(lambda message: None, timeout_s)
 
     def stop(self) -> None:
         """End the child, if one runs, so that another task can start."""
         self._kill_child()
         if self._child is not None:
-            self._follow(lambda event: None, None)
+            self._follow(lambda message: None, KILL_S)
 
-    def _follow(self, on_event: Callable[[dict[str, Any]], None], timeout_s: float | None) -> dict[str, Any] | Exit:
-        """The child's messages go to `on_event` until it waits for a turn or has ended."""
+    def _follow(self, on_message: Callable[[Reply], None], timeout_s: float | None) -> Answer | Exit:
+        """The child's messages go to `on_message` until it answers a command or has ended, or the fork server has."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         timed_out = False
         while True:
-            message = self._next(deadline)
-            if message is None:
-                timed_out, deadline = True, None
-                self._kill_child()
-            elif message["event"] == "started":
-                self._child = message["pid"]
-            elif message["event"] == "exit":
-                self._child = None
-                return Exit(message["code"], message["signal"], timed_out, self._tail())
-            elif message["event"] == "turn":
-                return dict(message)
-            else:
-                on_event(message)
-                if message["event"] == "sample":
-                    os.write(self._acks, b".")
+            match self._next(deadline):
+                case _Late() if not timed_out:
+                    timed_out, deadline = True, time.monotonic() + KILL_S
+                    self._kill_child()
+                case _Late():
+                    self._process.kill()
+                    deadline = None
+                case _Gone():
+                    self._child = None
+                    code = self._process.wait()
+                    return Exit(max(code, 0), max(-code, 0), timed_out, self._tail())
+                case Started(pid):
+                    self._child = pid
+                case Ended(code, killed_by):
+                    self._child = None
+                    return Exit(code, killed_by, timed_out, self._tail())
+                case Answer() as answer:
+                    return answer
+                case message:
+                    on_message(message)
+                    if isinstance(message, Progress):
+                        os.write(self._acks, b".")
 
     def close(self) -> None:
-        """End the child, if one runs, and the zygote."""
+        """End the child, if one runs, and the fork server."""
         self._kill_child()
+        self._end_process()
+        self._output.close()
+
+    def _end_process(self) -> None:
         for descriptor in (self._orders, self._messages, self._acks):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self._selector.close()
         self._process.kill()
         self._process.wait()
-        self._output.close()
 
     def _kill_child(self) -> None:
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child, signal.SIGKILL)
 
-    def _next(self, deadline: float | None) -> Any:
-        """The next message; None when the deadline passes first."""
+    def _next(self, deadline: float | None) -> "Reply | _Late | _Gone":
+        """The next message; that the deadline has passed, or that the fork server is gone."""
         while b"\n" not in self._buffer:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._selector.select(wait):
-                return None
+                return _Late()
             chunk = os.read(self._messages, 65536)
             if not chunk:
-                raise EngineError(f"the measuring process ended with code {self._process.wait()}; {self._tail()}")
+                return _Gone()
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return json.loads(line)
+        return decode(line)
 
     def _tail(self) -> str:
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _OUTPUT_TAIL, max(0, size - _OUTPUT_TAIL))
         return tail.decode("utf-8", errors="replace")
+
+
+class _Late:
+    """The deadline has passed."""
+
+
+class _Gone:
+    """The fork server has ended."""

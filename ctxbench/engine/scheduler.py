@@ -4,22 +4,23 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from ctxbench import registry
+from ctxbench.devices import META
 from ctxbench.engine.client import Exit
-from ctxbench.results import Held, Record, RunFolder, Sample
+from ctxbench.failures import last_line
+from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.results import Record, RunFolder
 from ctxbench.suite import Case, Measure
+from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
 
 
 class Executor(Protocol):
     """Performs a task somewhere and says how it ended: a fresh process, this process, or a test's script."""
 
-    def run(
-        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
-    ) -> Exit: ...
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit: ...
 
 
 class Reporter(Protocol):
@@ -37,12 +38,14 @@ class Reporter(Protocol):
 class InProcess:
     """Performs tasks in this very process, for debugging: a crash ends the run, one case's state reaches the next."""
 
-    def run(
-        self, task: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], timeout_s: float | None = None
-    ) -> Exit:
-        from ctxbench.engine.worker import perform
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        from ctxbench.worker.tasks import perform
 
-        perform(task, on_event)
+        def emit(message: Reply) -> bytes:
+            on_message(message)
+            return b""
+
+        perform(task, emit)
         return Exit(0, 0, False, "")
 
 
@@ -55,59 +58,69 @@ class Plan:
     counter: str = "ctxbench"
     force: bool = False
 
+    def task(self, case: Case) -> MeasureCase:
+        return MeasureCase(case, self.measure, self.metrics, self.counter, self.force)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one case: its record, its samples by stream, its memory over a pass by mode, what it printed."""
+
+    record: Record
+    samples: Mapping[str, Sequence[Sample]]
+    timelines: Mapping[str, Sequence[TimelineStep]]
+    log: Sequence[str] = ()
+
+    def write(self, folder: RunFolder) -> None:
+        """Put it into the run folder, the record last."""
+        for text in self.log:
+            folder.log(self.record.case, text)
+        if self.timelines:
+            folder.append_timeline(self.record.case, self.timelines)
+        folder.append(self.record, self.samples)
+
 
 def execute(
     cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter
 ) -> list[Record]:
     """Measure the cases in order; each record is on disk before the next case begins."""
     records = []
-    peaks: dict[tuple[str, str, int | None], float | None] = {}
+    rates: dict[tuple[str, str, int | None], float | None] = {}
     for index, case in enumerate(cases):
         reporter.case(index, len(cases), case)
-        record, samples = measure_case(case, plan, executor, folder, reporter)
-        if record.latency_infer_ms is not None:
+        outcome = measure_case(case, plan, executor, reporter)
+        record = outcome.record
+        record.title, record.family = case.entry.title, case.entry.family
+        if record.get("latency_infer_ms") is not None:
             yardstick = (case.device, case.dtype, case.threads)
-            if yardstick not in peaks:
-                peaks[yardstick] = measure_peak_rate(case, plan, executor)
-            record.matmul_peak_macs_per_s = peaks[yardstick]
-        folder.append(record, samples)
+            if yardstick not in rates:
+                rates[yardstick] = matmul_rate(case, plan.measure, executor)
+            record.take({"matmul_macs_per_s": rates[yardstick]})
+        outcome.write(folder)
         reporter.done(record)
         records.append(record)
     return records
 
 
-def measure_case(
-    case: Case, plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter
-) -> tuple[Record, dict[str, list[Sample]]]:
-    """One case through the executor. Whatever happens to the child becomes the record's status and message.
-
-    What the child printed and the timeline of its memory are in the folder; the record and its samples are returned.
-    """
+def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
+    """One case through the executor. Whatever happens to the child becomes the record's status and message."""
     listener = _Listener(blank_record(case), reporter)
     start = time.monotonic()
     kills = _kernel_kills()
-    ended = executor.run(_task("case", case, plan), listener, plan.measure.timeout_s)
+    ended = executor.run(plan.task(case), listener, plan.measure.timeout_s)
     record = listener.record
     record.elapsed_s = round(time.monotonic() - start, 3)
-    record.warnings = "; ".join(dict.fromkeys(listener.notes))
     if listener.traceback is None:
         record.status, record.message = exit_status(
             ended, plan.measure.timeout_s, listener.doing, _kernel_kills() > kills
         )
-    for text in (listener.traceback, ended.output):
-        if text and text.strip():
-            folder.log(case.id, text)
-    if listener.timelines:
-        folder.append_timeline(case.id, listener.timelines)
-    return record, listener.samples
+    log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
+    return Outcome(record, listener.samples, listener.timelines, log)
 
 
-def static_record(case: Case, plan: Plan, executor: Executor) -> Record:
+def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
     """What the static metrics of `plan` say of a case, measured on the meta device; nothing is written."""
-    listener = _Listener(blank_record(case), None)
-    executor.run(_task("case", replace(case, device="meta"), plan), listener, plan.measure.timeout_s)
-    listener.record.warnings = "; ".join(dict.fromkeys(listener.notes))
-    return listener.record
+    return measure_case(replace(case, device=META), plan, executor).record
 
 
 class _Listener:
@@ -116,61 +129,47 @@ class _Listener:
     def __init__(self, record: Record, reporter: Reporter | None) -> None:
         self.record = record
         self.reporter = reporter
-        self.samples: dict[str, list[Sample]] = {}
-        self.timelines: dict[str, list[Held]] = {}
-        self.notes: list[str] = []
+        self.samples: dict[str, Sequence[Sample]] = {}
+        self.timelines: dict[str, Sequence[TimelineStep]] = {}
         self.traceback: str | None = None
         self.doing = "start"
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        match event["event"]:
-            case "values":
-                for name, value in event["values"].items():
-                    setattr(self.record, name, value)
-                self.notes.extend(event.get("warnings", ()))
-            case "metric":
-                self.doing = event["metric"]
+    def __call__(self, message: Reply) -> None:
+        match message:
+            case Values(values, warnings):
+                self.record.take(values)
+                self.record.warn(*warnings)
+            case Doing(what):
+                self.doing = what
                 if self.reporter:
-                    self.reporter.metric(self.doing)
-            case "sample":
+                    self.reporter.metric(what)
+            case Progress(what, count, ms):
                 if self.reporter:
-                    self.reporter.sample(event["metric"], event["count"], event["ms"])
-            case "samples":
-                self.samples[event["mode"]] = [Sample(**sample) for sample in event["samples"]]
-            case "timeline":
-                self.timelines[event["mode"]] = [Held(*held) for held in event["held"]]
-            case "failed":
-                self.record.status, self.record.message = event["status"], event["message"]
-                self.traceback = event["traceback"]
+                    self.reporter.sample(what, count, ms)
+            case Samples(stream, samples):
+                self.samples[stream] = samples
+            case Timeline(mode, steps):
+                self.timelines[mode] = steps
+            case Failure(status, sentence, traceback):
+                self.record.status, self.record.message, self.traceback = status, sentence, traceback
 
 
-def measure_peak_rate(case: Case, plan: Plan, executor: Executor) -> float | None:
+def matmul_rate(case: Case, measure: Measure, executor: Executor) -> float | None:
     """MAC/s of a large matrix product under a case's device, dtype and threads, in a process of its own."""
-    found: dict[str, float] = {}
-    executor.run(_task("peak", case, plan), lambda event: found.update(event.get("values", {})), plan.measure.timeout_s)
-    return found.get("matmul_peak_macs_per_s")
-
-
-def _task(kind: str, case: Case, plan: Plan) -> dict[str, Any]:
-    return {
-        "task": kind,
-        "case": asdict(case),
-        "measure": plan.measure.model_dump(),
-        "metrics": list(plan.metrics),
-        "counter": plan.counter,
-        "force": plan.force,
-    }
+    listener = _Listener(blank_record(case), None)
+    executor.run(MatmulRate(case, measure), listener, measure.timeout_s)
+    rate: float | None = listener.record.get("matmul_macs_per_s")
+    return rate
 
 
 def blank_record(case: Case) -> Record:
-    """The record of a case before anything is measured."""
+    """The record of a case before anything is measured, without title and family: those may need the module's code."""
     batch, channels, height, width = case.shape
-    entry = registry.get(case.module if case.module in registry.names() else case.reference)
     return Record(
         case=case.id,
         module=case.module,
-        title=entry.title,
-        family=entry.family,
+        title="",
+        family="",
         reference=case.reference,
         hparams=case.hparams_json,
         batch=batch,
@@ -192,15 +191,10 @@ def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) 
     if ended.signal == signal.SIGKILL and kernel_killed:
         return "oom", f"killed in {doing} by the kernel, which was out of memory"
     if ended.signal:
-        return "crashed", f"killed in {doing} by {signal.Signals(ended.signal).name}; {_last_line(ended.output)}"
+        return "crashed", f"killed in {doing} by {signal.Signals(ended.signal).name}; {last_line(ended.output)}"
     if ended.code:
-        return "crashed", f"the process ended in {doing} with exit code {ended.code}; {_last_line(ended.output)}"
+        return "crashed", f"the process ended in {doing} with exit code {ended.code}; {last_line(ended.output)}"
     return "ok", ""
-
-
-def _last_line(output: str) -> str:
-    lines = output.strip().splitlines()
-    return f"it last printed: {lines[-1]}" if lines else "it printed nothing"
 
 
 def _kernel_kills() -> int:

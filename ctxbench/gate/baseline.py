@@ -9,16 +9,15 @@ from typing import Any, TypeVar
 
 from scipy import special
 
-from ctxbench.csv_file import read_table
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
-from ctxbench.gate.finding import ExactChange
-from ctxbench.results import COLUMNS, MODES, STATUSES, RunFolder
+from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
+from ctxbench.gate.rows import RowKey
+from ctxbench.mode import MODES
+from ctxbench.results import STATUSES, RunFolder, columns, read_records
 from ctxbench.statistics import median_interval
 from ctxbench.suite import Case, Measure, parse_shape
 
-MEMORY = tuple(f"memory_{mode}_predicted_bytes" for mode in MODES)
-EXACT = ("params", "macs", *MEMORY)
 CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
 SIZE_COLUMNS = ("batch", "channels", "height", "width")
 # A record's control interval is of 95 %.
@@ -31,7 +30,7 @@ Readable = TypeVar("Readable")
 
 
 @dataclass(frozen=True)
-class Level:
+class RelativeLatency:
     """What one process says of a row: log of its latency in units of the control workload, log of the control's ms.
 
     `error` is the standard error of `row` inside that process; infinite if it is not known.
@@ -43,21 +42,21 @@ class Level:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.row) and math.isfinite(self.control)):
-            raise ValueError(f"A level must be finite, not {self}.")
+            raise ValueError(f"A relative latency must be finite, not {self}.")
 
 
 @dataclass(frozen=True)
 class StoredRow:
-    """A row of the baseline: its level, or why there is none; `worked`: a pass of it was timed then."""
+    """A row of the baseline: its latency, or why there is none; `worked`: a pass of it was timed then."""
 
-    level: Level | None
+    latency: RelativeLatency | None
     reason: str
     worked: bool
 
 
 @dataclass(frozen=True)
 class StoredCase:
-    """A case of the baseline. `exact` holds the known ones of EXACT, `rows` a row for each mode.
+    """A case of the baseline. `exact` has the known ones of EXACT_COLUMNS, `rows` a row for each mode.
 
     `elapsed_s` is how long all of it took; 0 if that is not known.
     """
@@ -95,10 +94,9 @@ class Baseline:
     def torch(self) -> str | None:
         return None if self.environment is None else self.environment["packages"]["torch"]
 
-    def row(self, case: str, mode: str) -> StoredRow:
-        """The row of a case's id and a mode."""
+    def row(self, row: RowKey) -> StoredRow:
         absent = StoredRow(None, "It is not in the baseline.", False)
-        return self.cases[case].rows.get(mode, absent) if case in self.cases else absent
+        return self.cases[row.case].rows.get(row.mode, absent) if row.case in self.cases else absent
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def compare_exact(baseline: Baseline, case: str, candidate: Mapping[str, Any], t
     and the same minor version of torch, whose kernels it is about.
     """
     stored = baseline.cases[case]
-    known = [name for name in EXACT if name in stored.exact]
+    known = list(stored.exact)
     notes = []
     if "macs" in known and stored.macs_counter != candidate.get("macs_counter"):
         known.remove("macs")
@@ -138,14 +136,15 @@ def compare_exact(baseline: Baseline, case: str, candidate: Mapping[str, Any], t
             f"MACs are not compared: the baseline's were counted by {stored.macs_counter or 'an unknown counter'}."
         )
     targets = stored.memory_predicted_for, candidate.get("memory_predicted_for")
-    if any(name in known for name in MEMORY):
+    memory = EXACT_COLUMNS["memory"]
+    if any(name in known for name in memory):
         reason = ""
         if targets[0] != targets[1]:
             reason = f"the baseline's is for {targets[0] or 'an unknown device'}, this one for {targets[1]}"
         elif _minor(baseline.torch) is None or _minor(baseline.torch) != _minor(torch):
             reason = f"the baseline's is for torch {baseline.torch or 'of unknown version'}, this one for {torch}"
         if reason:
-            known = [name for name in known if name not in MEMORY]
+            known = [name for name in known if name not in memory]
             notes.append(f"Predicted memory is not compared: {reason}.")
     pairs = [(name, stored.exact[name], candidate.get(name)) for name in known]
     changes = tuple(ExactChange(case, name, then, now) for name, then, now in pairs if then != now)
@@ -169,7 +168,7 @@ def _minor(version: str | None) -> tuple[str, ...] | None:
 
 def _from_records(records: Path, path: Path) -> Baseline:
     wanted = ("case", *CASE_COLUMNS, *SIZE_COLUMNS, "status")
-    frame = read_table(records, COLUMNS, later=COLUMNS.keys() - set(wanted))
+    frame = read_records(records, 1, optional=columns().keys() - set(wanted))
     meta: Mapping[str, Any] = {}
     if (records.parent / "run.json").is_file():
         meta = RunFolder.open(records.parent).meta
@@ -178,7 +177,7 @@ def _from_records(records: Path, path: Path) -> Baseline:
         stored = _readable(f"{records}, record {number}", _from_record, values)
         cases[stored.case.id] = stored
     if not cases:
-        raise UsageError(f"{records} holds no record")
+        raise UsageError(f"{records} has no record")
     measure = _readable(str(records.parent / "run.json"), _measure, meta) if "definition" in meta else None
     named = _named(path, meta.get("environment"), None, cases)
     return replace(named, measure=measure, metrics=meta.get("metrics", ()))
@@ -256,15 +255,16 @@ def _interval(stats: Mapping[str, Any]) -> list[float]:
 def _row(values: Mapping[str, Any], mode: str) -> StoredRow:
     if values.get(f"latency_{mode}_ms") is None:
         failed = "" if values["status"] == "ok" else f": {values['status']}: {values['message']}"
-        return StoredRow(None, f"The baseline holds no latency of it{failed}.", False)
-    level = read_level(values, mode)
-    if level is None or level.error == math.inf:
-        return StoredRow(None, "The baseline holds no interval of it in units of the control workload.", True)
-    return StoredRow(level, "", True)
+        return StoredRow(None, f"The baseline has no latency of this row{failed}.", False)
+    latency = relative_latency(values, mode)
+    if latency is None or latency.error == math.inf:
+        reason = "The baseline has no confidence interval of this row's latency relative to the control workload."
+        return StoredRow(None, reason, True)
+    return StoredRow(latency, "", True)
 
 
-def read_level(values: Mapping[str, Any], mode: str) -> Level | None:
-    """The level of a mode from the columns of a record; None if its latency or the control workload was not measured.
+def relative_latency(values: Mapping[str, Any], mode: str) -> RelativeLatency | None:
+    """The latency of a mode from the columns of a record; None if it or the control workload was not measured.
 
     ValueError for times that are none.
     """
@@ -274,7 +274,7 @@ def read_level(values: Mapping[str, Any], mode: str) -> Level | None:
         return None
     row, row_error = _log_median(latency)
     unit, unit_error = _log_median(control)
-    return Level(row - unit, unit, math.hypot(row_error, unit_error))
+    return RelativeLatency(row - unit, unit, math.hypot(row_error, unit_error))
 
 
 def _log_median(values: Sequence[Any]) -> tuple[float, float]:
@@ -290,7 +290,8 @@ def _log_median(values: Sequence[Any]) -> tuple[float, float]:
 
 
 def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[str, StoredRow]) -> StoredCase:
-    exact = {name: int(values[name]) for name in EXACT if values.get(name) is not None}
+    names = [name for group in EXACT_COLUMNS.values() for name in group]
+    exact = {name: int(values[name]) for name in names if values.get(name) is not None}
     counter, target = (values.get(name) or None for name in ("macs_counter", "memory_predicted_for"))
     return StoredCase(case, status, exact, counter, target, rows, values.get("elapsed_s") or 0.0)
 
@@ -306,7 +307,7 @@ def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values:
 
 
 def _named(path: Path, environment: Any, date: Any, cases: Mapping[str, StoredCase]) -> Baseline:
-    """The baseline with its name; UsageError for an environment that lacks what machines are told apart by."""
+    """The baseline with its name; UsageError for an environment that lacks what identifies a machine."""
     if environment is None:
         return Baseline(str(path), None, cases)
     try:

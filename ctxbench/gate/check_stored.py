@@ -2,36 +2,46 @@
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ctxbench import devices
 from ctxbench.api import machine
-from ctxbench.engine import conditions
-from ctxbench.engine.client import Zygote
+from ctxbench.engine.client import ForkServer
 from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import Baseline, Level, StoredCase, compare_exact, load_baseline, read_level, same_machine
-from ctxbench.gate.check import conditions_phrase, exit_code, labels, suite_in_tree, unmeasured
-from ctxbench.gate.finding import ExactChange, Finding
-from ctxbench.gate.pairs import Progress, Round, Source, TimeBlock, Worker
-from ctxbench.gate.request import Deadline, Request, row_name
-from ctxbench.gate.rules import ExitCode, RowVerdict
+from ctxbench.gate.baseline import (
+    Baseline,
+    RelativeLatency,
+    StoredCase,
+    compare_exact,
+    load_baseline,
+    relative_latency,
+    same_machine,
+)
+from ctxbench.gate.check import Check
+from ctxbench.gate.pairs import Processes, Round, Source, TimeBlock, Worker
+from ctxbench.gate.request import Request
+from ctxbench.gate.result import EXACT_COLUMNS, ExactChange, GateResult
+from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
 from ctxbench.gate.stored import ProcessFailure, ProcessResult, run_stored
-from ctxbench.gate.survey import STATIC_METRICS, measured, survey
-from ctxbench.gate.trees import Tree, tree_here
+from ctxbench.gate.tree_cases import list_cases, measured
+from ctxbench.gate.trees import Modules, modules_here
+from ctxbench.mode import MODES
 from ctxbench.progress import QuietGate
-from ctxbench.suite import Case, Measure, Suite
+from ctxbench.results import Record
+from ctxbench.suite import Case, Measure
+from ctxbench.worker.protocol import PairRow
 
 # Blocks of a row in a process, where pytest-benchmark has its rounds.
 BLOCKS = 6
 
 
 @dataclass
-class LikeRun:
-    """Measures rows as a run does, for `run_stored`: one fresh zygote a call, a child of it for each case.
+class LikeRun(Processes[ProcessResult]):
+    """Measures rows as a run does, for `run_stored`: one fresh fork server a call, a child of it for each case.
 
     `metrics` are all of the run's: what a process has allocated before, as for measured memory, moves its latency.
     """
@@ -39,137 +49,182 @@ class LikeRun:
     tree: Path | None
     measure: Measure
     metrics: Sequence[str]
-    rows: Mapping[str, tuple[Case, str]]
-    progress: Progress
-    seconds: list[float] = field(default_factory=list)
+    cases: Mapping[str, Case]
 
-    def __call__(self, rows: Sequence[str]) -> Mapping[str, ProcessResult]:
-        begin = time.monotonic()
-        found: dict[str, dict[str, Any] | str] = {}
-        results: dict[str, ProcessResult] = {}
-        with Zygote(self.tree) as zygote:
+    def take(self, rows: Sequence[RowKey]) -> Mapping[RowKey, ProcessResult]:
+        found: dict[str, Record | str] = {}
+        results: dict[RowKey, ProcessResult] = {}
+        with ForkServer(self.tree) as server:
             for index, row in enumerate(rows):
-                self.progress(len(self.seconds), index, len(rows), row)
-                case, mode = self.rows[row]
-                if case.id not in found:
-                    found[case.id] = measured(zygote, self.measure, self.metrics, case)
-                values = found[case.id]
-                results[row] = ProcessFailure(values) if isinstance(values, str) else _level_of(values, mode)
-        self.seconds.append(time.monotonic() - begin)
+                self.show(index, len(rows), str(row))
+                if row.case not in found:
+                    found[row.case] = measured(server, self.measure, self.metrics, self.cases[row.case])
+                record = found[row.case]
+                results[row] = ProcessFailure(record) if isinstance(record, str) else _latency_of(record, row.mode)
         return results
 
 
 @dataclass
-class LikePytest:
+class LikePytest(Processes[ProcessResult]):
     """Measures rows as pytest-benchmark does, for `run_stored`: in one fresh process, the control before and after."""
 
     source: Source
     measure: Measure
-    progress: Progress
-    launch: Callable[[Path | None], Worker] = Zygote
-    seconds: list[float] = field(default_factory=list)
+    launch: Callable[[Path | None], Worker] = ForkServer
 
-    def __call__(self, rows: Sequence[str]) -> Mapping[str, ProcessResult]:
-        begin = time.monotonic()
-        count = len(self.seconds)
-        round_ = Round(
-            (self.source,), self.measure, self.launch, lambda index, total, row: self.progress(count, index, total, row)
-        )
-        results = round_.take(rows, _level_around, _failure)
-        self.seconds.append(time.monotonic() - begin)
-        return results
+    def take(self, rows: Sequence[RowKey]) -> Mapping[RowKey, ProcessResult]:
+        return Round((self.source,), self.measure, self.launch, self.show).take(rows, _latency_around, _failure)
 
 
-def check_stored(path: Path, request: Request, progress: QuietGate | None = None) -> Finding:
+def check_stored(path: Path, request: Request, progress: QuietGate | None = None) -> GateResult:
     """What is at hand against the stored run `path`: its cases, or those of the modules that the request names.
 
-    The modules are those of the git repository that holds the working folder, else the installed ones. Raises
+    The modules are those of the git repository around the working folder, else the installed ones. Raises
     UsageError for a baseline that cannot be read, and for a module that neither has.
     """
-    deadline = Deadline(request.budget_s)
-    stored = load_baseline(path)
-    tree = tree_here()
-    suite = suite_in_tree(request.suite, tree) if tree else request.suite
-    root = tree.root if tree else None
-    notes = conditions.warnings({"busy_cores": conditions.busy_cores()})
-    rows: list[RowVerdict] = []
+    check = _StoredCheck(request, modules_here())
+    check.stored = stored = load_baseline(path)
     with ExitStack() as stack:
         shown = stack.enter_context(progress or QuietGate())
-        shown.stage("what the baseline has")
-        with Zygote(root) as zygote:
-            environment = machine(zygote)
-            cases = _cases(stored, suite, zygote, tree, rows)
-            changes, compared, more = _compare(stored, suite, zygote, cases, environment, rows)
-        asked = _to_time(stored, cases, len(environment["gpus"]), rows) if request.timed else {}
-        rows[:0] = _time(stored, asked, root, request, deadline, shown, more)
-    same, reason = same_machine(stored, environment)
-    timed = request.timed and any(stored.cases[name].timed for name in cases)
-    code = exit_code(rows, changes, compared, request.inconclusive_is, timed)
-    grown = any(change.worse for change in changes)
-    if not same and (code == ExitCode.INCONCLUSIVE or (code == ExitCode.REGRESSED and not grown)):
-        code = ExitCode.OK
-    timed_cases = [case for case, _ in asked.values()]
-    return Finding(
-        baseline=stored.name,
-        candidate=tree.name if tree else "what is installed",
-        rows=tuple(rows),
-        labels=labels(each.case for each in stored.cases.values()),
-        exact=tuple(changes),
-        compared=compared,
-        margin=request.rule(()).margin,
-        conditions=conditions_phrase(environment, timed_cases or [_static(case) for case in cases.values()]),
-        notes=tuple(dict.fromkeys([*notes, *([] if same else [reason]), *more])),
-        elapsed_s=deadline.elapsed_s,
-        exit_code=code,
-        evidence="process",
+        shown.stage("comparing exact quantities")
+        with ForkServer(check.here.root) as server:
+            environment = machine(server)
+            same, reason = same_machine(stored, environment)
+            check.notes += [] if same else [reason]
+            cases = check.cases(server)
+            changes, compared = check.compare(server, cases, environment)
+        asked = check.to_time(cases, environment) if request.timed else []
+        rows = [*check.time(asked, cases, shown), *check.rows]
+    timed_cases = [case for name, case in cases.items() if any(row.case == name for row in asked)]
+    return check.result(
+        stored.name,
+        rows,
+        environment,
+        timed_cases or [_static(case) for case in cases.values()],
+        [each.case for each in stored.cases.values()],
+        changes,
+        compared,
+        timed=request.timed and any(stored.cases[name].timed for name in cases),
         advisory=not same,
+        evidence="process",
     )
 
 
-def _level_of(values: Mapping[str, Any], mode: str) -> ProcessResult:
-    return read_level(values, mode) or ProcessFailure("no interval of its latency could be measured")
+class _StoredCheck(Check):
+    """A check against `stored`; `rows` are the verdicts on what cannot be timed."""
+
+    stored: Baseline
+
+    def __init__(self, request: Request, here: Modules) -> None:
+        super().__init__(request, here)
+        self.rows: list[RowVerdict] = []
+
+    def cases(self, server: ForkServer) -> dict[str, Case]:
+        """The baseline's cases that the request names, by their ids."""
+        if self.suite.file.modules == ["*"]:
+            return self._all_cases()
+        stored = self.stored.cases
+        found = list_cases(server, self.suite, "cpu", self.here)
+        for name in sorted(self.suite.named & found.missing.keys()):
+            vanished = [case for case, each in stored.items() if _is_named(each.case, name)]
+            if not vanished:
+                raise UsageError(found.missing[name])
+            self.rows += [unmeasured(RowKey(case), "broken", found.missing[name]) for case in vanished]
+        references = {case.module: case.reference for case in found.cases.values()}
+        for module in sorted(references.keys() - {each.case.module for each in stored.values()}):
+            self.rows.append(unmeasured(RowKey(module), "not compared", "It is not in the baseline."))
+        return {
+            name: replace(each.case, reference=references[each.case.module])
+            for name, each in stored.items()
+            if each.case.module in references
+        }
+
+    def _all_cases(self) -> dict[str, Case]:
+        cases = {}
+        for name, each in self.stored.cases.items():
+            case = replace(each.case, reference=_absolute(each.case.reference))
+            if self.here.root and not _in_tree(case.reference, self.here.root):
+                reason = f"Its {case.reference} lies outside this repository; name it with --module path.py:Class."
+                self.rows.append(unmeasured(RowKey(name), "not compared", reason))
+            else:
+                cases[name] = case
+        return cases
+
+    def compare(
+        self, server: ForkServer, cases: Mapping[str, Case], environment: Mapping[str, Any]
+    ) -> tuple[list[ExactChange], int]:
+        """The exact quantities that differ, and the count of all."""
+        changes: list[ExactChange] = []
+        compared = 0
+        for name, case in cases.items():
+            each = self.stored.cases[name]
+            measure = _measure_of(each, self.suite.file.measure)
+            record = measured(server, measure, list(EXACT_COLUMNS), _static(case))
+            if isinstance(record, str):
+                worked = each.status == "ok" or each.exact
+                self.rows.append(unmeasured(RowKey(name), "broken" if worked else "not compared", record))
+                continue
+            comparison = compare_exact(self.stored, name, record.values, environment["packages"]["torch"])
+            changes += comparison.changes
+            compared += comparison.compared
+            self.notes += comparison.notes
+        return changes, compared
+
+    def to_time(self, cases: Mapping[str, Case], environment: Mapping[str, Any]) -> list[RowKey]:
+        """The rows whose latency the baseline has and that can be timed here."""
+        asked: list[RowKey] = []
+        settled = {row.row.case for row in self.rows}
+        for name, case in cases.items():
+            each = self.stored.cases[name]
+            if name in settled:
+                continue
+            if each.status != "ok":
+                reason = f"It ended in {each.status} in the baseline."
+                self.rows.append(unmeasured(RowKey(name), "not compared", reason))
+            elif each.timed and not devices.present(case.device, environment):
+                reason = f"It was measured on {case.device}; {devices.seen(case.device, environment)}."
+                self.rows.append(unmeasured(RowKey(name), "not compared", reason))
+            else:
+                asked += [RowKey(name, mode) for mode, row in each.rows.items() if row.worked]
+        return asked
+
+    def time(self, asked: Sequence[RowKey], cases: Mapping[str, Case], shown: QuietGate) -> tuple[RowVerdict, ...]:
+        """The verdicts on the latency rows `asked`, measured as the baseline was."""
+        stored, root = self.stored, self.here.root
+        measure = stored.measure or self.suite.file.measure
+        processes: Processes[ProcessResult]
+        if stored.by_run:
+            processes = LikeRun(root, measure, stored.metrics or self.suite.file.metrics, cases, progress=shown.row)
+        else:
+            tasks = {row: PairRow(cases[row.case], mode) for row in asked for mode in MODES if mode == row.mode}
+            processes = LikePytest(Source(root, tasks), measure, progress=shown.row)
+        timed = dict.fromkeys(row.case for row in asked)
+        rule = self.request.rule(cases[name] for name in timed)
+        expected_s = sum(stored.cases[name].elapsed_s for name in timed)
+        self.deadline.seconds, self.deadline.first_s = processes.seconds, expected_s
+        if asked and not self.deadline.has_time():
+            self.notes.append(
+                f"the baseline took {expected_s:.0f} s for these rows, and {rule.looks[0]} processes or more are "
+                "needed; give more --budget, or fewer --modules"
+            )
+        latencies = {row: stored.row(row) for row in asked}
+        return run_stored(asked, latencies, processes, rule, self.deadline.has_time)
 
 
-def _level_around(block: TimeBlock) -> ProcessResult:
+def _latency_of(record: Record, mode: str) -> ProcessResult:
+    return relative_latency(record.values, mode) or ProcessFailure("no interval of its latency could be measured")
+
+
+def _latency_around(block: TimeBlock) -> ProcessResult:
     """A row's latency over all blocks, in units of the control before and after them."""
     blocks = [block(0) for _ in range(BLOCKS)]
-    control = math.log(statistics.median([*blocks[0]["control"], *blocks[-1]["control"]]))
-    row = math.log(statistics.median([ms for each in blocks for ms in each["row"]]))
-    return Level(row - control, control)
+    control = math.log(statistics.median([*blocks[0].control, *blocks[-1].control]))
+    row = math.log(statistics.median([ms for each in blocks for ms in each.row]))
+    return RelativeLatency(row - control, control)
 
 
 def _failure(messages: Sequence[str | None], process_ended: bool) -> ProcessResult:
     return ProcessFailure(messages[0] or "")
-
-
-def _cases(
-    stored: Baseline, suite: Suite, zygote: Zygote, tree: Tree | None, rows: list[RowVerdict]
-) -> dict[str, Case]:
-    """The baseline's cases that the request names, by their ids; verdicts on those that are not here go to `rows`."""
-    if suite.file.modules == ["*"]:
-        cases = {}
-        for name, each in stored.cases.items():
-            case = replace(each.case, reference=_absolute(each.case.reference))
-            if tree and not _in_tree(case.reference, tree):
-                reason = f"Its {case.reference} lies outside this repository; name it with --module path.py:Class."
-                rows.append(unmeasured(name, "not compared", reason))
-            else:
-                cases[name] = case
-        return cases
-    found = survey(zygote, suite, "cpu", tree, None)
-    for name in sorted(suite.named & found.missing.keys()):
-        vanished = [case for case, each in stored.cases.items() if _is_named(each.case, name)]
-        if not vanished:
-            raise UsageError(found.missing[name])
-        rows += [unmeasured(case, "broken", found.missing[name]) for case in vanished]
-    references = {case.module: case.reference for case in found.cases.values()}
-    for module in sorted(references.keys() - {each.case.module for each in stored.cases.values()}):
-        rows.append(unmeasured(module, "not compared", "It is not in the baseline."))
-    return {
-        name: replace(each.case, reference=references[each.case.module])
-        for name, each in stored.cases.items()
-        if each.case.module in references
-    }
 
 
 def _absolute(reference: str) -> str:
@@ -178,9 +233,9 @@ def _absolute(reference: str) -> str:
     return f"{Path(source).resolve()}{colon}{class_name}" if source.endswith(".py") else reference
 
 
-def _in_tree(reference: str, tree: Tree) -> bool:
+def _in_tree(reference: str, root: Path) -> bool:
     source = reference.rpartition(":")[0]
-    return not source.endswith(".py") or Path(source).is_relative_to(tree.root.resolve())
+    return not source.endswith(".py") or Path(source).is_relative_to(root.resolve())
 
 
 def _is_named(case: Case, name: str) -> bool:
@@ -190,84 +245,7 @@ def _is_named(case: Case, name: str) -> bool:
 
 def _static(case: Case) -> Case:
     """The case where its exact quantities are counted."""
-    return replace(case, device="meta")
-
-
-def _compare(
-    stored: Baseline,
-    suite: Suite,
-    zygote: Zygote,
-    cases: Mapping[str, Case],
-    environment: Mapping[str, Any],
-    rows: list[RowVerdict],
-) -> tuple[list[ExactChange], int, list[str]]:
-    """The exact quantities that differ, the count of all, and notes; cases that fail now go to `rows`."""
-    changes: list[ExactChange] = []
-    compared = 0
-    notes: list[str] = []
-    for name, case in cases.items():
-        each = stored.cases[name]
-        values = measured(zygote, _measure_of(each, suite.file.measure), STATIC_METRICS, _static(case))
-        if isinstance(values, str):
-            worked = each.status == "ok" or each.exact
-            rows.append(unmeasured(name, "broken" if worked else "not compared", values))
-            continue
-        comparison = compare_exact(stored, name, values, environment["packages"]["torch"])
-        changes += comparison.changes
-        compared += comparison.compared
-        notes += comparison.notes
-    return changes, compared, notes
-
-
-def _to_time(
-    stored: Baseline, cases: Mapping[str, Case], gpus: int, rows: list[RowVerdict]
-) -> dict[str, tuple[Case, str]]:
-    """The rows whose latency the baseline has and that can be timed here; verdicts on the others go to `rows`."""
-    asked: dict[str, tuple[Case, str]] = {}
-    settled = {row.row for row in rows}
-    for name, case in cases.items():
-        each = stored.cases[name]
-        kind, _, index = case.device.partition(":")
-        if name in settled:
-            continue
-        if each.status != "ok":
-            rows.append(unmeasured(name, "not compared", f"It ended in {each.status} in the baseline."))
-        elif each.timed and kind == "cuda" and int(index or 0) >= gpus:
-            reason = f"It was measured on {case.device}; torch sees {gpus or 'no'} GPU here."
-            rows.append(unmeasured(name, "not compared", reason))
-        else:
-            asked |= {row_name(case, mode): (case, mode) for mode, row in each.rows.items() if row.worked}
-    return asked
-
-
-def _time(
-    stored: Baseline,
-    asked: Mapping[str, tuple[Case, str]],
-    root: Path | None,
-    request: Request,
-    deadline: Deadline,
-    shown: QuietGate,
-    notes: list[str],
-) -> tuple[RowVerdict, ...]:
-    """The verdicts on the latency rows `asked`, measured as the baseline was."""
-    measure = stored.measure or request.suite.file.measure
-    processes: LikeRun | LikePytest
-    if stored.by_run:
-        processes = LikeRun(root, measure, stored.metrics or request.suite.file.metrics, asked, shown.row)
-    else:
-        tasks = {name: {"case": asdict(case), "mode": mode} for name, (case, mode) in asked.items()}
-        processes = LikePytest(Source(root, tasks), measure, shown.row)
-    cases = {case.id: case for case, _ in asked.values()}
-    rule = request.rule(cases.values())
-    expected_s = sum(stored.cases[name].elapsed_s for name in cases)
-    deadline.last_s = lambda: processes.seconds[-1] if processes.seconds else expected_s
-    if asked and not deadline.has_time():
-        notes.append(
-            f"the baseline took {expected_s:.0f} s for these rows, and {rule.looks[0]} processes or more are needed; "
-            "give more --budget, or fewer --modules"
-        )
-    levels = {name: stored.row(case.id, mode) for name, (case, mode) in asked.items()}
-    return run_stored(list(asked), levels, processes, rule, deadline.has_time)
+    return replace(case, device=devices.META)
 
 
 def _measure_of(stored: StoredCase, measure: Measure) -> Measure:

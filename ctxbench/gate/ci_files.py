@@ -1,4 +1,4 @@
-"""A finding for CI: JSON, JUnit XML, and a Markdown summary and annotations for GitHub.
+"""A result for CI: JSON, JUnit XML, and a Markdown summary and annotations for GitHub.
 
 Names, notes and reasons come from outside: each form shows them as they are and is steered by none of them.
 """
@@ -10,25 +10,25 @@ from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
 
-from ctxbench.gate.finding import ExactChange, Finding
-from ctxbench.gate.rules import ExitCode, RowVerdict
+from ctxbench.gate.result import ExactChange, ExitCode, GateResult
+from ctxbench.gate.rows import RowVerdict
 from ctxbench.gate.self_test import SelfTest
 from ctxbench.gate.texts import (
     PLURAL,
     STYLES,
+    case_label,
     change_cells,
     clean,
-    difference_of,
     exact_cells,
     exact_text,
     exit_name,
+    explanation,
     headline,
     label_of,
     loud,
     remarks,
+    row_label,
     self_test_counts,
-    split_mode,
-    story,
     summary,
     title_of,
     word_counts,
@@ -37,106 +37,106 @@ from ctxbench.gate.texts import (
 )
 from ctxbench.report.markdown import escape
 
-SCHEMA = 1
+SCHEMA = 2
 # More rows than this that are ok are folded in the Markdown.
 UNFOLDED = 10
 
 
-def as_json(finding: Finding, tested: SelfTest | None = None) -> str:
-    """The finding, and the self-test that it comes from, as strict JSON; docs/ci.md names its keys.
+def as_json(result: GateResult, tested: SelfTest | None = None) -> str:
+    """The result, and the self-test that it comes from, as strict JSON; docs/ci.md names its keys.
 
     A number that is not known is null.
     """
     content: dict[str, Any] = {
         "schema": SCHEMA,
-        "exit_code": int(finding.exit_code),
-        "exit_name": exit_name(finding.exit_code),
-        "advisory": finding.advisory,
-        "baseline": finding.baseline,
-        "candidate": finding.candidate,
-        "margin": finding.margin,
-        "conditions": finding.conditions,
-        "evidence": finding.evidence,
-        "notes": list(finding.notes),
-        "elapsed_s": finding.elapsed_s,
-        "counts": {word: word_counts(finding)[word] for word in STYLES},
-        "rows": [_row_content(finding, row) for row in finding.rows],
-        "exact": {"compared": finding.compared, "changes": [_change_content(change) for change in finding.exact]},
+        "exit_code": int(result.exit_code),
+        "exit_name": exit_name(result.exit_code),
+        "advisory": result.advisory,
+        "baseline": result.baseline,
+        "candidate": result.candidate,
+        "margin": result.margin,
+        "conditions": result.conditions,
+        "evidence": result.evidence,
+        "notes": list(result.notes),
+        "elapsed_s": result.elapsed_s,
+        "counts": {word: word_counts(result)[word] for word in STYLES},
+        "rows": [_row_content(result, row) for row in result.rows],
+        "exact": {"compared": result.compared, "changes": [_change_content(change) for change in result.exact]},
     }
     if tested:
-        content["self_test"] = {**self_test_counts(tested), "spreads": [asdict(spread) for spread in tested.spreads]}
+        spreads = [asdict(spread) | {"row": str(spread.row)} for spread in tested.spreads]
+        content["self_test"] = {**self_test_counts(tested), "spreads": spreads}
     return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
 
 
-def junit(finding: Finding) -> str:
-    """The finding as JUnit XML: a test case a row and a changed exact quantity; red if the exit code is not 0."""
+def junit(result: GateResult) -> str:
+    """The result as JUnit XML: a test case a row and a changed exact quantity; red if the exit code is not 0."""
     suites = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(suites, "testsuite", name="ctxbench check", time=f"{finding.elapsed_s:.3f}")
+    suite = ElementTree.SubElement(suites, "testsuite", name="ctxbench check", time=f"{result.elapsed_s:.3f}")
     properties = ElementTree.SubElement(suite, "properties")
     for name in ("baseline", "candidate", "conditions"):
-        ElementTree.SubElement(properties, "property", name=name, value=clean(getattr(finding, name)))
-    for row in finding.rows:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=clean(split_mode(row.row)[0]), name=label_of(finding, row.row)
-        )
-        _add_outcome(case, _row_outcome(finding, row), word_of(row), story(finding, row))
-    for change in finding.exact:
+        ElementTree.SubElement(properties, "property", name=name, value=clean(getattr(result, name)))
+    for row in result.rows:
+        names = {"classname": clean(row.row.case), "name": row_label(result, row.row)}
+        case = ElementTree.SubElement(suite, "testcase", names)
+        _add_outcome(case, _row_outcome(result, row), word_of(row), explanation(result, row))
+    for change in result.exact:
         case = ElementTree.SubElement(suite, "testcase", classname=clean(change.case), name=clean(change.quantity))
         outcome = "failure" if change.worse else "system-out"
         _add_outcome(case, outcome, "changed", exact_text(change))
     red = any(suite.find(f"testcase/{outcome}") is not None for outcome in ("failure", "error"))
-    if finding.exit_code != ExitCode.OK and not red:
+    if result.exit_code != ExitCode.OK and not red:
         case = ElementTree.SubElement(suite, "testcase", classname="ctxbench check", name="exit code")
-        _add_outcome(case, "error", exit_name(finding.exit_code), summary(finding))
+        _add_outcome(case, "error", exit_name(result.exit_code), summary(result))
     suite.set("tests", str(len(suite.findall("testcase"))))
     for attribute, outcome in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(attribute, str(len(suite.findall(f"testcase/{outcome}"))))
-    ElementTree.SubElement(suite, "system-out").text = "\n".join([*remarks(finding), summary(finding)])
+    ElementTree.SubElement(suite, "system-out").text = "\n".join([*remarks(result), summary(result)])
     ElementTree.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'
 
 
-def markdown(finding: Finding) -> str:
-    """The finding as GitHub-flavoured Markdown, the worst rows first and many that are ok folded away."""
-    rows = worst_first(finding.rows)
+def markdown(result: GateResult) -> str:
+    """The result as GitHub-flavoured Markdown, the worst rows first and many that are ok folded away."""
+    rows = worst_first(result.rows)
     fine = [row for row in rows if word_of(row) == "ok"]
     folded = fine if len(fine) > UNFOLDED else []
-    parts = [f"## ctxbench check: {headline(finding)}", escape(title_of(finding)), summary(finding)]
-    parts += _markdown_rows(finding, rows[: len(rows) - len(folded)])
-    if finding.exact:
-        lines = [(label_of(finding, change.case), *exact_cells(change)) for change in finding.exact]
+    parts = [f"## ctxbench check: {headline(result)}", escape(title_of(result)), summary(result)]
+    parts += _markdown_rows(result, rows[: len(rows) - len(folded)])
+    if result.exact:
+        lines = [(case_label(result, change.case), *exact_cells(change)) for change in result.exact]
         parts.append(_markdown_table(("case", "quantity", "baseline", "candidate", "difference"), lines))
     if folded:
         heading = f"<details><summary>{len(folded)} rows that are ok</summary>"
-        parts += [heading, *_markdown_rows(finding, folded), "</details>"]
-    parts += [escape(line) for line in remarks(finding)]
+        parts += [heading, *_markdown_rows(result, folded), "</details>"]
+    parts += [escape(line) for line in remarks(result)]
     return "\n\n".join(parts) + "\n"
 
 
-def annotations(finding: Finding) -> list[str]:
+def annotations(result: GateResult) -> list[str]:
     """A GitHub workflow command for each row that is not ok and each exact quantity that grew, the worst first."""
     lines = []
-    for row in worst_first(finding.rows):
+    for row in worst_first(result.rows):
         word = word_of(row)
         if word != "ok":
-            error = word == "broken" or (word == "regressed" and not finding.advisory)
-            lines.append(_annotation(error, f"{label_of(finding, row.row)}: {word}", story(finding, row)))
-    for change in finding.exact:
+            error = word == "broken" or (word == "regressed" and not result.advisory)
+            lines.append(_annotation(error, f"{row_label(result, row.row)}: {word}", explanation(result, row)))
+    for change in result.exact:
         if change.worse:
-            title = f"{label_of(finding, change.case)}: {clean(change.quantity)} changed"
+            title = f"{case_label(result, change.case)}: {clean(change.quantity)} changed"
             lines.append(_annotation(True, title, exact_text(change)))
     return lines
 
 
-def _row_content(finding: Finding, row: RowVerdict) -> dict[str, Any]:
-    case, mode = split_mode(row.row)
+def _row_content(result: GateResult, row: RowVerdict) -> dict[str, Any]:
+    key = row.row
+    names = {"row": str(key), "label": label_of(result, key), "case": key.case, "mode": key.mode or None}
     bounds = {} if math.isfinite(row.low) and math.isfinite(row.high) else {"low": None, "high": None}
-    names = {"label": finding.labels.get(row.row, row.row), "case": case, "mode": mode or None}
-    return names | asdict(row) | bounds
+    return asdict(row) | names | bounds
 
 
 def _change_content(change: ExactChange) -> dict[str, Any]:
-    return asdict(change) | {"difference": difference_of(change), "worse": change.worse}
+    return asdict(change) | {"difference": change.difference, "worse": change.worse}
 
 
 def _plain(value: Any) -> Any:
@@ -150,12 +150,12 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
-def _row_outcome(finding: Finding, row: RowVerdict) -> str:
+def _row_outcome(result: GateResult, row: RowVerdict) -> str:
     """The JUnit element for a row: what fails here is what the exit code calls a failure."""
     word = word_of(row)
-    if word == "regressed" and not finding.advisory:
+    if word == "regressed" and not result.advisory:
         return "failure"
-    if word == "inconclusive" and finding.exit_code == ExitCode.INCONCLUSIVE:
+    if word == "inconclusive" and result.exit_code == ExitCode.INCONCLUSIVE:
         return "failure"
     return {"broken": "error", "ok": "system-out"}.get(word, "skipped")
 
@@ -170,11 +170,11 @@ def _add_outcome(case: ElementTree.Element, outcome: str, kind: str, text: str) 
         found.attrib.update(type=kind, message=text)
 
 
-def _markdown_rows(finding: Finding, rows: Sequence[RowVerdict]) -> list[str]:
+def _markdown_rows(result: GateResult, rows: Sequence[RowVerdict]) -> list[str]:
     """The rows as a table, in a list; empty if there are none."""
-    headers = ("row", "change", "interval", "verdict", PLURAL[finding.evidence], "reason")
+    headers = ("row", "change", "interval", "verdict", PLURAL[result.evidence], "reason")
     lines = [
-        (label_of(finding, row.row), *change_cells(row), loud(word_of(row)), str(row.pairs), clean(row.reason))
+        (row_label(result, row.row), *change_cells(row), loud(word_of(row)), str(row.replicates), clean(row.reason))
         for row in rows
     ]
     return [_markdown_table(headers, lines)] if lines else []

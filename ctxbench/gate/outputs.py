@@ -1,4 +1,4 @@
-"""Where a finding goes: the terminal, the files that are asked for, and GitHub Actions."""
+"""Where a result goes: the terminal, the files that are asked for, and GitHub Actions."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -9,13 +9,13 @@ from rich.console import Console
 
 from ctxbench.errors import UsageError
 from ctxbench.gate.ci_files import annotations, as_json, junit, markdown
-from ctxbench.gate.finding import Finding
+from ctxbench.gate.result import GateResult
 from ctxbench.gate.self_test import SelfTest
 from ctxbench.gate.terminal import table
 
 
 def emit(
-    finding: Finding,
+    result: GateResult,
     console: Console,
     junit_path: Path | None,
     json_path: Path | None,
@@ -25,11 +25,11 @@ def emit(
 ) -> None:
     """Print the table, write the files that are asked for, and tell GitHub Actions where `environ` says it runs there.
 
-    The JSON holds the figures of the self-test that the finding comes from, if it comes from one.
+    The JSON has the figures of the self-test `tested` that the result comes from.
     UsageError, after all that could be written, if a file cannot be.
     """
-    _show(finding, console, in_actions=environ.get("GITHUB_ACTIONS") == "true")
-    files: list[tuple[Path | None, str, Callable[[Finding], str]]] = [
+    _show(result, console, in_actions=environ.get("GITHUB_ACTIONS") == "true")
+    files: list[tuple[Path | None, str, Callable[[GateResult], str]]] = [
         (junit_path, "w", junit),
         (json_path, "w", partial(as_json, tested=tested)),
         (markdown_path, "w", markdown),
@@ -42,18 +42,18 @@ def emit(
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open(mode, encoding="utf-8") as file:
-                    file.write(render(finding))
+                    file.write(render(result))
             except OSError as error:
                 failures.append(f"{path} ({error.strerror or error})")
     if failures:
         raise UsageError(f"cannot write {', '.join(failures)}; everything else was written")
 
 
-def _show(finding: Finding, console: Console, *, in_actions: bool) -> None:
+def _show(result: GateResult, console: Console, *, in_actions: bool) -> None:
     """Print the table; GitHub obeys a line that begins with `::`, so its commands are off while names are printed."""
     token = secrets.token_hex(16)
     if in_actions:
         console.out(f"::stop-commands::{token}", highlight=False)
-    console.print(table(finding))
-    for line in [f"::{token}::", *annotations(finding)] if in_actions else []:
+    console.print(table(result))
+    for line in [f"::{token}::", *annotations(result)] if in_actions else []:
         console.out(line, highlight=False)

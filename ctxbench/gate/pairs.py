@@ -2,30 +2,32 @@
 
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
-from ctxbench.engine.client import Exit, Zygote
-from ctxbench.engine.pair import BLOCK, NEXT
+from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.engine.scheduler import exit_status
+from ctxbench.gate.rows import RowKey
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.suite import Measure
+from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
 
 # Blocks run A B B A this many times; A is the baseline in one pair and the candidate in the next.
 CYCLES = 3
 
 
-# Told which row of how many begins, in which pair, counted from 0.
+# Called with the round, counted from 0, and which row of how many begins.
 Progress = Callable[[int, int, int, str], None]
 
 
 class Worker(Protocol):
-    """A measuring process that takes turns: a zygote, or a test's script."""
+    """A measuring process that takes commands: a fork server, or a test's script."""
 
     def __enter__(self) -> Self: ...
 
@@ -33,33 +35,33 @@ class Worker(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def start(self, task: Mapping[str, Any]) -> None: ...
+    def start(self, task: Task) -> None: ...
 
-    def turn(self, command: bytes, timeout_s: float | None = None) -> dict[str, Any] | Exit: ...
+    def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit: ...
 
     def stop(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where one side's modules come from (None: what is installed) and its rows as `engine.pair` takes them."""
+    """Where one side's modules come from (None: what is installed) and its rows."""
 
     tree: Path | None
-    rows: Mapping[str, Mapping[str, Any]]
+    rows: Mapping[RowKey, PairRow]
 
 
 def launch_timer(tree: Path | None) -> Worker:
-    """A zygote for rows of this tree that are timed against each other."""
-    return Zygote(tree, timer=True)
+    """A fork server for rows of this tree that are timed against each other."""
+    return ForkServer(tree, timer=True)
 
 
 # Times a block of the row at hand on one side; milliseconds a pass of the control and of the row.
-TimeBlock = Callable[[int], dict[str, list[float]]]
+TimeBlock = Callable[[int], Answer]
 Result = TypeVar("Result")
 
 
 class _SideFailed(Exception):
-    """A turn failed: a message for each side that did, and whether a process ended."""
+    """A command failed: a message for each side that did, and whether a process ended."""
 
     def __init__(self, messages: Sequence[str | None], process_ended: bool) -> None:
         super().__init__(messages)
@@ -77,12 +79,12 @@ class Round:
 
     def take(
         self,
-        rows: Sequence[str],
+        rows: Sequence[RowKey],
         time_row: Callable[[TimeBlock], Result],
         failure: Callable[[Sequence[str | None], bool], Result],
-    ) -> dict[str, Result]:
+    ) -> dict[RowKey, Result]:
         """Each row's result. After a process has died, the rows that are left go on in new ones."""
-        results: dict[str, Result] = {}
+        results: dict[RowKey, Result] = {}
         with ExitStack() as stack:
             workers = [stack.enter_context(self.launch(source.tree)) for source in self.sources]
             waiting = list(rows)
@@ -93,29 +95,28 @@ class Round:
     def _take(
         self,
         workers: Sequence[Worker],
-        rows: list[str],
-        results: dict[str, Result],
+        rows: list[RowKey],
+        results: dict[RowKey, Result],
         time_row: Callable[[TimeBlock], Result],
         failure: Callable[[Sequence[str | None], bool], Result],
-    ) -> list[str]:
+    ) -> list[RowKey]:
         """Take rows until all are done or a process has died; the rows that are left."""
 
-        def block(side: int) -> dict[str, list[float]]:
-            reply = workers[side].turn(BLOCK, self.measure.timeout_s)
-            self._check([reply if index == side else {} for index in range(len(workers))])
-            assert isinstance(reply, dict)
+        def block(side: int) -> Answer:
+            reply = workers[side].command(BLOCK, self.measure.timeout_s)
+            self._check([reply if index == side else Answer() for index in range(len(workers))])
+            assert isinstance(reply, Answer)
             return reply
 
         for worker, source in zip(workers, self.sources, strict=True):
-            task_rows = [dict(source.rows[row]) for row in rows]
-            worker.start({"task": "pair", "measure": self.measure.model_dump(), "rows": task_rows})
+            worker.start(TakeSide(self.measure, [source.rows[row] for row in rows]))
         try:
-            ready = [worker.turn(b"", self.measure.timeout_s) for worker in workers]
+            ready = [worker.command(b"", self.measure.timeout_s) for worker in workers]
             for index, row in enumerate(rows):
-                self.progress(len(results), len(results) + len(rows) - index, row)
+                self.progress(len(results), len(results) + len(rows) - index, str(row))
                 try:
                     self._check(ready)
-                    self._check([worker.turn(NEXT, self.measure.timeout_s) for worker in workers])
+                    self._check([worker.command(NEXT, self.measure.timeout_s) for worker in workers])
                     results[row] = time_row(block)
                 except _SideFailed as failed:
                     results[row] = failure(failed.messages, failed.process_ended)
@@ -126,52 +127,63 @@ class Round:
                 worker.stop()
         return []
 
-    def _check(self, replies: Sequence[dict[str, Any] | Exit]) -> None:
-        """Raise _SideFailed unless all sides are well after a turn."""
+    def _check(self, replies: Sequence[Answer | Exit]) -> None:
+        """Raise _SideFailed unless all sides are well after a command."""
         messages: list[str | None] = []
         for reply in replies:
             if isinstance(reply, Exit):
                 status, message = exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
                 messages.append(f"{status}: {message}")
             else:
-                failure = reply.get("failure")
-                messages.append(f"{failure['status']}: {failure['message']}" if failure else None)
+                messages.append(str(reply.failure) if reply.failure else None)
         if any(messages):
             raise _SideFailed(messages, any(isinstance(reply, Exit) for reply in replies))
 
 
+@dataclass(kw_only=True)
+class Processes(ABC, Generic[Result]):
+    """Measures rows in fresh processes, one round of them a call; `seconds` has how long each round took."""
+
+    progress: Progress = lambda round_, index, total, row: None
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, rows: Sequence[RowKey]) -> Mapping[RowKey, Result]:
+        """Measure each row in one round."""
+        begin = time.monotonic()
+        results = self.take(rows)
+        self.seconds.append(time.monotonic() - begin)
+        return results
+
+    @abstractmethod
+    def take(self, rows: Sequence[RowKey]) -> Mapping[RowKey, Result]:
+        """Each row's result in this round."""
+
+    def show(self, index: int, total: int, row: str) -> None:
+        self.progress(len(self.seconds), index, total, row)
+
+
 @dataclass
-class Pairs:
+class Pairs(Processes[PairResult]):
     """Pairs of fresh processes for `run_gate`: call it with the rows to measure.
 
     Each pair has two new interpreters, so that their address layouts are drawn anew too: children that one process
     forks share its layout, and what that does to a row's speed would look like a change. Pairs take turns in which side
-    is launched, prepared and timed first: what being first is worth to a row cancels. `history` keeps every ratio,
-    `seconds` how long each pair took.
+    is launched, prepared and timed first: what being first is worth to a row cancels. `history` keeps every ratio.
     """
 
     baseline: Source
     candidate: Source
     measure: Measure
-    progress: Progress = lambda pair, index, total, row: None
     launch: Callable[[Path | None], Worker] = launch_timer
-    history: dict[str, list[PairRatios]] = field(default_factory=lambda: defaultdict(list))
-    seconds: list[float] = field(default_factory=list)
+    history: dict[RowKey, list[PairRatios]] = field(default_factory=lambda: defaultdict(list))
 
-    def __call__(self, rows: Sequence[str]) -> dict[str, PairResult]:
-        """Measure each row in one pair."""
-        begin = time.monotonic()
-        sides = self._sides
-        round_ = Round([sides[name] for name in sides], self.measure, self.launch, self._show)
+    def take(self, rows: Sequence[RowKey]) -> dict[RowKey, PairResult]:
+        round_ = Round(list(self._sides.values()), self.measure, self.launch, self.show)
         results = round_.take(rows, self._ratios, self._failure)
         for row, result in results.items():
             if isinstance(result, PairRatios):
                 self.history[row].append(result)
-        self.seconds.append(time.monotonic() - begin)
         return results
-
-    def _show(self, index: int, total: int, row: str) -> None:
-        self.progress(len(self.seconds), index, total, row)
 
     @property
     def _sides(self) -> dict[str, Source]:
@@ -185,8 +197,8 @@ class Pairs:
         times: tuple[list[float], list[float]] = ([], [])
         for side in (0, 1, 1, 0) * CYCLES:
             reply = block(side)
-            control[side].append(statistics.median(reply["control"]))
-            times[side].append(statistics.median(reply["row"]))
+            control[side].append(statistics.median(reply.control))
+            times[side].append(statistics.median(reply.row))
         return PairRatios(self._log_ratio(times), self._log_ratio(control))
 
     def _log_ratio(self, blocks: tuple[list[float], list[float]]) -> float:

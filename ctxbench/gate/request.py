@@ -2,16 +2,15 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ctxbench.errors import UsageError, unknown
+from ctxbench.gate.result import InconclusiveIs
+from ctxbench.gate.rows import latency_rows
 from ctxbench.gate.rules import GateRule
-from ctxbench.results import MODES
 from ctxbench.suite import Case, Suite
 
-InconclusiveIs = Literal["ok", "fail"]
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -29,7 +28,7 @@ class Request:
         gate = self.suite.file.gate
         if self.margin is not None:
             return GateRule(margin=self.margin)
-        margins = {row_name(case, mode): gate.of(case.module, mode) for case in cases for mode in MODES}
+        margins = {row: gate.of(case.module, row.mode) for case in cases for row in latency_rows(case)}
         return GateRule(margin=gate.margin, margins=margins)
 
     @property
@@ -39,24 +38,24 @@ class Request:
 
 
 class Deadline:
-    """Whether a budget, which runs from the making of this, has room for one more of what took `last_s()` seconds."""
+    """A budget that runs from here, and whether it has room for one more measurement.
+
+    `seconds` are what the measurements so far took; the next is expected to take as long as the last, the first
+    `first_s`.
+    """
 
     def __init__(self, budget_s: float) -> None:
         self._start = time.monotonic()
         self._budget_s = budget_s
-        self.last_s: Callable[[], float] = lambda: 0.0
+        self.seconds: Sequence[float] = ()
+        self.first_s = 0.0
 
     @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self._start
 
     def has_time(self) -> bool:
-        return self.elapsed_s + self.last_s() <= self._budget_s
-
-
-def row_name(case: Case, mode: str) -> str:
-    """The name of a latency row."""
-    return f"{case.id} {mode}"
+        return self.elapsed_s + (self.seconds[-1] if self.seconds else self.first_s) <= self._budget_s
 
 
 def parse_share(text: str, option: str) -> float:
@@ -67,7 +66,7 @@ def parse_share(text: str, option: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share < 10:
-        raise UsageError(f"{option} {text!r} is no positive share, such as 5% or 0.05")
+        raise UsageError(f"{option} {text!r} is not a positive share, such as 5% or 0.05")
     return share
 
 
@@ -75,7 +74,7 @@ def parse_seconds(text: str, option: str) -> float:
     """`90s`, `10m`, `1h` or plain seconds. UsageError unless it is a positive time."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
     if not found or float(found[1]) == 0:
-        raise UsageError(f"{option} {text!r} is no time, such as 90s or 10m")
+        raise UsageError(f"{option} {text!r} is not a time, such as 90s or 10m")
     return float(found[1]) * SECONDS[found[2]]
 
 

@@ -3,23 +3,24 @@
 import math
 import statistics
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.optimize import brentq
 from scipy.stats import nct
 from scipy.stats import t as student
 
+from ctxbench import devices
 from ctxbench.api import machine
-from ctxbench.engine import conditions
-from ctxbench.engine.client import Zygote
+from ctxbench.engine.client import ForkServer
 from ctxbench.errors import UsageError
-from ctxbench.gate.check import conditions_phrase, labels, suite_in_tree, task_rows
-from ctxbench.gate.finding import Finding
+from ctxbench.gate.check import Check, labels, task_rows
 from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.request import Deadline, InconclusiveIs, Request
-from ctxbench.gate.rules import ExitCode, GateRule, RowVerdict, decide_gate, run_gate
-from ctxbench.gate.survey import survey
-from ctxbench.gate.trees import tree_here
+from ctxbench.gate.request import Request
+from ctxbench.gate.result import GateResult
+from ctxbench.gate.rows import RowKey
+from ctxbench.gate.rules import GateRule, run_gate
+from ctxbench.gate.tree_cases import list_cases
+from ctxbench.gate.trees import modules_here
 from ctxbench.progress import QuietGate
 
 # A change is found by the screening and by its confirmation, each with this probability: 95 % together.
@@ -28,13 +29,13 @@ POWER = 0.975
 
 @dataclass(frozen=True)
 class Spread:
-    """What the pairs say of one row: the standard deviation of the log ratio, and the smallest change to be found.
+    """What the pairs say about one row: the standard deviation of the log ratio, and the smallest change to be found.
 
-    `visible` (relative) is found in 95 of 100 checks of the same budget; None if the budget holds no verdict at all, or
-    the row has fewer than two pairs.
+    `visible` (relative) is found in 95 of 100 checks of the same budget; None if the budget is too short for a verdict,
+    or the row has fewer than two pairs.
     """
 
-    row: str
+    row: RowKey
     injected: float
     deviation: float | None
     visible: float | None
@@ -42,11 +43,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """The finding, and what it tells about the machine. `false_alarms` counts untouched rows called regressed."""
+    """The result, and what it says about the machine."""
 
-    finding: Finding
+    result: GateResult
     spreads: tuple[Spread, ...]
-    false_alarms: int
 
 
 def self_test(request: Request, inject: float = 0.0, progress: QuietGate | None = None) -> SelfTest:
@@ -55,63 +55,33 @@ def self_test(request: Request, inject: float = 0.0, progress: QuietGate | None 
     Inside a git repository its modules are taken, else the installed ones. Raises UsageError if what is injected does
     not pass the margin, and so is no regression.
     """
-    deadline = Deadline(request.budget_s)
-    tree = tree_here()
-    suite = suite_in_tree(request.suite, tree) if tree else request.suite
-    root = tree.root if tree else None
-    notes = conditions.warnings({"busy_cores": conditions.busy_cores()})
+    check = Check(request, modules_here())
+    suite, root = check.suite, check.here.root
     with ExitStack() as stack:
         shown = stack.enter_context(progress or QuietGate())
-        with Zygote(root) as zygote:
-            environment = machine(zygote)
-            found = survey(zygote, suite, "cuda" if environment["gpus"] else "cpu", tree, None)
+        with ForkServer(root) as server:
+            environment = machine(server)
+            found = list_cases(server, suite, devices.auto(environment), check.here)
         for name in suite.named & found.missing.keys():
             raise UsageError(found.missing[name])
         cases = list(found.cases.values())
-        rule = request.rule(cases)
-        slowed = _chosen(list(task_rows(cases)), inject, rule)
+        rule = check.request.rule(cases)
+        plain = task_rows(cases)
+        slowed = _chosen(list(plain), inject, rule)
         pairs = Pairs(
-            Source(root, task_rows(cases)), Source(root, task_rows(cases, slowed)), suite.file.measure, shown.row
+            Source(root, plain), Source(root, task_rows(cases, slowed)), suite.file.measure, progress=shown.row
         )
-        deadline.last_s = lambda: pairs.seconds[-1] if pairs.seconds else 0.0
-        rows = run_gate(list(pairs.candidate.rows), pairs, rule, deadline.has_time).rows
+        check.deadline.seconds = pairs.seconds
+        rows = run_gate(list(plain), pairs, rule, check.deadline.has_time)
+    look = _affordable_look(rule, request.budget_s, pairs.seconds)
     spreads = tuple(
-        _spread(row.row, slowed.get(row.row, 0.0), [pair.row for pair in pairs.history[row.row]], rule, look)
-        for look in [_affordable_look(rule, request.budget_s, pairs.seconds)]
-        for row in rows
+        _spread(row, slowed.get(row, 0.0), [pair.row for pair in pairs.history[row]], rule, look) for row in plain
     )
-    names = labels(cases)
-    name = tree.name if tree else "the installed modules"
     if slowed:
-        notes.append(f"slowed by {inject:.3g} on purpose: {', '.join(names[row] for row in slowed)}")
-    finding = Finding(
-        baseline="itself",
-        candidate=name,
-        rows=rows,
-        labels=names,
-        exact=(),
-        compared=0,
-        margin=rule.margin,
-        conditions=conditions_phrase(environment, cases),
-        notes=tuple(notes),
-        elapsed_s=deadline.elapsed_s,
-        exit_code=exit_code(rows, slowed, request.inconclusive_is),
-    )
-    alarms = sum(row.verdict == "regressed" and row.row not in slowed for row in rows)
-    return SelfTest(finding, spreads, alarms)
-
-
-def exit_code(rows: tuple[RowVerdict, ...], slowed: dict[str, float], inconclusive_is: InconclusiveIs) -> ExitCode:
-    """0 if what was slowed is regressed and the rest ok; 1 for a verdict that is wrong, 3 for one that is missing."""
-    code = decide_gate(rows, inconclusive_is).exit_code
-    if code in (ExitCode.BROKEN, ExitCode.NOTHING_COMPARED):
-        return code
-    expected = {row.row: "regressed" if row.row in slowed else "ok" for row in rows if row.status == "measured"}
-    if any(row.verdict not in (expected[row.row], "inconclusive") for row in rows if row.row in expected):
-        return ExitCode.REGRESSED
-    # A slowdown that was injected and not found is a failure, whatever undecided rows count as.
-    missed = any(row.verdict == "inconclusive" for row in rows if row.row in slowed or inconclusive_is == "fail")
-    return ExitCode.INCONCLUSIVE if missed else ExitCode.OK
+        names = labels(cases)
+        chosen = ", ".join(str(replace(row, case=names[row.case])) for row in slowed)
+        check.notes.append(f"slowed by {inject:.3g} on purpose: {chosen}")
+    return SelfTest(check.result("itself", rows, environment, cases, slowed=slowed), spreads)
 
 
 def smallest_visible(deviation: float, look: int, log_margin: float, look_alpha: float) -> float:
@@ -125,7 +95,7 @@ def smallest_visible(deviation: float, look: int, log_margin: float, look_alpha:
     return math.expm1(log_margin + shift * deviation / math.sqrt(look))
 
 
-def _chosen(rows: list[str], inject: float, rule: GateRule) -> dict[str, float]:
+def _chosen(rows: list[RowKey], inject: float, rule: GateRule) -> dict[RowKey, float]:
     """Half of the rows: infer of one case, train of the next."""
     if not inject:
         return {}
@@ -137,12 +107,12 @@ def _chosen(rows: list[str], inject: float, rule: GateRule) -> dict[str, float]:
 
 
 def _affordable_look(rule: GateRule, budget_s: float, seconds: list[float]) -> int | None:
-    """The latest look that the budget holds twice (screening and confirmation) at the pace of the first pair."""
+    """The latest look that the budget allows twice (first pairs and confirmation run) at the pace of the first pair."""
     affordable = [look for look in rule.looks if seconds and 2 * look * seconds[0] <= budget_s]
     return max(affordable, default=None)
 
 
-def _spread(row: str, injected: float, ratios: list[float], rule: GateRule, look: int | None) -> Spread:
+def _spread(row: RowKey, injected: float, ratios: list[float], rule: GateRule, look: int | None) -> Spread:
     deviation = statistics.stdev(ratios) if len(ratios) > 1 else None
     visible = None
     if deviation is not None and look is not None:

@@ -1,14 +1,14 @@
-"""What every form of a finding shares: its texts, its numbers as people read them, the order and names of rows."""
+"""What every form of a result shares: its texts, its numbers as people read them, the order and names of rows."""
 
 import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
-from ctxbench.gate.finding import ExactChange, Finding
-from ctxbench.gate.rules import ExitCode, RowVerdict
+from ctxbench.gate.result import ExactChange, ExitCode, GateResult
+from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.self_test import SelfTest
-from ctxbench.results import MODES
 
 # What a row came to, the worst first, and how the terminal shows it.
 STYLES = {
@@ -25,43 +25,45 @@ HEADLINES = {
     ExitCode.BROKEN: "newly broken or missing",
     ExitCode.NOTHING_COMPARED: "nothing was compared",
 }
-ADVISORY = "Advisory: latencies decide nothing here; exact quantities and what is newly broken or not compared do."
+ADVISORY = (
+    "Advisory: latencies are shown but do not decide. Exact quantities do, and rows that are broken or not compared."
+)
 PLURAL = {"pair": "pairs", "process": "processes"}
 # From here on a percentage is written as a power of ten.
 LARGE = 1e5
 
 
-def summary(finding: Finding) -> str:
-    """The finding in one line: how many rows came to what, what changed exactly, and the exit code."""
-    counts = word_counts(finding)
+def summary(result: GateResult) -> str:
+    """The result in one line: how many rows came to what, what changed exactly, and the exit code."""
+    counts = word_counts(result)
     rows = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word]) or "none measured"
-    parts = [f"{number(len(finding.rows), 'row')}: {rows}."]
-    if finding.compared or not finding.rows:
-        exact = f"{len(finding.exact)} changed" if finding.exact else "none changed"
-        worse = sum(change.worse for change in finding.exact)
-        exact += f" ({worse} for the worse)" if worse else ""
-        parts.append(f"{finding.compared:,} exact quantities: {exact}.")
-    return " ".join([*parts, f"Exit code {int(finding.exit_code)}: {exit_name(finding.exit_code)}."])
+    parts = [f"{number(len(result.rows), 'row')}: {rows}."]
+    if result.compared or not result.rows:
+        exact = f"{len(result.exact)} changed" if result.exact else "none changed"
+        worse = sum(change.worse for change in result.exact)
+        exact += f" ({worse} worse)" if worse else ""
+        parts.append(f"{result.compared:,} exact quantities: {exact}.")
+    return " ".join([*parts, f"Exit code {int(result.exit_code)}: {exit_name(result.exit_code)}."])
 
 
-def headline(finding: Finding) -> str:
+def headline(result: GateResult) -> str:
     """The whole verdict in a few words."""
-    if finding.advisory:
-        return "advisory" if finding.exit_code == ExitCode.OK else f"advisory, {HEADLINES[finding.exit_code]}"
-    doubtful = word_counts(finding)["inconclusive"]
-    if finding.exit_code == ExitCode.OK and doubtful:
-        return f"no regression found, {doubtful} of {number(len(finding.rows), 'row')} inconclusive"
-    return HEADLINES[finding.exit_code]
+    if result.advisory:
+        return "advisory" if result.exit_code == ExitCode.OK else f"advisory, {HEADLINES[result.exit_code]}"
+    doubtful = word_counts(result)["inconclusive"]
+    if result.exit_code == ExitCode.OK and doubtful:
+        return f"no regression found, {doubtful} of {number(len(result.rows), 'row')} inconclusive"
+    return HEADLINES[result.exit_code]
 
 
 def self_test_counts(tested: SelfTest) -> dict[str, int]:
     """How many unchanged rows were measured, how they came out, how many were slowed down and found."""
-    verdicts = {row.row: row.verdict for row in tested.finding.rows}
+    verdicts = {row.row: row.verdict for row in tested.result.rows}
     slowed = [verdicts[spread.row] for spread in tested.spreads if spread.injected]
     unchanged = [verdicts[spread.row] for spread in tested.spreads if not spread.injected]
     return {
         "unchanged": len(unchanged) - unchanged.count(None),
-        "false_alarms": tested.false_alarms,
+        "false_alarms": unchanged.count("regressed"),
         "undecided": unchanged.count("inconclusive"),
         "injected": len(slowed),
         "found": slowed.count("regressed"),
@@ -71,9 +73,9 @@ def self_test_counts(tested: SelfTest) -> dict[str, int]:
 def self_test_summary(tested: SelfTest) -> list[str]:
     """What a self-test says about the machine, in sentences."""
     counts = self_test_counts(tested)
-    rows = number(counts["unchanged"], "row")
-    undecided = f", {counts['undecided']} undecided" if counts["undecided"] else ""
-    lines = [f"{counts['false_alarms']} of {rows} called regressed though nothing had changed{undecided}."]
+    rows = number(counts["unchanged"], "unchanged row")
+    undecided = f", {counts['undecided']} inconclusive" if counts["undecided"] else ""
+    lines = [f"{counts['false_alarms']} of {rows} called regressed{undecided}."]
     if counts["injected"]:
         lines.append(f"{counts['found']} of {number(counts['injected'], 'injected slowdown')} found.")
     spreads = [spread.deviation for spread in tested.spreads if spread.deviation is not None]
@@ -83,26 +85,26 @@ def self_test_summary(tested: SelfTest) -> list[str]:
         lines.append(f"Spread between pairs: median {middle}, largest {largest}.")
     if visible:
         middle, largest = percent(statistics.median(visible)), percent(max(visible))
-        found = "Smallest slowdown that 95 of 100 checks with this budget find"
-        lines.append(f"{found}: median {middle}, largest {largest}.")
+        smallest = "Smallest slowdown that 95 of 100 checks with this budget find"
+        lines.append(f"{smallest}: median {middle}, largest {largest}.")
     elif spreads:
         lines.append("The budget is too short to find a slowdown of any size.")
     unknown = len(tested.spreads) - len(spreads)
     if unknown:
-        lines.append(f"Nothing is known of {number(unknown, 'row')} with fewer than two pairs.")
+        lines.append(f"The spread of {number(unknown, 'row')} with fewer than two pairs is not known.")
     return lines
 
 
-def title_of(finding: Finding) -> str:
-    return clean(finding.title) + (" (advisory)" if finding.advisory else "")
+def title_of(result: GateResult) -> str:
+    return clean(result.title) + (" (advisory)" if result.advisory else "")
 
 
-def remarks(finding: Finding) -> list[str]:
+def remarks(result: GateResult) -> list[str]:
     """What is to be read beside the verdicts."""
-    lines = [ADVISORY] if finding.advisory else []
-    lines += [f"Note: {clean(note)}" for note in finding.notes]
-    measured = f"Margin {100 * finding.margin:g} %, measured in {finding.elapsed_s:.0f} s."
-    return [*lines, f"{measured} Conditions: {clean(finding.conditions)}"]
+    lines = [ADVISORY] if result.advisory else []
+    lines += [f"Note: {clean(note)}" for note in result.notes]
+    measured = f"Margin {100 * result.margin:g} %, measured in {result.elapsed_s:.0f} s."
+    return [*lines, f"{measured} Conditions: {clean(result.conditions)}"]
 
 
 def exit_name(code: ExitCode) -> str:
@@ -120,15 +122,17 @@ def loud(word: str) -> str:
     return word.upper() if "red" in STYLES[word] else word
 
 
-def label_of(finding: Finding, name: str) -> str:
-    """The short name of a row or a case."""
-    return clean(finding.labels.get(name, name))
+def label_of(result: GateResult, row: RowKey) -> str:
+    """The short name of a row or a whole case, as it came."""
+    return str(replace(row, case=result.labels.get(row.case, row.case)))
 
 
-def split_mode(text: str) -> tuple[str, str]:
-    """A row or its label as case and mode; the mode is empty where there is none."""
-    case, _, mode = text.rpartition(" ")
-    return (case, mode) if case and mode in MODES else (text, "")
+def case_label(result: GateResult, case: str) -> str:
+    return clean(label_of(result, RowKey(case)))
+
+
+def row_label(result: GateResult, row: RowKey) -> str:
+    return clean(label_of(result, row))
 
 
 def clean(text: str) -> str:
@@ -146,10 +150,10 @@ def change_cells(row: RowVerdict) -> tuple[str, str]:
     return f"{signed(change, decimals)} %", f"[{signed(low, decimals)}, {signed(high, decimals)}]"
 
 
-def story(finding: Finding, row: RowVerdict) -> str:
+def explanation(result: GateResult, row: RowVerdict) -> str:
     """The change with its interval if there is one, and the reason."""
     change, interval = change_cells(row)
-    measured = f"{change} {interval} in {row.pairs:,} {PLURAL[finding.evidence]}. " if interval != "-" else ""
+    measured = f"{change} {interval} in {row.replicates:,} {PLURAL[result.evidence]}. " if interval != "-" else ""
     return measured + clean(row.reason)
 
 
@@ -163,9 +167,9 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
     name = clean(change.quantity).replace("_", " ")
     quantity = f"{name.removesuffix(' bytes')} (bytes)" if name.endswith(" bytes") else name
     before, after = ("-" if value is None else f"{value:,}" for value in (change.baseline, change.candidate))
-    difference = difference_of(change)
+    difference = change.difference
     if difference is None:
-        return quantity, before, after, "no longer known" if change.candidate is None else "not known before"
+        return quantity, before, after, "not known now" if change.candidate is None else "not known before"
     percent = round(100 * difference / change.baseline, 1) if change.baseline else 0
     return quantity, before, after, f"{difference:+,}" + (f" ({signed(percent, 1)} %)" if percent else "")
 
@@ -175,19 +179,13 @@ def exact_text(change: ExactChange) -> str:
     return f"{quantity}: {before} -> {after}, {difference}"
 
 
-def difference_of(change: ExactChange) -> int | None:
-    if change.baseline is None or change.candidate is None:
-        return None
-    return change.candidate - change.baseline
-
-
 def worst_first(rows: Iterable[RowVerdict]) -> list[RowVerdict]:
     order = list(STYLES)
     return sorted(rows, key=lambda row: order.index(word_of(row)))
 
 
-def word_counts(finding: Finding) -> Counter[str]:
-    return Counter(map(word_of, finding.rows))
+def word_counts(result: GateResult) -> Counter[str]:
+    return Counter(map(word_of, result.rows))
 
 
 def number(count: int, noun: str) -> str:

@@ -1,9 +1,8 @@
-"""The two source trees of a gate: the user's working tree, and one commit of it in a folder that never outlives it."""
+"""The two source trees of a gate: the user's working tree, and the files of one commit of it in a temporary folder."""
 
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,18 +14,9 @@ from ctxbench.errors import UsageError, unknown
 # What git sets for hooks and aliases: it names a repository, which need not be the one asked for.
 # GIT_CONFIG_* stays: people and CI give safe.directory that way.
 REPOSITORY_VARIABLES = {
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ATTR_SOURCE",
-    "GIT_COMMON_DIR",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_NAMESPACE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_ATTR_SOURCE", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GRAFT_FILE"),
+    *("GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"),
+    *("GIT_SHALLOW_FILE", "GIT_WORK_TREE"),
 }
 
 # Each of these would write into the user's repository, start a process that stays, or leave out files.
@@ -40,42 +30,28 @@ SETTINGS = (
     "submodule.recurse=false",
 )
 
-# The guard makes the folder itself, so that there is no moment at which the folder has no guard. A byte on its standard
-# input is the orderly end. The end of the input without a byte means a killed parent, whose own children may still
-# write into the folder for a moment.
-GUARD = """
-import os, shutil, signal, sys, tempfile, time
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-folder = tempfile.mkdtemp(prefix="ctxbench-", dir=sys.argv[1])
-try:
-    os.write(1, os.fsencode(folder))
-except BrokenPipeError:
-    pass
-os.close(1)
-orderly = os.read(0, 1)
-for _ in range(20):
-    shutil.rmtree(folder, ignore_errors=True)
-    if orderly and not os.path.exists(folder):
-        break
-    time.sleep(0.1)
-"""
-
 
 class NoRepository(UsageError):
     """The folder is in no git repository, or there is no git."""
 
 
 @dataclass(frozen=True)
-class Tree:
-    """A source tree on disk, and its name for a person ("main (1a2b3c4d5e)", "the working tree")."""
+class Modules:
+    """Where modules are taken from, with a name for a person; without a root, from what is installed."""
 
-    root: Path
+    root: Path | None
     name: str
 
 
+@dataclass(frozen=True)
+class Tree(Modules):
+    """A source tree on disk, and its name for a person ("main (1a2b3c4d5e)", "the working tree")."""
+
+    root: Path
+
+
 def working_tree(start: Path) -> Tree:
-    """The working tree of the git repository that holds the folder `start`.
+    """The working tree of the git repository around the folder `start`.
 
     Raises UsageError if there is none, if git refuses it, or if a submodule's tracked files differ from the commit that
     is recorded for it: a commit of the repository cannot say which files those are.
@@ -92,20 +68,20 @@ def working_tree(start: Path) -> Tree:
     return Tree(root, "the working tree")
 
 
-def tree_here() -> Tree | None:
-    """The working tree that holds the working folder, whatever its submodules are at; None outside a repository.
+def modules_here() -> Modules:
+    """Those of the git repository around the working folder, whatever its submodules are at; else the installed.
 
     Raises UsageError if git refuses the repository.
     """
     try:
         return Tree(_root(Path.cwd()), "the working tree")
     except NoRepository:
-        return None
+        return Modules(None, "the installed modules")
 
 
 @contextmanager
 def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
-    """The files of the commit `ref` in a temporary folder, gone when the context ends or this process does.
+    """The files of the commit `ref` in a temporary folder, which is removed when the context ends.
 
     Line ends, filters and symbolic links are as in a checkout of that commit. Submodules are taken from where the
     working tree has them; one that is not checked out there is an empty folder here too. The user's index, files, refs
@@ -115,48 +91,31 @@ def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
     """
     commit = _resolve(repository.root, ref)
     name = commit[:10] if len(ref) > 6 and commit.startswith(ref) else f"{ref} ({commit[:10]})"
-    with _guarded_folder() as (folder, lease):
-        root = folder / "tree"
+    with _temporary_folder() as folder:
+        root = Path(folder, "tree")
         root.mkdir()
-        _export(repository.root, commit, root, folder / "index", lease)
+        _export(repository.root, commit, root, Path(folder, "index"))
         yield Tree(root, name)
 
 
-@contextmanager
-def _guarded_folder() -> Iterator[tuple[Path, int]]:
-    """A temporary folder, and the descriptor that keeps it: it is removed when no process holds that one any more."""
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     try:
         parent = os.path.realpath(tempfile.gettempdir())
-    except FileNotFoundError as error:
-        raise UsageError(f"{error.strerror}; set TMPDIR to a folder with free space") from None
-    guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", GUARD, parent],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-    )
-    assert guard.stdin is not None
-    assert guard.stdout is not None
-    try:
-        with guard.stdout:
-            folder = os.fsdecode(guard.stdout.read())
-        if not folder:
-            raise UsageError(f"no folder can be made in {parent}; set TMPDIR to a folder with free space")
-        yield Path(folder), guard.stdin.fileno()
-    finally:
-        guard.communicate(b".")
+        return tempfile.TemporaryDirectory(prefix="ctxbench-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise UsageError(f"cannot make a temporary folder ({error}); set TMPDIR to a folder with free space") from None
 
 
-def _export(source: Path, commit: str, destination: Path, index: Path, lease: int) -> None:
-    """Write the files of a commit, and of the submodules it records, into an empty folder; `index` is a new file."""
+def _export(source: Path, commit: str, destination: Path, index: Path) -> None:
+    """Write the files of a commit, and of the submodules it records, into an empty folder; `index` is a new file.
+
+    A clone would lose what belongs to this repository alone: the filters of its configuration, what a partial clone
+    has yet to fetch, and in a shallow clone the commits that no branch leads to, such as a stash.
+    """
     # With the destination as the working tree, .gitattributes are the commit's own and not the user's edited ones.
-    # The lease in git's hands keeps the folder from being removed while git writes, should this process be killed.
     _git(
         destination,
         *("read-tree", "-u", "--reset", commit),
-        lease=lease,
         GIT_DIR=_git(source, "rev-parse", "--absolute-git-dir"),
         GIT_WORK_TREE=str(destination),
         GIT_INDEX_FILE=str(index),
@@ -173,7 +132,7 @@ def _export(source: Path, commit: str, destination: Path, index: Path, lease: in
                 f"the submodule {path!r} lacks the commit {recorded[:10]} that the baseline records; "
                 f"fetch it with `git -C {path} fetch origin {recorded}`"
             )
-        _export(source / path, recorded, destination / path, index, lease)
+        _export(source / path, recorded, destination / path, index)
 
 
 def _resolve(root: Path, ref: str) -> str:
@@ -197,7 +156,7 @@ def _resolve(root: Path, ref: str) -> str:
             raise UsageError(f"there is no local branch {ref!r}; did you mean {name!r}?")
     if _git(root, "rev-parse", "--is-shallow-repository") == "true":
         raise UsageError(
-            f"this clone is shallow and does not hold {ref!r}; run `git fetch --unshallow` first "
+            f"this clone is shallow and does not contain {ref!r}; run `git fetch --unshallow` first "
             "(with GitHub's actions/checkout: `fetch-depth: 0`)"
         )
     raise unknown("git reference", ref, [*local, *remote])
@@ -213,9 +172,9 @@ def _ask(folder: Path, *arguments: str) -> str | None:
     return os.fsdecode(done.stdout).strip("\n") if done.returncode == 0 else None
 
 
-def _git(folder: Path, *arguments: str, lease: int | None = None, **variables: str) -> str:
+def _git(folder: Path, *arguments: str, **variables: str) -> str:
     """What git prints. Raises UsageError with what to do about it if git fails."""
-    done = _run(folder, *arguments, lease=lease, **variables)
+    done = _run(folder, *arguments, **variables)
     if done.returncode == 0:
         return os.fsdecode(done.stdout).strip("\n")
     message = done.stderr.decode(errors="replace").strip()
@@ -236,9 +195,7 @@ def _git(folder: Path, *arguments: str, lease: int | None = None, **variables: s
     raise UsageError(f"`git {arguments[0]}` failed in {folder}: {message}")
 
 
-def _run(
-    folder: Path, *arguments: str, lease: int | None = None, **variables: str
-) -> subprocess.CompletedProcess[bytes]:
+def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
     settings = [part for setting in SETTINGS for part in ("-c", setting)]
     inherited = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     try:
@@ -248,7 +205,6 @@ def _run(
             env={**inherited, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            pass_fds=() if lease is None else (lease,),
             check=False,
         )
     except FileNotFoundError:

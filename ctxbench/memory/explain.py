@@ -1,6 +1,5 @@
-"""Sentences that answer "what do I change to need less": where the peak stands, what holds it, what remedies leave."""
+"""Explains a predicted peak: where it is, what is in memory there, and which changes would lower it."""
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,33 +9,35 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ctxbench.memory.convention import Mode, UnpredictableError
+from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernels import Device
 from ctxbench.memory.predict import predict_peak
 from ctxbench.memory.profile import MIB, Allocation, MemoryProfile
+from ctxbench.mode import Mode
+from ctxbench.on_meta import on_meta
 
-_WORTH_NAMING = 0.01  # of the peak
+_WORTH_NAMING = 0.01  # a smaller part of the peak gets no sentence
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change, and the peak that is predicted with it."""
+    """A change to the module or its input, and the peak that is predicted with it, in bytes."""
 
     change: str
     peak_bytes: int
 
 
-def sentences(profile: MemoryProfile) -> list[str]:
-    """See `MemoryProfile.explain`."""
-    return [_where_it_stands(profile), _what_holds_it(profile), *_held_in_vain(profile), *_saved_maps(profile),
-            *_inside_kernel(profile), *_what_is_apart(profile)]  # fmt: skip
+def explain(profile: MemoryProfile) -> list[str]:
+    """Sentences on what is in memory at the peak and what would lower it, with every number from the profile."""
+    return [_location(profile), _categories(profile), *_never_read_again(profile), *_saved_maps(profile),
+            *_inside_kernel(profile), *_not_included(profile)]  # fmt: skip
 
 
 def remedies(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Remedy]:
-    """The changes that lower the peak, each by predicting the changed module again, the largest effect first.
+    """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
-    Tried: in-place activations, checkpointing each block, half precision, half the batch. A change that the
-    module does not allow, or that does not lower the peak, is left out.
+    Tried: in-place activations, checkpointing each block, half precision, half the batch. A change that is not
+    possible for the module, or does not lower the peak, is left out.
     """
     peak = predict_peak(module, *inputs, mode=mode, device=device).peak_bytes
     found = []
@@ -56,7 +57,7 @@ def _changes(module: nn.Module, inputs: tuple[Any, ...], mode: Mode, device: Dev
     halved = [v[: len(v) // 2] if isinstance(v, torch.Tensor) and v.dim() > 1 and len(v) > 1 else v for v in meta]
     changes: dict[str, Callable[[], int]] = {
         "in-place activations (inplace=True)": lambda: predicted(_in_place(module), tuple(meta)),
-        "bfloat16 for weights and maps": lambda: predicted(_meta_copy(module).bfloat16(), _to(meta, torch.bfloat16)),
+        "bfloat16 for weights and maps": lambda: predicted(on_meta(module).bfloat16(), _to(meta, torch.bfloat16)),
     }
     if mode == "train":
         changes["checkpointing each block (torch.utils.checkpoint)"] = lambda: predicted(
@@ -78,7 +79,7 @@ class _Checkpointed(nn.Module):
 
 def _checkpoint_blocks(module: nn.Module) -> nn.Module:
     """A copy whose children that have children themselves are checkpointed; ValueError if there is none."""
-    twin = _meta_copy(module)
+    twin = on_meta(module)
     lists = [child for child in twin.children() if isinstance(child, nn.ModuleList)]
     found = [
         (parent, name, child)
@@ -101,15 +102,9 @@ def _to(values: list[Any], dtype: torch.dtype) -> tuple[Any, ...]:
     return tuple(v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values)
 
 
-def _meta_copy(module: nn.Module) -> nn.Module:
-    memo = {id(t): nn.Parameter(t.to("meta"), t.requires_grad) for t in module.parameters()}
-    memo |= {id(t): t.to("meta") for t in module.buffers()}  # type: ignore[misc]  # a buffer is no parameter
-    return copy.deepcopy(module, memo)
-
-
 def _in_place(module: nn.Module) -> nn.Module:
     """A copy whose activation modules work in place; ValueError if there is nothing to change."""
-    twin = _meta_copy(module)
+    twin = on_meta(module)
     changed = [child for child in twin.modules() if getattr(child, "inplace", None) is False]
     if not changed:
         raise ValueError("no activation to change")
@@ -118,48 +113,48 @@ def _in_place(module: nn.Module) -> nn.Module:
     return twin
 
 
-def _where_it_stands(profile: MemoryProfile) -> str:
+def _location(profile: MemoryProfile) -> str:
     step = profile.timeline[profile.peak_step]
     return (
-        f"The peak, {_mib(profile.peak_bytes)}, stands in the {profile.phase} pass at {step.op}"
+        f"The peak, {_mib(profile.peak_bytes)}, is in the {profile.phase} pass at {step.op}"
         f"{f' ({step.where})' if step.where else ''}, step {profile.peak_step + 1} of {len(profile.timeline)}."
     )
 
 
-def _what_holds_it(profile: MemoryProfile) -> str:
+def _categories(profile: MemoryProfile) -> str:
     parts = [f"{name} {_mib(size)} ({size / profile.peak_bytes:.0%})" for name, size in profile.by_category().items()]
-    return f"It is made of {', '.join(parts)}."
+    return f"In memory at the peak: {', '.join(parts)}."
 
 
-def _held_in_vain(profile: MemoryProfile) -> Iterator[str]:
-    """Blocks that nothing reads again, held because a name in the code still points at them."""
+def _never_read_again(profile: MemoryProfile) -> Iterator[str]:
+    """Blocks that nothing reads again, and that stay in memory because a variable still refers to them."""
     peak = profile.peak_step
-    idle = [
+    unread = [
         block
         for block in profile.allocations
         if block.alive_at(peak) and block.category == "temporary" and max(block.reads, default=block.born) < peak
     ]
     all_spared: dict[Allocation, tuple[int, int]] = {}
-    for where, blocks in _by_line(idle):
+    for where, blocks in _by_line(unread):
         size = sum(block.bytes for block in blocks)
         spared = {block: (max(block.reads, default=block.born) + 1, len(profile.timeline)) for block in blocks}
         all_spared |= spared
         if profile.peak_bytes - profile.peak_without(spared) < _WORTH_NAMING * profile.peak_bytes:
             continue
         yield (
-            f"{_mib(size)} made by {blocks[0].op} at {where} are held though nothing reads them again: `del` the name, "
-            f"or do not give it one, and the peak is {_mib(profile.peak_without(spared))}."
+            f"{_mib(size)} made by {blocks[0].op} at {where} stay in memory although nothing reads them again: delete "
+            f"the variable (`del`), or use none, and the peak is {_mib(profile.peak_without(spared))}."
         )
     least = profile.peak_without(all_spared)
     if (
         len({block.where for block in all_spared}) > 1
         and profile.peak_bytes - least >= _WORTH_NAMING * profile.peak_bytes
     ):
-        yield f"With all that is held in vain freed, the peak is {_mib(least)}."
+        yield f"If all blocks that nothing reads again are freed, the peak is {_mib(least)}."
 
 
 def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
-    """For each line whose saved maps weigh, the best that recomputing them could reach."""
+    """For each line that saves large maps for the backward pass: the lowest peak if they are recomputed instead."""
     backward = next((i for i, step in enumerate(profile.timeline) if step.phase == "backward"), None)
     if backward is None:
         return
@@ -176,27 +171,27 @@ def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
         least = profile.peak_without(spared)
         savers = ", ".join(sorted({block.saved_by for block in blocks if block.saved_by}))
         effect = (
-            f"freed after the forward pass and recomputed for it (checkpointing), they leave {_mib(least)} at best"
+            f"with checkpointing (freed after the forward pass, then recomputed) the peak is {_mib(least)} at best"
             if least < profile.peak_bytes
-            else "checkpointing them would not lower the peak, which needs them where it stands"
+            else "checkpointing would not lower the peak, because they are needed there"
         )
-        yield f"{_mib(size)} ({size / profile.peak_bytes:.0%}) of {where} are kept for {savers}: {effect}."
+        yield f"{_mib(size)} ({size / profile.peak_bytes:.0%}) made at {where} are saved for {savers}: {effect}."
 
 
 def _inside_kernel(profile: MemoryProfile) -> Iterator[str]:
     step = profile.timeline[profile.peak_step]
     if sum(step.inner) >= _WORTH_NAMING * profile.peak_bytes:
         yield (
-            f"{step.op} holds {' + '.join(_mib(size) for size in step.inner)} inside its kernel; "
+            f"{step.op} allocates {' + '.join(_mib(size) for size in step.inner)} inside its kernel; "
             "a fused or chunked form of this operator would not."
         )
 
 
-def _what_is_apart(profile: MemoryProfile) -> Iterator[str]:
+def _not_included(profile: MemoryProfile) -> Iterator[str]:
     for operator, reason in profile.marks.items():
-        yield f"Not known, so the peak may be higher: {operator} ({reason})."
+        yield f"Not all memory is known, so the peak may be higher: {operator} ({reason})."
     for name, size in profile.workspaces.items():
-        yield f"Apart from the peak: the workspace of {name} ({size})."
+        yield f"Not included in the peak: the workspace of {name} ({size})."
 
 
 def _by_line(blocks: list[Allocation]) -> list[tuple[str, list[Allocation]]]:

@@ -1,13 +1,13 @@
-"""The table of what kernels hold inside themselves: operator, bytes beside its outputs, device, why, source.
+"""The table of the memory that kernels allocate beside their outputs: operator, device, bytes, why, source.
 
-An operator allocates its outputs, which the tracker sees; some allocate more and free it before they return, which only
-this table knows. The CPU's rows were read off `torch.profiler` and tests hold them to the byte (one thread). CUDA's
-rows were read in PyTorch's sources, below aten/src/ATen/native, and await a GPU. An operator that is neither here, nor
-a view, nor pointwise (by PyTorch's own tags), nor in `FREE` is marked by name.
+An operator allocates its outputs, which the tracker sees. Some operators allocate more and free it before they return:
+only this table knows that. The CPU's rows come from `torch.profiler`, and tests check them to the byte (one thread).
+CUDA's rows come from PyTorch's sources, below aten/src/ATen/native. An operator that is not here, is no view, is not
+pointwise (by PyTorch's own tags) and is not in `FREE` is marked by name.
 
-Devices: `cuda` is the PyTorch that is installed, with cuDNN. `cuda-2020` is the convention under which the figures of
-that year's papers come out: gradients that meet are summed into a new block (since 2.0 the engine adds in place when it
-holds the only reference), and batch norm reads the gradient of a sum without a copy, as PyTorch's own kernel does.
+Devices: `cuda` is the PyTorch that is installed, with cuDNN. `cuda-2020` is the convention that gives the figures of
+that year's papers: the sum of two gradients is a new block (since 2.0 the engine adds in place if it has the only
+reference), and batch norm reads the gradient of a sum without a copy, as PyTorch's own kernel does.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from ctxbench.memory import held
-from ctxbench.memory.held import Call, Sizes
+from ctxbench.memory import kernel_rules as rules
+from ctxbench.memory.kernel_rules import Call, Sizes
 
 Device = Literal["cuda", "cuda-2020", "cpu"]
 _CUDA = ("cuda", "cuda-2020")
@@ -28,11 +28,11 @@ _POOLING_BACKWARD = "_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2
 
 @dataclass(frozen=True)
 class Kernel:
-    """One row; `held` gives the bytes of each inner block, or the reason why they are not known."""
+    """One row; `inner_bytes` gives the bytes of each inner block, or the reason why they are not known."""
 
     operators: str
     devices: tuple[str, ...]
-    held: Callable[[Call], Sizes | str]
+    inner_bytes: Callable[[Call], Sizes | str]
     why: str
     source: str
 
@@ -40,77 +40,77 @@ class Kernel:
 _PROFILER = "torch.profiler, tests/test_memory_cpu.py"
 
 KERNELS = (
-    Kernel("_softmax _log_softmax", _EVERY, held.copies(0),
+    Kernel("_softmax _log_softmax", _EVERY, rules.copies(0),
            "reads a contiguous input", "cuda/SoftMax.cu, host_softmax; " + _PROFILER),
-    Kernel("_softmax_backward_data", _CUDA, held.softmax_backward_cuda,
+    Kernel("_softmax_backward_data", _CUDA, rules.softmax_backward_cuda,
            "forms grad * output, one more map, and copies what is strided",
            "cuda/SoftMax.cu, softmax_backward_cuda_out and host_softmax_backward"),
-    Kernel("_softmax_backward_data", _CPU, held.copies(0, 1),
+    Kernel("_softmax_backward_data", _CPU, rules.copies(0, 1),
            "reads contiguous arguments", _PROFILER),
-    Kernel("_log_softmax_backward_data", _EVERY, held.copies(0, 1),
+    Kernel("_log_softmax_backward_data", _EVERY, rules.copies(0, 1),
            "reads contiguous arguments", "cuda/SoftMax.cu, host_softmax_backward; " + _PROFILER),
-    Kernel("mm addmm", _EVERY, held.product,
+    Kernel("mm addmm", _EVERY, rules.product,
            "BLAS needs one unit stride",
            "cuda/Blas.cpp, prepare_matrix_for_cublas; LinearAlgebra.cpp, addmm_impl_cpu_; " + _PROFILER),
-    Kernel("bmm baddbmm", _CUDA, held.product,
+    Kernel("bmm baddbmm", _CUDA, rules.product,
            "BLAS needs one unit stride", "cuda/Blas.cpp, prepare_batch_matrix_for_cublas"),
-    Kernel("bmm baddbmm", _CPU, held.batched_product_cpu,
+    Kernel("bmm baddbmm", _CPU, rules.batched_product_cpu,
            "copies one image's matrix at a time", "LinearAlgebra.cpp, bmm_out_or_baddbmm_; " + _PROFILER),
-    Kernel("convolution", _CUDA, held.convolution_cuda,
-           "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp, _convolution"),
-    Kernel("convolution_backward", _CUDA, held.convolution_backward_cuda,
-           "cuDNN reads arguments of one format; its workspace is apart", "Convolution.cpp, convolution_backward"),
-    Kernel("convolution", _CPU, held.convolution_cpu,
+    Kernel("convolution", _CUDA, rules.convolution_cuda,
+           "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, _convolution"),
+    Kernel("convolution_backward", _CUDA, rules.convolution_backward_cuda,
+           "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, convolution_backward"),
+    Kernel("convolution", _CPU, rules.convolution_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("convolution_backward", _CPU, held.convolution_backward_cpu,
+    Kernel("convolution_backward", _CPU, rules.convolution_backward_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("native_batch_norm", _CUDA, held.copy_in_its_format,
+    Kernel("native_batch_norm", _CUDA, rules.copy_in_its_format,
            "cuDNN reads a dense input", "cudnn/BatchNorm.cpp, cudnn_batch_norm"),
-    Kernel("native_batch_norm_backward", ("cuda",), held.batch_norm_backward_cuda,
+    Kernel("native_batch_norm_backward", ("cuda",), rules.batch_norm_backward_cuda,
            "cuDNN reads a gradient of the input's format", "cudnn/BatchNorm.cpp, cudnn_batch_norm_backward"),
-    Kernel("native_batch_norm_backward", ("cuda-2020",), held.copies_unless_expanded(0, 1),
+    Kernel("native_batch_norm_backward", ("cuda-2020",), rules.copies_unless_expanded(0, 1),
            "PyTorch's own kernel reads the gradient of a sum by its strides",
            "cuda/Normalization.cu, batch_norm_backward_cuda"),
-    Kernel("native_batch_norm", _CPU, held.batch_norm_cpu,
+    Kernel("native_batch_norm", _CPU, rules.batch_norm_cpu,
            "scale and shift of each channel", _PROFILER),
-    Kernel("native_batch_norm_backward", _CPU, held.batch_norm_backward_cpu,
+    Kernel("native_batch_norm_backward", _CPU, rules.batch_norm_backward_cpu,
            "a map of x - mean on dense arguments", _PROFILER),
-    Kernel("native_layer_norm", _EVERY, held.copies(0),
+    Kernel("native_layer_norm", _EVERY, rules.copies(0),
            "reads a contiguous input", "layer_norm.cpp; " + _PROFILER),
-    Kernel("native_layer_norm_backward", _CPU, held.layer_norm_backward_cpu,
+    Kernel("native_layer_norm_backward", _CPU, rules.layer_norm_backward_cpu,
            "a buffer for the parameters' gradients", _PROFILER),
     Kernel("native_group_norm", _CPU, lambda _: (),
            "none: its input is made contiguous before", _PROFILER),
-    Kernel("native_group_norm_backward", _CPU, held.group_norm_backward_cpu,
+    Kernel("native_group_norm_backward", _CPU, rules.group_norm_backward_cpu,
            "two sums for each image and channel", _PROFILER),
-    Kernel("_adaptive_avg_pool2d avg_pool2d max_pool2d_with_indices", _EVERY, held.copy_in_its_format,
+    Kernel("_adaptive_avg_pool2d avg_pool2d max_pool2d_with_indices", _EVERY, rules.copy_in_its_format,
            "reads a dense input",
            "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
-    Kernel(_POOLING_BACKWARD, _CUDA, held.pooling_backward_cuda,
+    Kernel(_POOLING_BACKWARD, _CUDA, rules.pooling_backward_cuda,
            "reads a gradient of the input's format",
            "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu"),
-    Kernel(_POOLING_BACKWARD, _CPU, held.pooling_backward_cpu,
+    Kernel(_POOLING_BACKWARD, _CPU, rules.pooling_backward_cpu,
            "works in the gradient's format", _PROFILER),
-    Kernel("linalg_inv_ex", _CUDA, held.inverse,
-           "LU factors and pivots; the solver's workspace is apart", "BatchLinearAlgebra.cpp, linalg_inv_ex_out"),
-    Kernel("linalg_inv_ex", _CPU, held.inverse_cpu,
+    Kernel("linalg_inv_ex", _CUDA, rules.inverse,
+           "LU factors and pivots; without the solver's workspace", "BatchLinearAlgebra.cpp, linalg_inv_ex_out"),
+    Kernel("linalg_inv_ex", _CPU, rules.inverse_cpu,
            "LU factors, pivots and their check", _PROFILER),
-    Kernel("_linalg_check_errors", _CPU, held.check_errors_cpu,
-           "a truth value for each matrix, and their union", _PROFILER),
-    Kernel("repeat", _CPU, held.repeat_cpu,
+    Kernel("_linalg_check_errors", _CPU, rules.check_errors_cpu,
+           "a boolean for each matrix, and one for all", _PROFILER),
+    Kernel("repeat", _CPU, rules.repeat_cpu,
            "index vectors", _PROFILER),
     Kernel("repeat", _CUDA, lambda _: (),
            "none that grows with the input", "TensorShape.cpp, repeat"),
     Kernel("bernoulli", _CUDA, lambda _: "CUDA's dropout keeps a mask of one byte an element, meta's one of a float",
            "another path on meta", "Dropout.cpp, is_fused_kernel_acceptable"),
-    Kernel("mean", _CPU, held.mean_cpu,
+    Kernel("mean", _CPU, rules.mean_cpu,
            "divides the sum by a number", _PROFILER),
-    Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod", _CPU, held.binary_cpu,
+    Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod", _CPU, rules.binary_cpu,
            "numbers become tensors, other dtypes are cast", "TensorIterator.cpp, compute_types; " + _PROFILER),
 )  # fmt: skip
 
-# Reviewed: these write their outputs and hold nothing else that grows with the input, on any of the devices. On CUDA a
-# reduction to few outputs adds its partial sums, below a mebibyte.
+# Reviewed: these allocate only their outputs, and nothing else that grows with the input, on any of the devices. On
+# CUDA a reduction to few outputs adds its partial sums, below a mebibyte.
 _FREE_NAMES = """
     sum mean amax amin max min argmax argmin linalg_vector_norm norm var std var_mean any all prod
     cat stack clone copy _to_copy _unsafe_view constant_pad_nd slice_backward select_backward tril triu flip
@@ -124,14 +124,14 @@ _FREE_NAMES = """
 """
 FREE = frozenset(_FREE_NAMES.split())
 
-# Where a meta kernel's outputs lie otherwise than the real ones: layouts, blocks that are left empty.
+# Operators whose outputs on meta differ from the real ones: in their layout, or in a block that is empty.
 OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
-    "convolution": held.convolution_outputs,
-    "native_batch_norm": held.batch_norm_outputs,
-    "native_batch_norm_backward": held.batch_norm_backward_outputs,
+    "convolution": rules.convolution_outputs,
+    "native_batch_norm": rules.batch_norm_outputs,
+    "native_batch_norm_backward": rules.batch_norm_backward_outputs,
 }
 
-# What CUDA's libraries hold beside the peak: operators, name, size and when.
+# What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
 WORKSPACES = (
     ("mm addmm bmm baddbmm", "cuBLAS",
      "8,519,680 bytes by default, 32 MiB on compute capability 9.0; from the first product on"),
@@ -145,7 +145,7 @@ WORKSPACES = (
 
 @dataclass(frozen=True)
 class Table:
-    """How one device holds memory: its rows, its block size, whether host numbers count, how gradients are summed."""
+    """How memory is used on one device: kernels, block size, whether host numbers count, how gradients are summed."""
 
     device: Device
 
@@ -168,7 +168,7 @@ class Table:
         return size if self.device == "cpu" else -(-size // 512) * 512
 
     def workspaces(self, operators: set[str]) -> dict[str, str]:
-        """The libraries that these operators call, and what they hold beside the predicted peak."""
+        """The libraries that these operators call, and their memory that is not in the predicted peak."""
         if self.device == "cpu":
             return {}
         return {name: size for names, name, size in WORKSPACES if operators & set(names.split())}
@@ -179,10 +179,10 @@ class Table:
         return correct(call, out) if correct is not None else out
 
     def inner(self, call: Call) -> tuple[Sizes, str]:
-        """The bytes of the blocks inside the kernel, and the reason if they are not known."""
+        """The bytes of each block that the kernel allocates for itself, and the reason if they are not known."""
         row = _ROWS.get((call.operator, self.device))
         if row is not None and call.packet.startswith("aten."):
-            sizes = row.held(call)
+            sizes = row.inner_bytes(call)
             return ((), sizes) if isinstance(sizes, str) else (sizes, "")
         if not call.packet.startswith(("aten.", "prims.")):
             return (), "a custom operator: what its kernel allocates is not known"

@@ -1,4 +1,4 @@
-"""A drawing of the held bytes over one pass."""
+"""A drawing of the memory in use during one pass."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from ctxbench.memory.profile import MIB, MemoryProfile
 SHADES = {"forward": "#dbe9f6", "backward": "#fde6d2"}
 
 
-def draw(profile: MemoryProfile, path: Path) -> None:
-    """Write the drawing to `path`; its suffix is the format."""
+def plot(profile: MemoryProfile, path: str | Path) -> None:
+    """Draw the bytes in use at each operator call, both passes shaded, the peak marked; the suffix is the format."""
     with mpl.rc_context({"backend": "agg"}):
         from matplotlib.figure import Figure  # no window system: a figure without pyplot
 
@@ -40,7 +40,7 @@ def draw(profile: MemoryProfile, path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set(
             xlabel="operator calls",
-            ylabel="held [MiB]",
+            ylabel="memory in use [MiB]",
             title=f"{profile.module}, {profile.mode}: predicted for {profile.device}",
         )
         axes.legend(loc="lower right", fontsize="small")

@@ -1,7 +1,5 @@
-"""Peak memory predicted on the meta device: any module, any size, in milliseconds, without data and without a GPU."""
+"""Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
-import copy
-import gc
 import importlib
 import traceback
 from collections.abc import Iterator
@@ -13,45 +11,44 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from ctxbench.memory.convention import (
-    Mode,
-    UnpredictableError,
-    backward,
-    check_mode,
-    forward,
-    prepared,
-    weight_tensors,
-)
+from ctxbench.garbage import collector_off
+from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernels import Device, Table
+from ctxbench.memory.one_pass import backward, check_mode, forward, prepared, weight_tensors
 from ctxbench.memory.profile import MemoryProfile
 from ctxbench.memory.tracker import Tracker
 from ctxbench.memory.watch import CallWatch
+from ctxbench.mode import Mode
+from ctxbench.on_meta import on_meta
 
 
 def predict_peak(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> MemoryProfile:
-    """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is touched nor copied.
+    """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
-    prediction is for (`ctxbench.memory.kernels`). What the table does not know stands in the profile's `marks`. Raises
-    UnpredictableError, with the reason, where a prediction would be a guess.
+    prediction is for (`ctxbench.memory.kernels`). What the table does not know is in the profile's `marks`. Raises
+    UnpredictableError, with the reason, where the peak cannot be known.
     """
     check_mode(mode)
     table = Table(device)
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule) or name == "OptimizedModule":
-        raise UnpredictableError(f"{name} is compiled, and a compiler allocates as it likes; predict the plain module")
+        raise UnpredictableError(
+            f"{name} is compiled, and the compiler decides what is allocated; predict the plain module"
+        )
     importlib.import_module("torch._dynamo")  # PyTorch would import it during the pass, and the import keeps its frames
-    twin, stand_ins = _on_meta(module, inputs)
+    twin = _copied(module)
+    stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
     tracker = Tracker(table)
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
     for tensor in _tensors(stand_ins):
         tracker.ignore(tensor)
-    with prepared(twin, mode), _no_collection(), _explained(name):
+    with prepared(twin, mode), collector_off(), _explained(name):
         _run(tracker, twin, stand_ins, mode)
     if not tracker.timeline:
-        raise UnpredictableError(f"{name} calls no operator, so there is nothing to predict")
+        raise UnpredictableError(f"{name} calls no PyTorch operator, so there is nothing to predict")
     if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):
         tracker.marks["channels_last"] = "kernels for this memory format copy and allocate differently"
     return MemoryProfile(
@@ -82,7 +79,7 @@ def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode)
 
 
 def _mark_saved(tracker: Tracker, output: torch.Tensor) -> None:
-    """Walk the autograd graph: tell the tracker what each node keeps, and mark nodes that Python code defines."""
+    """Walk the autograd graph: tell the tracker what each node saves, and mark the nodes that Python code defines."""
     pending, seen = [output.grad_fn], set()
     while pending:
         node = pending.pop()
@@ -96,27 +93,22 @@ def _mark_saved(tracker: Tracker, output: torch.Tensor) -> None:
             if attribute.startswith("_raw_saved"):
                 saved = getattr(node, attribute)
                 for one in saved if isinstance(saved, tuple | list) else (saved,):
-                    if isinstance(one.data, torch.Tensor):  # anything else is what a saved-tensor hook made of it
+                    if isinstance(one.data, torch.Tensor):  # a saved-tensor hook returns something else
                         tracker.mark_saved(one.data, node.name())
 
 
-def _on_meta(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A copy of the module whose parameters and buffers are on meta, made without copying their data."""
-    memo: dict[int, Any] = {}
+def _copied(module: nn.Module) -> nn.Module:
+    """The module's copy on meta; UnpredictableError if there can be none."""
     for name, tensor in weight_tensors(module):
         if nn.parameter.is_lazy(tensor):
-            raise UnpredictableError(f"{name} has no shape before the first forward; run the module once")
-        empty = torch.empty_like(tensor, device="meta")
-        is_parameter = isinstance(tensor, nn.Parameter)
-        memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+            raise UnpredictableError(f"{name} has no shape before the first forward pass; run the module once")
     try:
-        twin = copy.deepcopy(module, memo)
+        return on_meta(module)
     except Exception as error:
         raise UnpredictableError(
             f"{type(module).__name__} cannot be copied to the meta device ({_first_line(error)}); build it there "
-            "with torch.device('meta') and keep tensors in parameters or buffers"
+            "with torch.device('meta'), with all its tensors in parameters or buffers"
         ) from error
-    return twin, tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
 
 
 def _stand_in(tensor: torch.Tensor) -> torch.Tensor:
@@ -133,20 +125,8 @@ def _is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep Python's cycle collector from freeing a block at a moment of its own choice."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn a failure on meta into a sentence that names the line of the module's code."""
+    """Turn an error on meta into a sentence that names the line of the module's code."""
     try:
         yield
     except UnpredictableError:
@@ -166,7 +146,7 @@ def _first_line(error: Exception) -> str:
 
 def _hint(message: str) -> str:
     if "device" in message and ("same" in message or "cpu" in message):
-        return " (a tensor made in forward belongs on the input's device: device=x.device)"
+        return " (create new tensors on the input's device: device=x.device)"
     if "meta" in message:
         return " (what it does depends on the data, so only a measurement can tell)"
     return ""

@@ -1,8 +1,7 @@
-"""The result of a memory prediction: the peak, what is alive there, and what would lower it."""
+"""The result of a memory prediction: every block and step of one pass, the peak, and what is in memory there."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 MIB = 2**20
@@ -12,10 +11,10 @@ Phase = Literal["forward", "backward"]
 
 @dataclass(slots=True, eq=False)
 class Allocation:
-    """One block of memory and the steps of the pass it lives through.
+    """One block of memory and the steps of the pass during which it is in memory.
 
-    It is alive from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used
-    it, `where` is the line of the module's code or the autograd node that made it, `saved_by` the node that kept it.
+    It is there from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used
+    it, `where` is the line of the module's code or the autograd node that made it, `saved_by` the node that saved it.
     `reused`: it took over the memory of an earlier block, as an addition in place does.
     """
 
@@ -32,13 +31,13 @@ class Allocation:
     reused: bool = False
 
     def alive_at(self, step: int) -> bool:
-        """Whether the block is held during a step."""
+        """Whether the block is in memory during a step."""
         return self.born <= step and (self.died is None or step < self.died)
 
 
 @dataclass(slots=True)
 class Step:
-    """One operator call: the bytes held when it held most, the blocks inside its kernel (`inner`) included."""
+    """One operator call and the most bytes in memory during it, with the blocks inside its kernel (`inner`)."""
 
     op: str
     phase: Phase
@@ -49,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks that are alike: made by the same operator on the same line, for the same purpose."""
+    """Similar blocks: made by the same operator on the same line, for the same purpose."""
 
     category: Category
     op: str
@@ -64,8 +63,8 @@ class Group:
 class MemoryProfile:
     """Predicted peak memory of one module in one mode, under `ctxbench.memory.CONVENTION`. Sizes are bytes.
 
-    `marks` name the operators whose own blocks are not known, with the reason; as far as they go the peak is a lower
-    bound. `workspaces` name what the device's libraries hold beside it.
+    `marks` are the operators whose memory inside the kernel is not known, with the reason: if there are any, the peak
+    is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include.
     """
 
     module: str
@@ -79,27 +78,27 @@ class MemoryProfile:
 
     @property
     def peak_step(self) -> int:
-        """The step at which most is held, the first of equals."""
+        """The step with the most bytes in memory, the first of equals."""
         return max(range(len(self.timeline)), key=lambda step: self.timeline[step].live_bytes)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is held at any step."""
+        """The most bytes in memory at any step."""
         return self.timeline[self.peak_step].live_bytes
 
     @property
     def at_op(self) -> str:
-        """The operator at which the peak stands."""
+        """The operator that runs at the peak."""
         return self.timeline[self.peak_step].op
 
     @property
     def phase(self) -> Phase:
-        """The pass in which the peak stands."""
+        """The pass in which the peak is."""
         return self.timeline[self.peak_step].phase
 
     @property
     def alive(self) -> list[Allocation]:
-        """What is held at the peak, the blocks inside the kernel among it, largest first; sums to the peak."""
+        """The blocks in memory at the peak, with those inside the kernel, largest first; their sum is the peak."""
         step = self.timeline[self.peak_step]
         blocks = [block for block in self.allocations if block.alive_at(self.peak_step)]
         blocks += [
@@ -109,40 +108,28 @@ class MemoryProfile:
         return sorted(blocks, key=lambda block: -block.bytes)
 
     def by_category(self) -> dict[Category, int]:
-        """Bytes held at the peak, by purpose, largest first."""
+        """Bytes in memory at the peak, by purpose, largest first."""
         sums: dict[Category, int] = defaultdict(int)
         for block in self.alive:
             sums[block.category] += block.bytes
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def groups(self) -> list[Group]:
-        """What is held at the peak, alike blocks together, largest first; the weights are one group."""
-        alike: dict[tuple[Category, str, str, tuple[int, ...], str], list[int]] = defaultdict(list)
+        """The blocks in memory at the peak, similar ones together, largest first; the weights are one group."""
+        similar: dict[tuple[Category, str, str, tuple[int, ...], str], list[int]] = defaultdict(list)
         for block in self.alive:
             if block.category == "weights":
                 key: tuple[Category, str, str, tuple[int, ...], str] = ("weights", "", "parameters and buffers", (), "")
             else:
                 key = (block.category, block.op, block.where, block.shape, block.dtype)
-            alike[key].append(block.bytes)
-        found = [Group(*key, count=len(sizes), bytes=sum(sizes)) for key, sizes in alike.items()]
+            similar[key].append(block.bytes)
+        found = [Group(*key, count=len(sizes), bytes=sum(sizes)) for key, sizes in similar.items()]
         return sorted(found, key=lambda group: -group.bytes)
 
     def peak_without(self, spared: dict[Allocation, tuple[int, int]]) -> int:
-        """The peak if each block were absent from a first up to, not including, a second step of the pass."""
+        """The peak if each block were not in memory between two steps of the pass, the second not included."""
         saved = [0] * len(self.timeline)
         for block, (start, stop) in spared.items():
             for step in range(start, min(stop, len(saved))):
                 saved[step] += block.bytes if block.alive_at(step) else 0
         return max(step.live_bytes - less for step, less in zip(self.timeline, saved, strict=True))
-
-    def plot(self, path: str | Path) -> None:
-        """Draw the held bytes over the pass, forward and backward shaded, the peak marked; the suffix is the format."""
-        from ctxbench.memory.plot import draw  # matplotlib takes a second to import
-
-        draw(self, Path(path))
-
-    def explain(self) -> list[str]:
-        """Sentences on what holds the memory and what would lower the peak, every number from this profile."""
-        from ctxbench.memory.explain import sentences
-
-        return sentences(self)

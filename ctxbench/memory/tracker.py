@@ -1,4 +1,4 @@
-"""The dispatch-mode tracker: every block that a pass allocates, from the operator that made it to its release."""
+"""The dispatch-mode tracker: every block that a pass allocates, from its allocation to its release."""
 
 import sys
 import weakref
@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ctxbench.memory.convention import UnpredictableError
-from ctxbench.memory.held import Call
+from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Table
 from ctxbench.memory.profile import Allocation, Category, Phase, Step
 
@@ -20,11 +20,11 @@ _TORCH = str(Path(torch.__file__).parent)
 
 
 class Tracker(TorchDispatchMode):
-    """Counts the live bytes of one pass on meta tensors as `table`'s device would hold them.
+    """Counts the bytes in memory during one pass on meta tensors, as they would be on the device of `table`.
 
-    Frees are seen by a weak reference on each storage, so a block lives as long as anything holds it: a Python name, a
-    saved tensor, a gradient. What a kernel allocates inside itself comes from the table; an operator that the table
-    does not know is put into `marks`.
+    A weak reference on each storage shows when it is freed, so a block lives as long as anything refers to it: a Python
+    variable, a saved tensor, a gradient. What a kernel allocates for itself comes from the table; an operator that the
+    table does not know is added to `marks`.
     """
 
     def __init__(self, table: Table) -> None:
@@ -35,7 +35,7 @@ class Tracker(TorchDispatchMode):
         self.timeline: list[Step] = []
         self.marks: dict[str, str] = {}
         self.live_bytes = 0
-        self._held: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
+        self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
         self._forward_lines: dict[int, str] = {}  # autograd sequence number -> line of the module's code
         self.in_linear = False  # inside functional.linear
         self._node: tuple[str, int] | None = None  # the autograd node that is running
@@ -44,34 +44,34 @@ class Tracker(TorchDispatchMode):
 
     def add_weight(self, name: str, tensor: torch.Tensor) -> None:
         """Count a parameter or buffer from the start."""
-        if self._key(tensor) not in self._held:
+        if self._key(tensor) not in self._blocks:
             self._register(tensor, "", "weights", name)
 
     def ignore(self, tensor: torch.Tensor) -> None:
         """Leave a tensor that exists before the pass out of the count: the input."""
-        self._held.setdefault(self._key(tensor), None)
+        self._blocks.setdefault(self._key(tensor), None)
 
     def add_host_number(self, tensor: torch.Tensor, op: str) -> None:
         """Count a number that autograd saved as a tensor on the host, where the host is the device."""
-        if self._key(tensor) not in self._held:
+        if self._key(tensor) not in self._blocks:
             block = self._register(tensor, op, "saved for backward", self._where())
             block.saved_by = "number"
 
     def mark_saved(self, tensor: torch.Tensor, node: str) -> None:
-        """Note that an autograd node keeps a tensor for the backward pass."""
-        block = self._held.get(self._key(tensor))
+        """Note that an autograd node saves a tensor for the backward pass."""
+        block = self._blocks.get(self._key(tensor))
         if block is not None and block.category == "temporary":
             block.category = "saved for backward"
             block.saved_by = node
 
     def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
-        """Name what a tensor's block is, once the pass has shown it."""
-        block = self._held.get(self._key(tensor))
+        """Set the category of a tensor's block, which is known only later in the pass."""
+        block = self._blocks.get(self._key(tensor))
         if block is not None and block.category != "weights":
             block.category = category
 
     def finish(self) -> None:
-        """Settle what is still open when the pass is over."""
+        """After the pass: decide whether its last addition was in place."""
         self._settle_sum()
 
     def __torch_dispatch__(
@@ -83,7 +83,7 @@ class Tracker(TorchDispatchMode):
         self._refuse_data_dependent(call)
         where = self._where()
         self.timeline.append(Step(call.name, self.phase, 0, where=where))
-        reads = [self._held.get(self._key(tensor)) for tensor in call.tensors]
+        reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]
         for block in reads:
             if block is not None:
                 block.reads.append(len(self.timeline) - 1)
@@ -123,14 +123,14 @@ class Tracker(TorchDispatchMode):
         if tensor.device.type != "meta" and not self.table.counts_host:
             return None
         key = self._key(tensor)
-        if key not in self._held:
+        if key not in self._blocks:
             if not tensor.untyped_storage().nbytes():
                 return None
             # with gradients on, the backward pass is recomputing a checkpointed part of the forward pass
             is_gradient = self.phase == "backward" and not torch.is_grad_enabled()
             category: Category = "gradient" if is_gradient else "temporary"
             return self._register(tensor, op, category, where)
-        block = self._held[key]
+        block = self._blocks[key]
         size = self.table.round(tensor.untyped_storage().nbytes())
         if block is not None and size != block.bytes:
             self.live_bytes += size - block.bytes
@@ -144,21 +144,21 @@ class Tracker(TorchDispatchMode):
         dtype = str(tensor.dtype).removeprefix("torch.")
         born = max(len(self.timeline) - 1, 0)
         block = Allocation(size, tuple(tensor.shape), dtype, op, category, where, born)
-        self._held[key] = block
+        self._blocks[key] = block
         self.allocations.append(block)
         self.live_bytes += size
         weakref.finalize(storage, self._free, key, block).atexit = False
         return block
 
     def _free(self, key: int, block: Allocation) -> None:
-        del self._held[key]
+        del self._blocks[key]
         block.died = len(self.timeline)
         self.live_bytes -= block.bytes
 
     def _note_sum(self, call: Call, total: Allocation) -> None:
         """Remember an addition that PyTorch does in place unless a dispatch mode is on.
 
-        Where two branches meet, the engine adds the second gradient into the first if it holds the last reference to it
+        Where two branches meet, the engine adds the second gradient into the first if it has the last reference to it
         (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), and linear adds the bias into the product
         (aten/src/ATen/native/Linear.cpp). Whether it was the last reference shows right after: the first block is then
         freed before the next operator.
@@ -166,12 +166,12 @@ class Tracker(TorchDispatchMode):
         if len(call.tensors) != 2 or call.tensors[0].device.type != "meta":
             return
         first = call.tensors[0]
-        block = self._held.get(self._key(first))
+        block = self._blocks.get(self._key(first))
         if call.in_backward:
             is_dense = torch.empty_like(first).stride() == first.stride()
-            # the node's incoming gradient is held until its outgoing ones are added
-            is_shared = block in self._node_reads or block is self._held.get(self._key(call.tensors[1]))
-            is_shared = is_shared or first._is_view()  # a view holds its base
+            # the node's incoming gradient stays in memory until its outgoing ones are added
+            is_shared = block in self._node_reads or block is self._blocks.get(self._key(call.tensors[1]))
+            is_shared = is_shared or first._is_view()  # a view refers to its base
             wanted = self.table.sums_in_place and is_dense and not is_shared
             wanted = wanted and block is not None and block.category == "gradient"
         else:

@@ -1,4 +1,4 @@
-"""What the dispatcher does not show: calls that depend on the device, numbers that autograd saves, devices by name."""
+"""What the dispatcher does not show: calls that depend on the device, saved numbers, devices named in the code."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +8,16 @@ from torch._prims_common import suggest_memory_format
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ctxbench.memory.convention import Mode, UnpredictableError
+from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.tracker import Tracker
+from ctxbench.mode import Mode
 
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
 
 
 class CallWatch(TorchFunctionMode):
-    """Sees the module's calls of PyTorch's API before they are taken apart into operators."""
+    """Sees the module's calls of PyTorch's API before they become operators."""
 
     def __init__(self, tracker: Tracker, mode: Mode) -> None:
         super().__init__()
@@ -33,7 +34,7 @@ class CallWatch(TorchFunctionMode):
             raise UnpredictableError("autocast does not reach the meta device; predict module.half() or .bfloat16()")
         if name in _RECURRENT:
             raise UnpredictableError(
-                f"{name} is one library call on CUDA and many operators on meta; measure it instead"
+                f"{name} is one library call on CUDA and many operators on meta; measure the peak instead"
             )
         if name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
             self._refuse_fused_attention(name, kwargs)
@@ -57,13 +58,13 @@ class CallWatch(TorchFunctionMode):
         weighs = name == "multi_head_attention_forward" and kwargs.get("need_weights", True)
         if fused and not weighs:
             raise UnpredictableError(
-                f"{name} picks a fused kernel by device and dtype, and on meta takes the plain path; measure it, or "
-                "predict the plain path with torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+                f"{name} uses a fused kernel that depends on device and dtype, and none on meta; measure the peak, or "
+                "predict the unfused kernel with torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
             )
         if self.mode == "infer" and weighs and torch.backends.mha.get_fastpath_enabled():
             raise UnpredictableError(
-                "MultiheadAttention takes a fused path in inference, not on meta; measure it, or predict the plain "
-                "path with torch.backends.mha.set_fastpath_enabled(False)"
+                "MultiheadAttention uses a fused kernel in inference, but not on meta; measure the peak, or predict "
+                "the unfused kernels with torch.backends.mha.set_fastpath_enabled(False)"
             )
 
     def _count_saved_numbers(self, name: str, result: Any) -> None:
@@ -85,8 +86,8 @@ def _refuse_named_device(name: str, args: tuple[Any, ...], kwargs: Mapping[str, 
             named = args[1]
     if named is not None and str(named) != "meta":
         raise UnpredictableError(
-            f"{name} asks for the device {str(named)!r} by name; a module that is to run anywhere takes its input's: "
-            "device=x.device"
+            f"{name} asks for the device {str(named)!r} by name; use the input's device, so that the module runs "
+            "anywhere: device=x.device"
         )
 
 
@@ -95,7 +96,7 @@ def _keeps_contiguous(tensor: torch.Tensor) -> bool:
 
 
 def _dropout_cuda(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """CUDA's dropout keeps a mask of one byte an element; the path that meta takes keeps a float mask."""
+    """CUDA's dropout saves a mask with one byte for each element; on meta the mask is a float tensor."""
     if inplace or not training or not 0 < p < 1:
         return torch.dropout_(input, p, training) if inplace else torch.dropout(input, p, training)
     return torch.native_dropout(input, p, training)[0]

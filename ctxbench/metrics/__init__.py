@@ -1,1 +1,51 @@
-"""What is measured of a case, one metric a file, each with its unit and convention."""
+"""What can be measured, one metric a file: every file of this folder that declares a `METRIC` is one.
+
+Imports no torch: the parent, the suites and the report read names, titles, units and columns from here.
+"""
+
+import importlib
+import pkgutil
+from functools import cache
+
+from ctxbench.errors import unknown
+from ctxbench.metrics.base import Metric, Quantity
+
+
+@cache
+def metrics() -> dict[str, Metric]:
+    """All metrics by name, in the order of tables. ValueError if two files take the same name, key or column."""
+    files = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    declared: list[Metric] = [file.METRIC for file in files if hasattr(file, "METRIC")]
+    return in_order(declared)
+
+
+def in_order(declared: list[Metric]) -> dict[str, Metric]:
+    """The metrics by name, in the order of their places; ValueError for a name, key or column that is taken."""
+    taken: dict[str, str] = {}
+    for metric in declared:
+        names = [f"metric {metric.name}"]
+        names += [f"quantity {quantity.key}" for quantity in metric.quantities]
+        names += [f"column {column.name}" for column in metric.columns]
+        for name in names:
+            if name in taken:
+                raise ValueError(f"The {name} is declared twice, by the metrics {taken[name]} and {metric.name}.")
+            taken[name] = metric.name
+    return {metric.name: metric for metric in sorted(declared, key=lambda metric: (metric.place, metric.name))}
+
+
+@cache
+def quantities() -> dict[str, Quantity]:
+    """All quantities by key, in the order of tables."""
+    return {quantity.key: quantity for metric in metrics().values() for quantity in metric.quantities}
+
+
+def quantity(key: str) -> Quantity:
+    """The quantity of a key. UsageError with the nearest name if there is none."""
+    if key not in quantities():
+        raise unknown("quantity", key, quantities())
+    return quantities()[key]
+
+
+def static_metrics() -> list[str]:
+    """The metrics that need no device and may be asked for: params, MACs, predicted memory."""
+    return [name for name, metric in metrics().items() if metric.count and metric.asked_for]

@@ -1,187 +1,85 @@
-"""Multiply-accumulates of a module's forward: ctxbench's own counter, which needs no data, and torchprofile's."""
+"""Multiply-accumulates of a forward pass, under torchprofile's convention."""
 
-import copy
-import re
-import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, cast
+import json
+from collections.abc import Mapping
 
-import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from ctxbench.metrics.base import Column, ColumnValues, Measurement, Metric, Quantity, Unit
 
-from ctxbench.metrics.mac_rules import FREE, OTHERS, PRODUCTS, RECURRENT
+COUNTERS = {
+    "ctxbench": "torchprofile's convention, counted by ctxbench on the meta device",
+    "torchprofile": "counted by torchprofile on a real forward pass",
+}
+# Two counts that differ by less than this share are taken for the same.
+AGREES = 1e-5
+DISAGREE = "MAC counters disagree"
 
 
-class UncountableError(RuntimeError):
-    """The forward needs the values of a tensor, which a count without data does not have."""
+def count(measurement: Measurement) -> None:
+    """Report the count, the matrix products alone and the closed form, with a warning where they disagree."""
+    import torch
 
+    from ctxbench.macs.counter import UncountableError, count_macs, count_macs_torchprofile
 
-@dataclass(frozen=True)
-class MacCount:
-    """The multiply-accumulates of one forward.
-
-    `macs` follows torchprofile 0.1.0's convention. `macs_matmul` holds matrix products and convolutions only: half of
-    what `torch.utils.flop_counter.FlopCounterMode` reports, which has no rule for a matrix times a vector.
-    `uncounted` maps each operator that does arithmetic but has no rule in the convention (`aten::linalg_inv_ex`) to
-    its number of calls.
-    """
-
-    macs: int
-    macs_matmul: int
-    uncounted: dict[str, int]
-
-
-def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> MacCount:
-    """Count the multiply-accumulates of `module(*inputs)` on the meta device: no data, no compute.
-
-    `module` and `inputs` may be real or meta and are left as they are: a copy without data runs.
-
-    torchprofile's convention, operator by operator: convolutions, matrix products and einsum cost their index
-    product; elementwise multiplication, affine normalisation, average pooling, mean and leaky ReLU one for each
-    output element, bilinear upsampling four; softmax, division, addition, powers, sums and other activations are
-    free. The count differs from torchprofile's where that is wrong or knows no rule:
-
-    - `mm` and `mv` called as such, and an einsum with an ellipsis, cost their product (there 0);
-    - a transposed convolution costs one weight per input element (there per output element);
-    - integer arithmetic on sizes is free (there one for each multiplication);
-    - every operator that runs counts (there, only one whose result is used);
-    - a composite operator that torchprofile does not know costs the sum of its parts (there 0).
-
-    Raises UncountableError if the forward depends on the values of a tensor (`.item()`, `nonzero`, ...).
-    """
-    duplicate = _without_data(module).train(training)
-    shapes = [torch.empty_like(tensor, device="meta") for tensor in inputs]
-    counter = _Counter()
+    case, entry = measurement.case, measurement.entry
+    formula = entry.closed_form("macs", case.shape, case.hparams)
     try:
-        with _repeatable(), torch.inference_mode(), counter:
-            duplicate(*shapes)
-    except Exception as error:
-        if not _MENTIONS_META.search(str(error)):
-            raise
-        raise UncountableError(
-            f"{type(module).__name__} cannot be counted without data, because {counter.running or 'its forward'} "
-            "needs the values of a tensor; count it on real tensors with --counter torchprofile"
-        ) from error
-    return MacCount(counter.macs, counter.macs_matmul, dict(counter.uncounted))
-
-
-def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
-    """Count with torchprofile itself, which traces a real forward of an `eval()` copy of `module` on its own device.
-
-    `macs_matmul` sums the nodes that torchprofile takes for products. `uncounted` holds the operators that it
-    warns about, and the einsums with an ellipsis, which it takes for zero without a warning.
-    """
-    from torchprofile import profile_macs  # slow to import, needed only here
-
-    duplicate = copy.deepcopy(module).eval()
-    with warnings.catch_warnings(record=True) as caught, _repeatable(), torch.no_grad():
-        warnings.simplefilter("always")
-        nodes = cast(dict[Any, int], profile_macs(duplicate, inputs, reduction=None))
-    costs = [(str(node.operator), macs) for node, macs in nodes.items()]
-    skipped = (_NO_HANDLER.match(str(warning.message)) for warning in caught)
-    uncounted = Counter(match[1] for match in skipped if match)
-    uncounted.update(operator for operator, macs in costs if operator == "aten::einsum" and macs == 0)
-    products = sum(macs for operator, macs in costs if operator in _TORCHPROFILE_PRODUCTS)
-    return MacCount(sum(nodes.values()), products, dict(uncounted))
-
-
-_MENTIONS_META = re.compile(r"(?<![a-z])meta(?!data)", re.IGNORECASE)
-_NO_HANDLER = re.compile(r'No handlers found: "(.+)"\. Skipped\.')
-_TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", "aten::einsum", "aten::lstm"}
-
-
-class _Counter(TorchDispatchMode):
-    """Sums the rules over the operators that run; under inference mode it sees composites before their parts."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
-        self.macs = 0
-        self.macs_matmul = 0
-        self.uncounted: Counter[str] = Counter()
-        self.running = ""  # the innermost operator that has not returned
-        self._covered = False  # inside an operator that has been counted as a whole
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        args, kwargs = _on_one_device(args, kwargs or {})
-        name = func.name().partition(".")[0].removesuffix("_")
-        self.running = name
-        if rule := PRODUCTS.get(name):
-            output = func(*args, **kwargs)
-            macs = rule(args, output)
-            self.macs_matmul += macs
-            self._add(macs)
-        elif rule := OTHERS.get(name):
-            output, _ = self._run_whole(func, args, kwargs)
-            self._add(rule(args, output))
-        elif name in RECURRENT:
-            output, products = self._run_whole(func, args, kwargs)
-            self._add(products)
-        elif name in FREE:
-            output, _ = self._run_whole(func, args, kwargs)
+        if measurement.counter == "torchprofile":
+            counted = count_macs_torchprofile(entry.build(case.shape[1], case.hparams), torch.randn(case.shape))
         else:
-            output, is_whole = self._run(func, args, kwargs)
-            if is_whole and not func.is_view and not self._covered:
-                self.uncounted[name] += 1
-        self.running = ""
-        return output
-
-    def _add(self, macs: int) -> None:
-        if not self._covered:
-            self.macs += macs
-
-    def _run_whole(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:
-        """The operator's output and the matrix products inside it; no other rule applies inside."""
-        outer, self._covered = self._covered, True
-        products = self.macs_matmul
-        try:
-            output, _ = self._run(func, args, kwargs)
-        finally:
-            self._covered = outer
-        return output, self.macs_matmul - products
-
-    def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-        """The operator's output, and whether it ran as a whole rather than as its parts under this mode."""
-        with self:
-            output = func.decompose(*args, **kwargs)
-        if output is not NotImplemented:
-            return output, False
-        return func(*args, **kwargs), True
+            counted = count_macs(measurement.meta_model, measurement.meta_input)
+    except UncountableError as error:
+        measurement.report({"macs_formula": formula}, str(error))
+        return
+    values = {
+        "macs": counted.macs,
+        "macs_matmul": counted.macs_matmul,
+        "macs_formula": formula,
+        "macs_counter": measurement.counter,
+        "macs_uncounted": json.dumps(counted.uncounted),
+    }
+    measurement.report(values, *_disagreement(counted.macs, formula, counted.uncounted))
 
 
-def _on_one_device(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments with real tensors (constants that the module makes itself) on meta if any other tensor is."""
-    on_meta = {leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-    if len(on_meta) < 2:
-        return args, kwargs
-    moved: tuple[Sequence[Any], dict[str, Any]] = tree_map_only(Tensor, lambda t: t.to("meta"), (args, kwargs))
-    return moved
+def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[str]:
+    if formula is None or abs(macs - formula) <= AGREES * max(macs, formula):
+        return []
+    missing = f" (not counted: {', '.join(uncounted)})" if uncounted else ""
+    return [f"{DISAGREE}: counted {macs}, closed form {formula}{missing}"]
 
 
-def _without_data(module: nn.Module) -> nn.Module:
-    """A deep copy of `module` whose parameters and buffers are on meta; their data is never copied."""
-    replaced: dict[int, Any] = {}
-    for parameter in module.parameters():
-        empty = torch.empty_like(parameter, device="meta")
-        replaced[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    for buffer in module.buffers():
-        replaced[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return copy.deepcopy(module, replaced)
+def convention(values: ColumnValues) -> str:
+    """The counters that were used, with their conventions."""
+    used = [COUNTERS.get(name, name) for name in values("macs_counter")] or [COUNTERS["ctxbench"]]
+    return f"MACs: {'; '.join(used)}"
 
 
-@contextmanager
-def _repeatable() -> Iterator[None]:
-    """Leave torch's generators as they were; keep attention's fused path off, which hides its products."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    with torch.random.fork_rng(devices=[]):
-        torch.backends.mha.set_fastpath_enabled(False)
-        try:
-            yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast_path)
+METRIC = Metric(
+    name="macs",
+    place=20,
+    about="multiply-accumulates of a forward pass",
+    columns=[
+        Column("macs", int),
+        Column("macs_counter", str),
+        Column("macs_matmul", int),
+        Column("macs_formula", int),
+        Column("macs_uncounted", str),
+    ],
+    quantities=[
+        Quantity(
+            key="macs",
+            column="macs",
+            title="MACs",
+            unit=Unit("G", 10, 9),
+            origin="counted",
+            part="counts",
+            noun="MACs",
+            comparative="fewer",
+            exact=True,
+            on_front=True,
+            method_column="macs_counter",
+            notes=lambda row: [warning for warning in row["warnings"] if warning.startswith(DISAGREE)],
+        )
+    ],
+    convention=convention,
+    count=count,
+)

@@ -1,12 +1,51 @@
-"""The parameter count of a module."""
+"""Parameters: how many numbers a module holds in all its parameters."""
 
-from torch import nn
+from typing import TYPE_CHECKING
+
+from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def count_params(module: nn.Module) -> int:
+def count_params(module: "nn.Module") -> int:
     """Number of scalars in all parameters of `module`, trainable and frozen.
 
     Buffers (running statistics, bases that are no parameters) are not counted; a parameter shared by several submodules
     counts once. Parameters on the meta device count like any other.
     """
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def count(measurement: Measurement) -> None:
+    """Report the count, with a warning where the declared closed form differs."""
+    case = measurement.case
+    params = count_params(measurement.meta_model)
+    declared = measurement.entry.closed_form("params", case.shape, case.hparams)
+    differs = declared is not None and declared != params
+    warnings = [f"the declared closed form gives {declared} params, the module has {params}"] if differs else []
+    measurement.report({"params": params}, *warnings)
+
+
+METRIC = Metric(
+    name="params",
+    place=10,
+    about="parameters",
+    columns=[Column("params", int)],
+    quantities=[
+        Quantity(
+            key="params",
+            column="params",
+            title="Params",
+            unit=Unit("M", 2, 20),
+            origin="counted",
+            part="counts",
+            noun="parameters",
+            comparative="fewer",
+            exact=True,
+            on_front=True,
+        )
+    ],
+    convention=lambda values: "Params: all parameters, trainable and frozen, a shared one once",
+    count=count,
+)

@@ -1,11 +1,12 @@
-"""What a case raised, as status, sentence and traceback."""
+"""How a case failed: what it raised as status, sentence and traceback, and the last line that it printed."""
 
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
+from ctxbench.devices import Unsupported
 from ctxbench.errors import ModuleCodeError
+from ctxbench.messages import Failure
 
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
 _NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on")
@@ -15,15 +16,11 @@ class NotFinite(Exception):
     """A module's output or gradient holds NaN or infinity."""
 
 
-class Unsupported(Exception):
-    """The case asks for what the device or this torch does not offer."""
-
-
 class DoesNotFit(MemoryError):
     """The predicted peak exceeds the memory that the device has free."""
 
 
-def describe_failure(error: BaseException) -> dict[str, Any]:
+def describe_failure(error: BaseException) -> Failure:
     """Status, sentence (with the user's own frame) and traceback of what a case raised."""
     lines = str(error).strip().split("\n")
     # A module's own exception has its traceback in the text: what happened is the last line.
@@ -41,12 +38,18 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
         status, message = "unsupported", f"{text}{where}"
     else:
         status, message = "error", f"{kind}: {text}{where}"
-    return {"status": status, "message": message, "traceback": "".join(traceback.format_exception(error))}
+    return Failure(status, message, "".join(traceback.format_exception(error)))
+
+
+def last_line(output: str) -> str:
+    """The last line that a process printed, as a clause; it says so if there is none."""
+    lines = output.strip().splitlines()
+    return f"it last printed: {lines[-1]}" if lines else "it printed nothing"
 
 
 def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
     """The innermost frame outside torch, ctxbench's harness and the standard library: where the user would look."""
-    harness = Path(__file__).resolve().parents[1]
+    harness = Path(__file__).resolve().parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename).resolve()
         inside = harness in path.parents and path.parent.name != "modules"

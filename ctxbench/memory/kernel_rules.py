@@ -45,13 +45,13 @@ def copies(*positions: int) -> Callable[[Call], Sizes]:
 
 
 def copies_unless_expanded(*positions: int) -> Callable[[Call], Sizes]:
-    """As `copies`, but an expanded scalar, such as the gradient of a sum, is read as it lies."""
+    """As `copies`, but an expanded scalar, such as the gradient of a sum, is read without a copy."""
 
-    def held(call: Call) -> Sizes:
+    def sizes(call: Call) -> Sizes:
         dense = [call.args[i] for i in positions if any(call.args[i].stride())]
         return [size_of(tensor) for tensor in dense if not tensor.is_contiguous()]
 
-    return held
+    return sizes
 
 
 def copy_in_its_format(call: Call) -> Sizes:
@@ -66,7 +66,7 @@ def pooling_backward_cuda(call: Call) -> Sizes:
 
 
 def pooling_backward_cpu(call: Call) -> Sizes:
-    """All that is read and written in the incoming gradient's format."""
+    """Everything that is read and written, in the incoming gradient's format."""
     grad = call.args[0]
     return _copies_in(suggest_memory_format(grad), grad, call.out[0], *_positions(call))
 
@@ -94,19 +94,19 @@ def softmax_backward_cuda(call: Call) -> Sizes:
 
 
 def _is_blas_ready(matrix: torch.Tensor) -> bool:
-    """Whether BLAS reads the last two dimensions as they lie: one stride 1, the other at least a row's length."""
+    """Whether BLAS reads the matrix without a copy: one stride is 1, the other at least the length of a row."""
     rows, columns = matrix.shape[-2:]
     down, across = matrix.stride()[-2:]
     return bool((across == 1 and down >= max(1, columns)) or (down == 1 and across >= max(1, rows)))
 
 
 def product(call: Call) -> Sizes:
-    """A copy of each matrix that BLAS cannot read as it lies; a summand stands before the two."""
+    """A copy of each matrix that BLAS cannot read directly; a summand, if any, comes before the two."""
     return [size_of(matrix) for matrix in call.args[:3][-2:] if not _is_blas_ready(matrix)]
 
 
 def batched_product_cpu(call: Call) -> Sizes:
-    """MKL takes the batch whole, or the matrices go one after the other, each copied if need be."""
+    """MKL multiplies the whole batch, or one matrix after the other, each copied if necessary."""
     left, right = call.args[:3][-2:]
     if left.shape[1] * left.shape[2] * right.shape[2] < 400:  # aten/src/ATen/native/LinearAlgebra.cpp: plain loops
         return []
@@ -114,7 +114,7 @@ def batched_product_cpu(call: Call) -> Sizes:
 
 
 def convolution_cpu(call: Call) -> Sizes | str:
-    """The unfolded input of one group; with groups, their outputs until they are joined."""
+    """The unfolded input of one group; with several groups, also their outputs until they are concatenated."""
     data, weight, bias, *rest = call.args
     backend = _convolution_backend(data, weight, bias, rest)
     if backend.name != "Slow2d":
@@ -152,7 +152,7 @@ def _per_group(slices: Sequence[torch.Tensor], columns: int, out: Sequence[torch
 
 
 def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> Any:
-    """What PyTorch would choose on the CPU for these shapes, asked with stand-ins that hold one number each."""
+    """What PyTorch chooses on the CPU for these shapes; the tensors it is asked with have one element each."""
     stand_ins = [
         None if tensor is None else torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
         for tensor in (data, weight, bias)
@@ -161,7 +161,7 @@ def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, re
 
 
 def _convolution_layout(data: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """Channels last if either argument lies so (aten/src/ATen/native/ConvUtils.h, thnn_conv_use_channels_last)."""
+    """Channels last if either argument is (aten/src/ATen/native/ConvUtils.h, thnn_conv_use_channels_last)."""
     formats = {suggest_memory_format(data), suggest_memory_format(weight)}
     return torch.channels_last if torch.channels_last in formats else torch.contiguous_format
 
@@ -175,7 +175,7 @@ def _columns(data: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, rest: 
 
 
 def batch_norm_cpu(call: Call) -> Sizes:
-    """Vectors of one number a channel; how many depends on the layout."""
+    """Vectors with one number for each channel; how many depends on the layout."""
     data, training = call.args[0], call.args[5]
     vector = data.shape[1] * data.element_size()
     if data.is_contiguous():
@@ -205,7 +205,7 @@ def batch_norm_backward_cuda(call: Call) -> Sizes:
 
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:
-    """Copies, and one row of each parameter's gradient a thread."""
+    """Copies, and for each thread one row of each parameter's gradient."""
     return [*copies(0, 1)(call), 2 * math.prod(call.args[2]) * call.args[1].element_size()]
 
 
@@ -222,18 +222,18 @@ def inverse(call: Call) -> Sizes:
 
 
 def inverse_cpu(call: Call) -> Sizes:
-    """As `inverse`, and the check of the pivots: a number, its cast, one truth value a pivot."""
+    """As `inverse`, and the check of the pivots: a number, its cast, one boolean for each pivot."""
     matrix = call.args[0]
     return [*inverse(call), 12 + matrix.numel() // matrix.shape[-1]]
 
 
 def check_errors_cpu(call: Call) -> Sizes:
-    """A truth value for each matrix, and their union."""
+    """A boolean for each matrix, and one for all."""
     return [1, call.args[0].numel()]
 
 
 def repeat_cpu(call: Call) -> Sizes:
-    """Four index vectors of eight bytes a dimension."""
+    """Four index vectors with eight bytes for each dimension."""
     return [32 * len(call.args[1])]
 
 
@@ -248,15 +248,15 @@ def binary_cpu(call: Call) -> Sizes:
     common = torch.result_type(*operands) if len(operands) == 2 else operands[0].dtype
     if call.operator == "div" and not (common.is_floating_point or common.is_complex):
         common = torch.get_default_dtype()
-    held = []
+    sizes = []
     for value, argument in zip(call.args[:2], call.func._schema.arguments, strict=False):
         if isinstance(value, torch.Tensor):
-            held.append(0 if value.dtype == common else value.numel() * common.itemsize)
+            sizes.append(0 if value.dtype == common else value.numel() * common.itemsize)
         elif _number(value):
             # in the backward pass a number in a tensor's place is a saved tensor, which the tracker counts
-            held.append(0 if call.in_backward and str(argument.type) == "Tensor" else _number(value))
-            held.append(0 if isinstance(value, float) and common == torch.float64 else common.itemsize)
-    return held
+            sizes.append(0 if call.in_backward and str(argument.type) == "Tensor" else _number(value))
+            sizes.append(0 if isinstance(value, float) and common == torch.float64 else common.itemsize)
+    return sizes
 
 
 def _number(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""Check of a module's manners: it prints nothing and leaves torch's global state as it found it."""
+"""Checks of side effects: a module prints nothing and leaves the global state of torch, Python and numpy unchanged."""
 
 import os
 import random
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ctxbench.contract.subject import Finding, Subject, failed, passed
+from ctxbench.contract import CheckResult
+from ctxbench.contract.subject import Subject, failed, passed
 
 SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.get_num_threads": torch.get_num_threads,
@@ -29,39 +30,39 @@ SETTINGS: dict[str, Callable[[], Any]] = {
 }
 
 
-def quiet(subject: Subject) -> Finding:
-    """Building, a training step and an eval forward print nothing."""
+def quiet(subject: Subject) -> CheckResult:
+    """Building the module, a training step and an eval forward pass print nothing."""
     with captured() as text:
         _use(subject)
     printed = text().strip()
     if printed:
-        return failed(f"it prints {printed.splitlines()[0]!r}", "use the logging module, or drop the line")
+        return failed(f"it prints {printed.splitlines()[0]!r}", "remove the line, or use the logging module")
     return passed("nothing on stdout or stderr")
 
 
-def global_state(subject: Subject) -> Finding:
-    """Threads, default dtype, gradient mode and flags stay; the generators are drawn from, never reseeded."""
+def global_state(subject: Subject) -> CheckResult:
+    """Threads, default dtype, gradient mode and flags are unchanged; no random generator is seeded."""
     before = {name: read() for name, read in SETTINGS.items()}
     _use(subject)
     changed = [name for name, read in SETTINGS.items() if read() != before[name]]
     if changed:
         name = changed[0]
         return failed(
-            f"{name} was {before[name]} and is {SETTINGS[name]()}", "set it for a block and set it back, or not at all"
+            f"{name} changes from {before[name]} to {SETTINGS[name]()}", "do not set it, or restore it after use"
         )
     first, second = _generators_after(subject, 11), _generators_after(subject, 12)
     reseeded = [name for name in first if first[name] == second[name]]
     if reseeded:
         return failed(
-            f"{reseeded[0]} is reseeded: after two different seeds it is left in the same state",
-            "draw from the generator as it is, or from a torch.Generator of your own",
+            f"{reseeded[0]} is reseeded: its state afterwards is the same for two different seeds",
+            "use the generator without seeding it, or a torch.Generator of your own",
         )
     return passed(f"{len(SETTINGS)} settings unchanged, no generator reseeded")
 
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Put back the settings that a module is most likely to change, for the checks and the caller that come after."""
+    """Restore the settings that a module is most likely to change, for the next checks and for the caller."""
     threads, dtype, gradients = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -74,7 +75,7 @@ def restored() -> Iterator[None]:
 
 @contextmanager
 def captured() -> Iterator[Callable[[], str]]:
-    """Collect what Python prints and what goes to file descriptors 1 and 2 by any other way."""
+    """Collect what Python prints, and what other code writes to file descriptors 1 and 2."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]
@@ -98,7 +99,7 @@ def captured() -> Iterator[Callable[[], str]]:
 
 
 def _use(subject: Subject) -> None:
-    """Build, one training step, one eval forward."""
+    """Build the module, run one training step and one eval forward pass."""
     module = subject.build()
     x = subject.image(dtype=torch.float32)
     module.train()(x).sum().backward()

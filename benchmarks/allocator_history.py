@@ -23,7 +23,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Stray:
+class UnmatchedBlock:
     """A block that only the prediction or only the allocator has."""
 
     only_in: Literal["prediction", "allocator"]
@@ -32,11 +32,11 @@ class Stray:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`peak_bytes` of the allocator above the start, the part of it that strays hold, and all strays, largest first."""
+    """The allocator's peak above its start, the part of it in unmatched blocks, and all of these, largest first."""
 
     peak_bytes: int
-    stray_bytes_at_peak: int
-    strays: list[Stray]
+    unmatched_bytes_at_peak: int
+    unmatched: list[UnmatchedBlock]
 
 
 def predicted_blocks(profile: MemoryProfile) -> list[Block]:
@@ -53,19 +53,18 @@ def predicted_blocks(profile: MemoryProfile) -> list[Block]:
 def compare(profile: MemoryProfile, trace: Sequence[Mapping[str, Any]]) -> Comparison:
     """Match the blocks of a prediction with one device's trace of `torch.cuda.memory._snapshot()["device_traces"]`.
 
-    The trace begins with the pass and ends with it. Sizes are matched in order; those that stay over are the strays.
+    The trace begins with the pass and ends with it. Sizes are matched in order.
     """
     predicted = predicted_blocks(profile)
     made = [(index, _from_entry(entry)) for index, entry in enumerate(trace) if entry["action"] == "alloc"]
-    lonely_predicted, lonely_made = _unmatched([b.bytes for b in predicted], [block.bytes for _, block in made])
-    stray_entries = {made[position][0] for position in lonely_made}
-    peak, held_by_strays = _replay(trace, stray_entries)
-    strays = [Stray("prediction", predicted[position]) for position in lonely_predicted]
-    strays += [Stray("allocator", made[position][1]) for position in lonely_made]
-    return Comparison(peak, held_by_strays, sorted(strays, key=lambda stray: -stray.block.bytes))
+    only_predicted, only_made = _without_partner([b.bytes for b in predicted], [block.bytes for _, block in made])
+    peak, unmatched_at_peak = _replay(trace, {made[position][0] for position in only_made})
+    unmatched = [UnmatchedBlock("prediction", predicted[position]) for position in only_predicted]
+    unmatched += [UnmatchedBlock("allocator", made[position][1]) for position in only_made]
+    return Comparison(peak, unmatched_at_peak, sorted(unmatched, key=lambda found: -found.block.bytes))
 
 
-def _unmatched(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
+def _without_partner(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
     """Positions of the sizes that have no partner in the other sequence, in order or next to it."""
     matches = SequenceMatcher(a=first, b=second, autojunk=False).get_matching_blocks()
     partner = {m.a + i: m.b + i for m in matches for i in range(m.size)}
@@ -89,23 +88,23 @@ def _shifts(partner: Mapping[int, int], length: int) -> list[int]:
     return shifts
 
 
-def _replay(trace: Iterable[Mapping[str, Any]], stray_entries: set[int]) -> tuple[int, int]:
-    """The peak of a trace above its start, and how much of it the stray allocations hold there."""
-    live = strays = peak = strays_at_peak = 0
-    held: dict[int, tuple[int, bool]] = {}
+def _replay(trace: Iterable[Mapping[str, Any]], unmatched: set[int]) -> tuple[int, int]:
+    """The peak of a trace above its start, and the bytes of the `unmatched` entries in use there."""
+    live = live_unmatched = peak = unmatched_at_peak = 0
+    blocks: dict[int, tuple[int, int]] = {}  # address -> bytes, bytes if unmatched
     for index, entry in enumerate(trace):
         if entry["action"] == "alloc":
-            size, is_stray = _whole(entry["size"]), index in stray_entries
-            held[entry["addr"]] = (size, is_stray)
+            size = _whole(entry["size"])
+            blocks[entry["addr"]] = (size, size if index in unmatched else 0)
             live += size
-            strays += size * is_stray
-        elif entry["action"] in _FREED and entry["addr"] in held:
-            size, is_stray = held.pop(entry["addr"])
+            live_unmatched += blocks[entry["addr"]][1]
+        elif entry["action"] in _FREED and entry["addr"] in blocks:
+            size, unmatched_size = blocks.pop(entry["addr"])
             live -= size
-            strays -= size * is_stray
+            live_unmatched -= unmatched_size
         if live > peak:
-            peak, strays_at_peak = live, strays
-    return peak, strays_at_peak
+            peak, unmatched_at_peak = live, live_unmatched
+    return peak, unmatched_at_peak
 
 
 def _from_entry(entry: Mapping[str, Any]) -> Block:

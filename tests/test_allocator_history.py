@@ -1,10 +1,8 @@
 """The comparison of a prediction with the CUDA allocator's history, on traces made by hand and from predictions."""
 
 import csv
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +11,11 @@ from torch import nn
 
 from ctxbench import registry
 from ctxbench.memory import MemoryProfile, predict_peak
-from ctxbench.memory.history import Block, Stray, compare, predicted_blocks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import memory_cuda
+from allocator_history import Block, UnmatchedBlock, compare, predicted_blocks
 
 MIB = 2**20
 Entry = dict[str, Any]
@@ -31,19 +33,19 @@ def free(address: int, size: int) -> Entry:
 def as_trace(profile: MemoryProfile) -> list[Entry]:
     """The history that the allocator would keep if the prediction were exact."""
     trace: list[Entry] = []
-    held: dict[int, int] = {}
+    addresses: dict[int, int] = {}
     for number, step in enumerate(profile.timeline):
         for address, block in enumerate(profile.allocations):
-            if address in held and block.died is not None and block.died <= number:
-                trace.append(free(held.pop(address), block.bytes))
+            if address in addresses and block.died is not None and block.died <= number:
+                trace.append(free(addresses.pop(address), block.bytes))
         for address, block in enumerate(profile.allocations):
             if block.born == number and block.category != "weights":
                 if block.reused:  # the block before it lives on under its address
-                    before = next(a for a, b in enumerate(profile.allocations) if b.died == number and a in held)
-                    held[address] = held.pop(before)
+                    before = next(a for a, b in enumerate(profile.allocations) if b.died == number and a in addresses)
+                    addresses[address] = addresses.pop(before)
                     continue
                 trace.append(alloc(1000 + address, block.bytes))
-                held[address] = 1000 + address
+                addresses[address] = 1000 + address
         trace += [alloc(10**6 + i, size) for i, size in enumerate(step.inner)]
         trace += [free(10**6 + i, size) for i, size in enumerate(step.inner)]
     return trace
@@ -56,13 +58,13 @@ def profile() -> MemoryProfile:
 
 
 @pytest.mark.parametrize("key", ["sa", "a2", "ham_nmf", "linear"])
-def test_an_exact_prediction_has_no_stray(key: str) -> None:
+def test_an_exact_prediction_has_no_unmatched_block(key: str) -> None:
     with torch.device("meta"):
         module = registry.get(key).build(32)
     profile = predict_peak(module, torch.empty(2, 32, 16, 16, device="meta"), mode="infer")
     found = compare(profile, as_trace(profile))
-    assert found.strays == []
-    assert found.stray_bytes_at_peak == 0
+    assert found.unmatched == []
+    assert found.unmatched_bytes_at_peak == 0
     assert found.peak_bytes == profile.peak_bytes - profile.weights_bytes
 
 
@@ -71,8 +73,8 @@ def test_a_workspace_is_the_allocators_alone_and_is_set_apart(profile: MemoryPro
     middle = next(i for i, entry in enumerate(trace) if entry["action"] == "alloc") + 1
     workspace = [alloc(7, 100 * MIB, "/home/me/net.py", 12), free(7, 100 * MIB)]
     found = compare(profile, trace[:middle] + workspace + trace[middle:])
-    assert found.strays == [Stray("allocator", Block(100 * MIB, "allocator", "net.py:12"))]
-    assert found.stray_bytes_at_peak == 100 * MIB
+    assert found.unmatched == [UnmatchedBlock("allocator", Block(100 * MIB, "allocator", "net.py:12"))]
+    assert found.unmatched_bytes_at_peak == 100 * MIB
     assert found.peak_bytes == 100 * MIB + trace[middle - 1]["size"]
 
 
@@ -84,7 +86,7 @@ def test_a_block_that_was_predicted_and_not_made_is_named_with_its_operator(prof
     address = trace[entries[position]]["addr"]
     cut = [entry for i, entry in enumerate(trace) if i != entries[position] and entry["addr"] != address]
     found = compare(profile, cut)
-    assert [(s.only_in, s.block.bytes) for s in found.strays] == [("prediction", copied.bytes)]
+    assert [(s.only_in, s.block.bytes) for s in found.unmatched] == [("prediction", copied.bytes)]
 
 
 def test_the_order_inside_one_kernel_does_not_matter() -> None:
@@ -93,43 +95,31 @@ def test_the_order_inside_one_kernel_does_not_matter() -> None:
         nn.Sequential(nn.Linear(256, 256), nn.Softmax(dim=2)).to("meta"), x, mode="train"
     )  # its backward holds grad * output beside the result
     trace = as_trace(profile)
-    assert compare(profile, trace).strays == []
+    assert compare(profile, trace).unmatched == []
     sizes = [entry["size"] for entry in trace if entry["action"] == "alloc"]
     swap = next(i for i in range(len(sizes) - 1) if sizes[i] != sizes[i + 1])
     entries = [i for i, entry in enumerate(trace) if entry["action"] == "alloc"]
     first, second = entries[swap], entries[swap + 1]
     trace[first], trace[second] = trace[second], trace[first]
-    assert compare(profile, trace).strays == []
+    assert compare(profile, trace).unmatched == []
 
 
 def test_requests_are_counted_in_whole_blocks() -> None:
     profile = MemoryProfile("Net", "infer", "cuda", 0, [], [], {}, {})
     found = compare(profile, [alloc(1, 1), alloc(2, 513), free(1, 1), alloc(3, 512)])
     assert found.peak_bytes == 512 + 1024
-    assert [s.block.bytes for s in found.strays] == [1024, 512, 512]
+    assert [s.block.bytes for s in found.unmatched] == [1024, 512, 512]
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    path = Path(__file__).parents[1] / "benchmarks" / "memory_cuda.py"
-    spec = importlib.util.spec_from_file_location("memory_cuda", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["memory_cuda"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_script_writes_its_blocks_and_its_line(script: ModuleType, profile: MemoryProfile, tmp_path: Path) -> None:
+def test_the_script_writes_its_blocks_and_its_line(profile: MemoryProfile, tmp_path: Path) -> None:
     trace = [alloc(7, 64 * MIB, "/x/net.py", 3), *as_trace(profile)]
     comparison = compare(profile, trace)
     measured = profile.weights_bytes + comparison.peak_bytes
-    result = script.Traced("net", "train", profile.peak_bytes, measured, profile.weights_bytes, comparison)
+    result = memory_cuda.Traced("net", "train", profile.peak_bytes, measured, profile.weights_bytes, comparison)
     assert result.error == 0
-    assert "predicted" in script.show(result)
-    assert "largest stray: 64.0 MiB only in the allocator" in script.show(result)
-    script.write_blocks(tmp_path / "blocks.csv", [result])
+    assert "predicted" in memory_cuda.show(result)
+    assert "largest unmatched block: 64.0 MiB only in the allocator" in memory_cuda.show(result)
+    memory_cuda.write_blocks(tmp_path / "blocks.csv", [result])
     with (tmp_path / "blocks.csv").open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert row["only_in"] == "allocator"
@@ -138,9 +128,9 @@ def test_the_script_writes_its_blocks_and_its_line(script: ModuleType, profile: 
 
 
 def test_the_script_says_so_without_a_gpu(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["memory_cuda.py", "--out", str(tmp_path / "run")])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert script.main() == 2
+    assert memory_cuda.main() == 2
     assert "there is no CUDA device" in capsys.readouterr().out

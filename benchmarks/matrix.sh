@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs the quick tests, and those of the engine, under other versions of Python and torch, one environment at a time.
+#
+#   bash benchmarks/matrix.sh                         # the pairs that README names
+#   bash benchmarks/matrix.sh 3.12:2.11.0             # pairs of your own
+#
+# Each environment takes several GB while it is tested (torch brings its CUDA build) and is removed after it. The exit
+# code is the number of pairs that failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+pairs=("$@")
+[ ${#pairs[@]} -gt 0 ] || pairs=(3.11:2.12.1 3.12:2.11.0 3.12:2.14.1 3.13:2.15.0)
+failed=0
+for pair in "${pairs[@]}"; do
+    python=${pair%%:*} torch=${pair##*:}
+    folder=$(mktemp -d)
+    grep -v -E '^(torch|numpy)==' constraints.txt > "$folder/constraints.txt"
+    echo "== Python $python, torch $torch"
+    if "python$python" -m venv "$folder/venv" &&
+        "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "torch==$torch" -e ".[dev]" &&
+        "$folder/venv/bin/python" -m pytest -n 2 -m "not processes and not timing" &&
+        "$folder/venv/bin/python" -m pytest -n 2 tests/test_engine.py; then
+        echo "== Python $python, torch $torch: passed"
+    else
+        echo "== Python $python, torch $torch: FAILED"
+        failed=$((failed + 1))
+    fi
+    rm -rf "$folder"
+done
+exit "$failed"

@@ -1,0 +1,82 @@
+"""What a device is, one kind a file: clock, synchronising, flags, free memory, state, energy. The rest asks it.
+
+Imports no torch until a device is used, so that the parent can ask for names and counts.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ctxbench.devices.base import Device, NotMeasurable, Unsupported
+from ctxbench.devices.cpu import Cpu
+from ctxbench.devices.cuda import Cuda
+from ctxbench.errors import UsageError, unknown
+
+__all__ = [
+    "KINDS",
+    "META",
+    "Device",
+    "NotMeasurable",
+    "Unsupported",
+    "auto",
+    "check",
+    "device",
+    "fingerprint",
+    "product",
+]
+
+# In the order in which `auto` chooses.
+KINDS: dict[str, type[Device]] = {kind.kind: kind for kind in (Cuda, Cpu)}
+# Stands for no device: static metrics alone.
+META = "meta"
+
+
+def device(name: str) -> Device:
+    """The device `cpu`, `cuda` or `cuda:N`. UsageError for any other name."""
+    kind, colon, index = name.partition(":")
+    if kind not in KINDS or (colon and not index.isdigit()):
+        raise unknown("device", name, KINDS)
+    return KINDS[kind](int(index) if index else None)
+
+
+def check(name: str, environment: Mapping[str, Any]) -> None:
+    """UsageError unless `environment` (see `ctxbench.environment`) has the device."""
+    found = device(name)
+    count = found.count(environment)
+    if not count:
+        raise UsageError(
+            f"device {found.kind!r} was asked for, but {seen(name, environment)}; use --device cpu or --static"
+        )
+    if not present(name, environment):
+        raise UsageError(f"device {name!r} was asked for, but {seen(name, environment)}")
+
+
+def present(name: str, environment: Mapping[str, Any]) -> bool:
+    """Whether an environment has the device; no device (`meta`) is everywhere."""
+    return name == META or (device(name).index or 0) < device(name).count(environment)
+
+
+def seen(name: str, environment: Mapping[str, Any]) -> str:
+    """How many devices of this kind an environment has, as a clause for a person."""
+    count = device(name).count(environment)
+    return f"torch sees {count} GPU(s)" if count else "torch sees no GPU here"
+
+
+def auto(environment: Mapping[str, Any]) -> str:
+    """The device that `auto` stands for: the first kind that `environment` has."""
+    return next(kind for kind, cls in KINDS.items() if cls.count(environment))
+
+
+def product(name: str, environment: Mapping[str, Any]) -> str:
+    """The product behind a device's name; the name itself where the environment does not tell."""
+    if name == META:
+        return "no device (static figures)"
+    try:
+        found = device(name)
+    except UsageError:
+        return name
+    return found.product(environment) or name
+
+
+def fingerprint() -> dict[str, Any]:
+    """What every kind of device says of itself, for `run.json`. May initialise a driver."""
+    return {name: value for kind in KINDS.values() for name, value in kind.fingerprint().items()}

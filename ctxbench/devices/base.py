@@ -1,0 +1,122 @@
+"""What every kind of device answers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ctxbench.devices.clock import Clock, Step
+
+if TYPE_CHECKING:
+    import torch
+
+# The control workload: softmax(x w) w^T with x [POSITIONS, WIDTH] and w [WIDTH, WIDTH], 134 M MACs.
+POSITIONS, WIDTH = 1024, 256
+
+
+class NotMeasurable(NotImplementedError):
+    """This device, driver or installation does not tell the quantity; the text says why."""
+
+
+class Unsupported(Exception):
+    """The case asks for what the device or this torch does not offer."""
+
+
+class Device(ABC):
+    """One device: `index` None is the current one of its kind."""
+
+    kind: ClassVar[str]
+    # Side of the square matrix product that the rate is taken from.
+    matmul_size: ClassVar[int]
+    # Whether torch's thread count decides how fast it is.
+    has_threads: ClassVar[bool] = False
+
+    def __init__(self, index: int | None = None) -> None:
+        self.index = index
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+
+    @property
+    def torch(self) -> "torch.device":
+        """torch's own name for it."""
+        import torch
+
+        return torch.device(self.name)
+
+    @classmethod
+    @abstractmethod
+    def count(cls, environment: Mapping[str, Any]) -> int:
+        """How many devices of this kind an environment has."""
+
+    @abstractmethod
+    def product(self, environment: Mapping[str, Any]) -> str | None:
+        """The name under which the device is sold, as far as an environment tells."""
+
+    def described(self, environment: Mapping[str, Any]) -> list[str]:
+        """What a reader needs beside a latency: the product, and the software that drives it."""
+        return [self.product(environment) or self.name]
+
+    @classmethod
+    @abstractmethod
+    def fingerprint(cls) -> dict[str, Any]:
+        """What identifies the devices of this kind and their software, for `run.json`."""
+
+    def set_flags(self, dtype: str, threads: int | None, cudnn_benchmark: bool) -> None:
+        """Make explicit what torch would choose by itself. Raises Unsupported for a dtype that it does not have."""
+        import torch
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+        torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+        torch.backends.cudnn.benchmark = cudnn_benchmark
+
+    def flags(self) -> dict[str, Any]:
+        """The flags as they are now, read back from torch."""
+        import torch
+
+        return {
+            "threads": torch.get_num_threads(),
+            "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+            "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        }
+
+    @abstractmethod
+    def clock(self, flush_l2: bool = False) -> Clock:
+        """A clock for blocks of passes; with `flush_l2` the cache is overwritten before each pass."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """How much memory a process could still take."""
+
+    @abstractmethod
+    def peak_bytes(self, run_pass: Callable[[], object]) -> int:
+        """The peak of what one pass allocates, above what is allocated before it."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """The device now: clocks (MHz), temperature (C), power (W), other processes, as far as it tells."""
+
+    @abstractmethod
+    def energy_j(self) -> float:
+        """Joules used since some moment in the past. Raises NotMeasurable."""
+
+    def control_workload(self) -> Step:
+        """A pass of what context modules are made of: a product, a softmax, a product; float32, no gradients."""
+        import torch
+
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(POSITIONS, WIDTH, generator=generator).to(self.torch)
+        w = torch.randn(WIDTH, WIDTH, generator=generator).to(self.torch)
+
+        def step() -> "torch.Tensor":
+            with torch.inference_mode():
+                return torch.softmax(x @ w, dim=-1) @ w.T
+
+        return step

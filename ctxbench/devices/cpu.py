@@ -1,0 +1,121 @@
+"""The CPU: a monotonic clock, the allocation events of torch.profiler, the memory that the system could give."""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ctxbench.devices.base import Device, NotMeasurable, Unsupported
+from ctxbench.devices.clock import Clock, Step
+from ctxbench.garbage import collector_off
+
+
+class CpuClock:
+    """The monotonic clock around a block, the garbage collector off."""
+
+    def time_block(self, step: Step, passes: int) -> float:
+        with collector_off():
+            start = time.perf_counter_ns()
+            for _ in range(passes):
+                step()
+            return (time.perf_counter_ns() - start) * 1e-9
+
+    def now(self) -> float:
+        return time.monotonic()
+
+
+class Cpu(Device):
+    """All cores of this machine that the process may use."""
+
+    kind = "cpu"
+    matmul_size = 1024
+    has_threads = True
+
+    @classmethod
+    def count(cls, environment: Mapping[str, Any]) -> int:
+        return 1
+
+    def product(self, environment: Mapping[str, Any]) -> str | None:
+        name = environment.get("cpu")
+        return f"{name} ({environment.get('cpu_usable', '?')} cores)" if name else None
+
+    def described(self, environment: Mapping[str, Any]) -> list[str]:
+        return [environment["cpu"]]
+
+    @classmethod
+    def fingerprint(cls) -> dict[str, Any]:
+        import torch
+
+        return {
+            "cpu": _model(),
+            "cpu_count": os.cpu_count(),
+            "cpu_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "torch_threads": torch.get_num_threads(),
+            "blas": "mkl" if torch.backends.mkl.is_available() else "other",
+            "onednn": torch.backends.mkldnn.is_available(),
+        }
+
+    def set_flags(self, dtype: str, threads: int | None, cudnn_benchmark: bool) -> None:
+        if dtype == "tf32":
+            raise Unsupported("tf32 exists on CUDA devices only")
+        super().set_flags(dtype, threads, cudnn_benchmark)
+
+    def clock(self, flush_l2: bool = False) -> Clock:
+        return CpuClock()
+
+    def synchronize(self) -> None:
+        pass
+
+    def free_bytes(self) -> int:
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+
+    def peak_bytes(self, run_pass: Callable[[], object]) -> int:
+        """From the profiler's allocation events; what libraries take past PyTorch's allocator is not in them."""
+        import torch
+
+        with _quiet_kineto(), torch.autograd.profiler.profile(profile_memory=True) as profiler:
+            output = run_pass()
+        del output
+        events = profiler.kineto_results.events()  # the only place where the events stand one by one
+        changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
+        live = peak = 0
+        for _, size in sorted(changes, key=lambda change: change[0]):
+            live += size
+            peak = max(peak, live)
+        return peak
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def energy_j(self) -> float:
+        raise NotMeasurable("energy is read from NVIDIA GPUs only")
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Keep the profiler's library from printing its start and stop to the terminal."""
+    level = os.environ.get("KINETO_LOG_LEVEL")
+    os.environ["KINETO_LOG_LEVEL"] = "99"
+    try:
+        yield
+    finally:
+        if level is None:
+            del os.environ["KINETO_LOG_LEVEL"]
+        else:
+            os.environ["KINETO_LOG_LEVEL"] = level
+
+
+def _model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"

@@ -1,0 +1,114 @@
+"""The result of a check, whole: what the table, the files for CI and the exit code are made from."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from ctxbench.gate.rows import RowKey, RowVerdict
+from ctxbench.metrics import metrics
+
+# The columns that are compared without statistics, by the metric that fills them.
+EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    name: columns
+    for name, metric in metrics().items()
+    if (columns := tuple(quantity.column for quantity in metric.quantities if quantity.exact))
+}
+InconclusiveIs = Literal["ok", "fail"]
+
+
+class ExitCode(IntEnum):
+    """What a check says to a shell; 2 is left to usage errors."""
+
+    OK = 0
+    REGRESSED = 1
+    INCONCLUSIVE = 3
+    BROKEN = 4
+    NOTHING_COMPARED = 5
+
+
+@dataclass(frozen=True)
+class ExactChange:
+    """A quantity of a case that differs between the sides and is compared without statistics.
+
+    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had.
+    """
+
+    case: str
+    quantity: str
+    baseline: int | None
+    candidate: int | None
+
+    @property
+    def difference(self) -> int | None:
+        return None if self.baseline is None or self.candidate is None else self.candidate - self.baseline
+
+    @property
+    def worse(self) -> bool:
+        """Whether the candidate costs more, or its cost can no longer be had."""
+        if self.baseline is None:
+            return False
+        return self.candidate is None or self.candidate > self.baseline
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Baseline against candidate.
+
+    `baseline` and `candidate` name the sides for a person ("main (1a2b3c4d5e)", "the working tree"). `rows` are the
+    latency rows; `labels` gives each case a short name. `exact` has the exact quantities that differ, `compared`
+    counts all that were compared. `notes` are sentences that a reader needs beside the verdicts. In an `advisory`
+    result the latencies have no part in the exit code. `evidence` is what a row's `replicates` are: pairs of
+    processes, or single ones against a stored run.
+    """
+
+    baseline: str
+    candidate: str
+    rows: tuple[RowVerdict, ...]
+    labels: Mapping[str, str]
+    exact: tuple[ExactChange, ...]
+    compared: int
+    margin: float
+    conditions: str
+    notes: tuple[str, ...]
+    elapsed_s: float
+    exit_code: ExitCode
+    evidence: Literal["pair", "process"] = "pair"
+    advisory: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.candidate} against {self.baseline}"
+
+
+def exit_code(
+    rows: Sequence[RowVerdict],
+    exact: Sequence[ExactChange] = (),
+    compared: int = 0,
+    *,
+    inconclusive_is: InconclusiveIs = "fail",
+    timed: bool = True,
+    advisory: bool = False,
+    slowed: Collection[RowKey] = (),
+) -> ExitCode:
+    """The exit code of latency rows and exact quantities together.
+
+    Without latency (not `timed`, or no row at all) the quantities that were `compared` are enough. Where rows were
+    `slowed` on purpose, a wrong verdict counts as a regression and a slowdown that is not found as inconclusive,
+    whatever `inconclusive_is`.
+    """
+    if any(row.status == "broken" for row in rows):
+        return ExitCode.BROKEN
+    if any(change.worse for change in exact):
+        return ExitCode.REGRESSED
+    measured = [row for row in rows if row.status == "measured"]
+    if not any(row.replicates for row in measured):
+        return ExitCode.OK if compared and not (rows and timed) else ExitCode.NOTHING_COMPARED
+    if advisory:
+        return ExitCode.OK
+    undecided = [row for row in measured if row.verdict == "inconclusive"]
+    if any(row.verdict != ("regressed" if row.row in slowed else "ok") for row in measured if row not in undecided):
+        return ExitCode.REGRESSED
+    if any(inconclusive_is == "fail" or row.row in slowed for row in undecided):
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.OK

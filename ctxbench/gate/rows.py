@@ -1,0 +1,78 @@
+"""The rows of a gate: what each is, what is estimated of it, and the verdict on it."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ctxbench.mode import MODES
+from ctxbench.suite import Case
+
+Verdict = Literal["ok", "regressed", "inconclusive"]
+Status = Literal["measured", "broken", "not compared"]
+
+
+@dataclass(frozen=True)
+class RowKey:
+    """A case, by its id, and a mode (`infer` or `train`); without a mode, the case as a whole."""
+
+    case: str
+    mode: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.case} {self.mode}" if self.mode else self.case
+
+
+def latency_rows(case: Case) -> list[RowKey]:
+    """The rows of a case."""
+    return [RowKey(case.id, mode) for mode in MODES]
+
+
+@dataclass(frozen=True)
+class RowVerdict:
+    """What the gate says about one row; `change`, `low`, `high`, `control` are relative (0.1: +10 %).
+
+    `verdict` is None unless `status` is "measured". `control` is the change of the control workload. `replicates`
+    counts all pairs of processes (against a stored run: processes). After a confirmation run, `change` and its
+    interval are those of the confirming pairs alone, because the pairs that raised the flag overstate the change.
+    """
+
+    row: RowKey
+    status: Status
+    verdict: Verdict | None
+    change: float
+    low: float
+    high: float
+    control: float
+    replicates: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A row's change with its confidence interval, and the control's change, on the log scale."""
+
+    change: float
+    low: float
+    high: float
+    control: float
+
+    def verdict(self, row: RowKey, status: Status, verdict: Verdict | None, replicates: int, reason: str) -> RowVerdict:
+        """The verdict on the row, with these figures as relative changes."""
+        change, low, high, control = map(_relative, (self.change, self.low, self.high, self.control))
+        return RowVerdict(row, status, verdict, change, low, high, control, replicates, reason)
+
+
+UNKNOWN = Estimate(math.nan, -math.inf, math.inf, math.nan)
+
+
+def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
+    """The verdict on a row, or a whole case, that was not measured at all."""
+    return UNKNOWN.verdict(row, status, None, 0, reason)
+
+
+def _relative(log_ratio: float) -> float:
+    """A log ratio as a relative change; infinite where it is beyond all numbers."""
+    with np.errstate(over="ignore"):
+        return float(np.expm1(log_ratio))

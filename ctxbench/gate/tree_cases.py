@@ -1,0 +1,104 @@
+"""The cases that a suite has in one source tree: where their modules lie, and their exact costs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ctxbench.devices import META
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.scheduler import Plan, exit_status, measure_case
+from ctxbench.errors import UsageError
+from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
+from ctxbench.gate.trees import Modules, Tree
+from ctxbench.results import Record
+from ctxbench.suite import Case, Measure, Suite
+from ctxbench.worker.protocol import Cases, ListCases, Reply, WrongInput
+from ctxbench.worker.tree import own_file
+
+
+@dataclass
+class TreeCases:
+    """The cases that a tree has, by their ids, each module's file, and why a module cannot be had.
+
+    `foreign` are files of the other tree that the modules load. `exact` are a case's exact costs by their column, None
+    where one could not be had; `failures` says why a case has none at all.
+    """
+
+    tree: Modules
+    cases: dict[str, Case] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    foreign: Sequence[str] = ()
+    exact: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def why_missing(self, case: Case, other: Modules) -> str:
+        """Why this tree has no such case of its own, which the `other` tree has."""
+        if case.id in self.cases:
+            return f"its module would come from {self.files[case.id]}"
+        reference = case.reference.removeprefix(f"{other.root}/")
+        for name in (case.module, reference, reference.partition(":")[0]):
+            if name in self.missing:
+                return self.missing[name]
+        return f"{self.tree.name} has no such case"
+
+    def own(self) -> list[str]:
+        """The ids of the cases whose module is of this tree, not of an installed package."""
+        root = self.tree.root
+        return [case for case, file in self.files.items() if root is None or own_file(file, root)]
+
+
+def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, other: Tree | None = None) -> TreeCases:
+    """List the cases of a suite in the tree that the fork server takes modules from; `device` stands in for `auto`."""
+    found = TreeCases(tree)
+    problems: list[str] = []
+
+    def collect(message: Reply) -> None:
+        match message:
+            case WrongInput(sentence):
+                problems.append(sentence)
+            case Cases(cases, missing, foreign):
+                found.missing, found.foreign = missing, foreign
+                found.cases = {each.case.id: each.case for each in cases}
+                found.files = {each.case.id: each.file for each in cases}
+
+    definition = suite.file.model_dump(mode="json")
+    task = ListCases(suite.name, str(suite.path.absolute()), definition, device, str(other.root) if other else None)
+    ended = server.run(task, collect, suite.file.measure.timeout_s)
+    if problems:
+        raise UsageError(f"in {tree.name}: {problems[0]}")
+    status, message = exit_status(ended, suite.file.measure.timeout_s, "listing", kernel_killed=False)
+    if status != "ok":
+        raise UsageError(f"the modules of {tree.name} could not be listed: {message}")
+    return found
+
+
+def count_exact(server: ForkServer, suite: Suite, found: TreeCases, cases: Iterable[str]) -> None:
+    """Fill in the exact costs of the given cases, as far as the suite asks for them."""
+    metrics = [metric for metric in suite.file.metrics if metric in EXACT_COLUMNS]
+    for name in cases if metrics else ():
+        record = measured(server, suite.file.measure, metrics, replace(found.cases[name], device=META))
+        if isinstance(record, str):
+            found.failures[name] = record
+        else:
+            found.exact[name] = {column: record.get(column) for metric in metrics for column in EXACT_COLUMNS[metric]}
+
+
+def measured(server: ForkServer, measure: Measure, metrics: Sequence[str], case: Case) -> Record | str:
+    """The record of a case, measured as a run does it, or why there is none."""
+    record = measure_case(case, Plan(measure, metrics, force=True), server).record
+    return record if record.status == "ok" else f"{record.status}: {record.message}"
+
+
+def exact_changes(
+    baseline: Mapping[str, Mapping[str, int | None]], candidate: Mapping[str, Mapping[str, int | None]]
+) -> tuple[list[ExactChange], int]:
+    """The quantities that differ between the cases of both sides, and how many were compared."""
+    changes = []
+    compared = 0
+    for case in [case for case in candidate if case in baseline]:
+        for quantity, now in candidate[case].items():
+            before = baseline[case].get(quantity)
+            compared += before is not None or now is not None
+            if before != now:
+                changes.append(ExactChange(case, quantity, before, now))
+    return changes, compared

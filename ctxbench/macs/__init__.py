@@ -1,0 +1,1 @@
+"""Multiply-accumulates: torchprofile's convention operator by operator, without data."""

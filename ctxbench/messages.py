@@ -1,0 +1,81 @@
+"""What a measurement tells while it runs. The process that measures sends these; the one that waits takes them down."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ctxbench.mode import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed block: `ms` milliseconds a pass over `passes` passes, finished `at_s` seconds after the first began."""
+
+    at_s: float
+    passes: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """The bytes that a pass is predicted to hold at its `step`-th operator call, in the `phase` forward or backward."""
+
+    step: int
+    phase: str
+    op: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values for columns of the record, and warnings for a reader of it."""
+
+    values: Mapping[str, Any]
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What begins now, such as `latency_infer`."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many samples there are, and the last one's milliseconds. The sender waits until this has been shown."""
+
+    what: str
+    count: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """All samples so far of a stream: a mode, or the control workload."""
+
+    stream: str
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The predicted memory over a pass of one mode."""
+
+    mode: Mode
+    steps: Sequence[TimelineStep]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a case failed: the record's status, a sentence and the traceback."""
+
+    status: str
+    message: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.message}"
+
+
+Message = Values | Doing | Progress | Samples | Timeline | Failure

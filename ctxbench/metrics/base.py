@@ -1,0 +1,172 @@
+"""What a metric is: the columns that it fills in a record, the quantities that people compare, how it is measured."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ctxbench.messages import Message
+from ctxbench.mode import MODES, Mode
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from ctxbench.devices import Device
+    from ctxbench.devices.clock import Clock, Step
+    from ctxbench.metrics.control import Control
+    from ctxbench.registry import Entry
+    from ctxbench.suite import Case, Measure
+
+Origin = Literal["counted", "predicted", "measured"]
+# A record as a mapping from column to value; `warnings` is a list.
+RecordRow = Mapping[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit such as `M = 2^20`: its symbol and how many it stands for."""
+
+    symbol: str
+    base: int = 10
+    exponent: int = 0
+
+    @property
+    def factor(self) -> int:
+        return int(self.base**self.exponent)
+
+    def __str__(self) -> str:
+        return f"{self.symbol} = {self.base}^{self.exponent}"
+
+
+MIB = Unit("MiB", 2, 20)
+MS = Unit("ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `records.csv`: `since` is the schema that brought it, `former` its name before schema 3."""
+
+    name: str
+    type: type[int] | type[float] | type[str]
+    since: int = 1
+    former: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number that tables show, that `compare` ranks by and that papers publish, under the name `key`.
+
+    `column` holds it in a record, in units of one (bytes, ms, ...); `unit` is what a table shows. `measured_column` is
+    the same quantity as measured on the device, where `column` is a prediction. With `has_interval` the columns
+    `<key>_low_ms`, `<key>_high_ms`, `<key>_confidence`, ... go with it. Quantities of one `part` stay together in a
+    table. `noun` and `comparative` make a sentence ("2.1x fewer parameters"). `better` says which of two values is
+    better; None: neither. The gate compares an `exact` quantity without statistics. `on_front`: an axis of the Pareto
+    front of `compare`.
+
+    `method_column` says by which counter or for which device `column` was obtained; values of two methods are not
+    compared. `notes` gives the sentences that qualify the number of a record. A table shows `decimals` places; None: as
+    many as the number needs.
+    """
+
+    key: str
+    column: str
+    title: str
+    unit: Unit
+    origin: Origin
+    part: str
+    noun: str
+    comparative: str = "less"
+    better: Literal["smaller", "larger"] | None = "smaller"
+    measured_column: str = ""
+    has_interval: bool = False
+    exact: bool = False
+    on_front: bool = False
+    method_column: str = ""
+    notes: "Callable[[RecordRow], Sequence[str]]" = lambda row: ()
+    decimals: int | None = None
+
+    def detail(self, name: str) -> str:
+        """The column of a detail, such as `low_ms` or `samples`."""
+        return f"{self.key}_{name}"
+
+
+class Measurement(Protocol):
+    """What a metric sees of the case that is measured, in the process that measures it."""
+
+    case: "Case"
+    entry: "Entry"
+    settings: "Measure"
+    counter: str
+    # On the case's device.
+    model: "nn.Module"
+    x: "Tensor"
+    # The larger predicted peak of both modes, in bytes; None: not predicted.
+    predicted_bytes: int | None
+
+    @property
+    def device(self) -> "Device": ...
+
+    @property
+    def control(self) -> "Control": ...
+
+    @property
+    def parameter_dtype(self) -> "torch.dtype":
+        """Of weights and input; under autocast and TF32 that is float32."""
+        ...
+
+    @property
+    def meta_model(self) -> "nn.Module":
+        """The module on the meta device: no data."""
+        ...
+
+    @property
+    def meta_input(self) -> "Tensor": ...
+
+    def clock(self) -> "Clock": ...
+
+    def report(self, values: Mapping[str, Any], *warnings: str) -> None:
+        """Put values into columns of the record, and warnings beside them."""
+        ...
+
+    def emit(self, message: Message) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of the module as a function, and the seconds that the first one took (it allocates, it compiles)."""
+
+    step: "Step"
+    first_s: float
+
+
+# What a run's rows hold in a column of text, each value once.
+ColumnValues = Callable[[str], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, declared as `METRIC` in a file of this folder; `place` orders the files.
+
+    `about` is a phrase for help and docs, `convention` the sentence under a table that says what the numbers are.
+    Unless `asked_for`, it is measured wherever it applies. A suite that names no metrics gets the `default` ones.
+
+    `count` needs no device. `measure` runs before the first pass of a mode, `time` after it; `finish` after both modes.
+    """
+
+    name: str
+    place: int
+    about: str
+    columns: Sequence[Column]
+    quantities: Sequence[Quantity]
+    convention: Callable[[ColumnValues], str]
+    asked_for: bool = True
+    default: bool = True
+    count: Callable[[Measurement], None] | None = None
+    measure: Callable[[Measurement, Mode], None] | None = None
+    time: Callable[[Measurement, Mode, Pass], None] | None = None
+    finish: Callable[[Measurement], None] | None = None
+
+
+def by_mode(name: str, type_: type[int] | type[float] | type[str], since: int = 1) -> tuple[Column, ...]:
+    """A column for each mode; `name` has `{mode}` in it."""
+    return tuple(Column(name.format(mode=mode), type_, since) for mode in MODES)

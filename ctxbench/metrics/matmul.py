@@ -1,0 +1,47 @@
+"""The rate of a large matrix product: what a module's own rate is compared with."""
+
+from typing import TYPE_CHECKING
+
+from ctxbench.metrics.base import Column, Metric
+
+if TYPE_CHECKING:
+    import torch
+
+    from ctxbench.devices import Device
+    from ctxbench.devices.clock import Clock
+
+SECONDS = 1.0
+
+
+def matmul_rate(clock: "Clock", device: "Device", dtype: "torch.dtype") -> float:
+    """MAC/s of a square matrix product in `dtype`: the best of a second's products, after one to warm up."""
+    import torch
+
+    size = device.matmul_size
+    a = torch.randn(size, size, device=device.torch).to(dtype)
+    b = torch.randn(size, size, device=device.torch).to(dtype)
+    out = torch.empty_like(a)
+
+    def step() -> object:
+        return torch.mm(a, b, out=out)
+
+    end = clock.now() + SECONDS
+    clock.time_block(step, 1)
+    fastest = clock.time_block(step, 1)
+    while clock.now() < end:
+        fastest = min(fastest, clock.time_block(step, 1))
+    return size**3 / fastest
+
+
+METRIC = Metric(
+    name="matmul",
+    place=50,
+    about="the rate of a large matrix product, once a run for each device, dtype and thread count",
+    columns=[Column("matmul_macs_per_s", float, former="matmul_peak_macs_per_s")],
+    quantities=[],
+    convention=lambda values: (
+        "Rates: batch over time, MACs over time; of matmul: over the rate of a large matrix product in the same run"
+    ),
+    asked_for=False,
+    default=False,
+)

@@ -1,0 +1,123 @@
+"""Peak memory of a pass: predicted for CUDA on the meta device, and measured on the device at hand."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ctxbench.memory.convention import CONVENTION
+from ctxbench.messages import Doing, Timeline, TimelineStep
+from ctxbench.metrics.base import MIB, Column, ColumnValues, Measurement, Metric, Quantity, RecordRow, by_mode
+from ctxbench.mode import MODES, Mode
+
+if TYPE_CHECKING:
+    from ctxbench.memory.profile import Step
+
+TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
+
+
+def count(measurement: Measurement) -> None:
+    """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
+    from ctxbench.memory import UnpredictableError, predict_peak
+
+    case = measurement.case
+    if case.execution == "compile":
+        measurement.report({}, "no memory prediction: the compiler chooses the kernels")
+        return
+    if case.dtype.startswith("autocast"):
+        measurement.report({}, "no memory prediction under autocast")
+        return
+    target = measurement.settings.memory_device
+    model = measurement.meta_model.to(measurement.parameter_dtype)
+    x = measurement.meta_input.to(measurement.parameter_dtype)
+    measurement.report({"memory_predicted_for": target})
+    peaks: list[int] = []
+    marks: dict[str, None] = {}
+    for mode in MODES:
+        try:
+            profile = predict_peak(model, x, mode=mode, device=target)
+            today = profile if target == "cuda" else predict_peak(model, x, mode=mode, device="cuda")
+        except UnpredictableError as error:
+            measurement.report({}, f"no memory prediction ({mode}): {error}")
+            continue
+        peaks.append(today.peak_bytes)
+        marks |= dict.fromkeys(profile.marks)
+        values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
+        measurement.report(values, *_change_since(today.peak_bytes, profile.peak_bytes, mode))
+        measurement.emit(Timeline(mode, _timeline(profile.timeline)))
+    measurement.predicted_bytes = max(peaks, default=None)
+
+
+def _change_since(today: int, then: int, mode: str) -> list[str]:
+    """A sentence if the prediction for the PyTorch of 2020 and that for the installed one are not the same MiB."""
+    now, before = (f"{size / 2**20:.0f}" for size in (today, then))
+    if now == before:
+        return []
+    return [
+        f"predicted {mode} memory under the installed PyTorch: {now} MiB, under that of 2020 {before} MiB "
+        "(see docs/memory.md)"
+    ]
+
+
+def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
+    from ctxbench.memory.timeline import thinned
+
+    return [TimelineStep(at, steps[at].phase, steps[at].op, steps[at].live_bytes) for at in thinned(steps)]
+
+
+def measure(measurement: Measurement, mode: Mode) -> None:
+    """Report the measured peak; neither a compiled case nor autocast is covered by the convention."""
+    from ctxbench.memory import measure_peak
+
+    if measurement.case.execution == "compile" or measurement.case.dtype.startswith("autocast"):
+        return
+    measurement.emit(Doing(f"memory_{mode}"))
+    measurement.report({f"memory_{mode}_bytes": measure_peak(measurement.model, measurement.x, mode=mode)})
+
+
+def lower_bound(row: RecordRow) -> list[str]:
+    """A sentence if the prediction is a lower bound."""
+    text = row["memory_marks"]
+    operators = json.loads(text) if isinstance(text, str) and text else []
+    if not operators:
+        return []
+    return [f"A lower bound: what these operators hold inside their kernels is not known: {', '.join(operators)}."]
+
+
+def convention(values: ColumnValues) -> str:
+    """What the peaks are of, and for which device they are predicted."""
+    targets = ", ".join(TARGETS.get(name, name) for name in values("memory_predicted_for"))
+    predicted = f" predicted: for {targets}, without a device;" if targets else ""
+    return f"Memory: peak, MiB = 2^20 bytes;{predicted} {CONVENTION}"
+
+
+METRIC = Metric(
+    name="memory",
+    place=30,
+    about="peak memory of a pass, predicted and measured",
+    columns=[
+        *by_mode("memory_{mode}_bytes", int),
+        *by_mode("memory_{mode}_predicted_bytes", int),
+        Column("memory_predicted_for", str),
+        Column("memory_marks", str),
+    ],
+    quantities=[
+        Quantity(
+            key=f"memory_{mode}",
+            column=f"memory_{mode}_predicted_bytes",
+            measured_column=f"memory_{mode}_bytes",
+            title=f"Memory, {mode}",
+            unit=MIB,
+            origin="predicted",
+            part="memory",
+            noun=f"{'training' if mode == 'train' else 'inference'} memory",
+            exact=True,
+            on_front=mode == "train",
+            method_column="memory_predicted_for",
+            notes=lower_bound,
+        )
+        for mode in reversed(MODES)
+    ],
+    convention=convention,
+    count=count,
+    measure=measure,
+)

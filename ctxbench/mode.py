@@ -1,0 +1,6 @@
+"""The two modes of a pass: inference, and a training step."""
+
+from typing import Literal
+
+Mode = Literal["infer", "train"]
+MODES: tuple[Mode, Mode] = ("infer", "train")

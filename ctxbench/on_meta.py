@@ -1,0 +1,22 @@
+"""A copy of a module on PyTorch's meta device, where tensors have a shape but no data."""
+
+import copy
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def on_meta(module: nn.Module) -> nn.Module:
+    """A deep copy whose parameters and buffers are on the meta device; their data is never copied.
+
+    Shapes, dtypes, strides and `requires_grad` are kept, and a shared tensor stays shared. Whatever `copy.deepcopy`
+    raises is passed on.
+    """
+    copies: dict[int, Any] = {}
+    for tensor in chain(module.parameters(), module.buffers()):
+        empty = torch.empty_like(tensor, device="meta")
+        is_parameter = isinstance(tensor, nn.Parameter)
+        copies[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+    return copy.deepcopy(module, copies)

@@ -1,0 +1,182 @@
+"""One case, measured: its module and input, its passes, and the metrics in an order that keeps them apart."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ctxbench import devices, machine_load
+from ctxbench.devices.clock import Clock, Step
+from ctxbench.failures import DoesNotFit, NotFinite
+from ctxbench.messages import Doing, Message, Values
+from ctxbench.metrics import metrics
+from ctxbench.metrics.base import Pass
+from ctxbench.metrics.control import Control
+from ctxbench.metrics.matmul import matmul_rate
+from ctxbench.mode import MODES, Mode
+from ctxbench.suite import Case, Measure
+
+
+class CaseMeasurement:
+    """What metrics see of a case (`ctxbench.metrics.base.Measurement`)."""
+
+    def __init__(
+        self,
+        case: Case,
+        settings: Measure,
+        emit: Callable[[Message], object],
+        counter: str = "ctxbench",
+        force: bool = False,
+    ) -> None:
+        self.case, self.settings, self.emit, self.counter, self.force = case, settings, emit, counter, force
+        self.predicted_bytes: int | None = None
+        self.entry = case.entry
+
+    def run(self, names: Sequence[str]) -> None:
+        """Measure the metrics of these names, and those that need not be asked for."""
+        wanted = [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
+        for metric in wanted:
+            if metric.count:
+                metric.count(self)
+        if self.case.device == devices.META or not any(m.asked_for and (m.measure or m.time) for m in wanted):
+            return
+        self.load()
+        for metric in wanted:
+            for mode in MODES if metric.measure else ():
+                assert metric.measure is not None
+                metric.measure(self, mode)
+        before = {"busy_cores": machine_load.busy_cores(), **self.device.state()}
+        self.report({}, *machine_load.warnings(before))
+        for mode in MODES:
+            one_pass = self.first_pass(mode)
+            for metric in wanted:
+                if metric.time:
+                    metric.time(self, mode, one_pass)
+        for metric in wanted:
+            if metric.finish:
+                metric.finish(self)
+        state = {
+            "before": before,
+            "after": self.device.state(),
+            "flags": {**self.device.flags(), "seed": self.settings.seed},
+        }
+        self.report({"machine_state": json.dumps(state)})
+
+    def report(self, values: Mapping[str, Any], *warnings: str) -> None:
+        """Put values into columns of the record, and warnings beside them."""
+        if values or warnings:
+            self.emit(Values(values, warnings))
+
+    @cached_property
+    def device(self) -> devices.Device:
+        return devices.device(self.case.device)
+
+    @cached_property
+    def control(self) -> Control:
+        return Control(self.device, self.clock())
+
+    def clock(self) -> Clock:
+        return self.device.clock(self.settings.flush_l2)
+
+    @cached_property
+    def parameter_dtype(self) -> torch.dtype:
+        """The dtype of weights and input; under autocast and TF32 that is float32."""
+        name = self.case.dtype
+        dtype: torch.dtype = getattr(torch, "float32" if name == "tf32" or name.startswith("autocast") else name)
+        return dtype
+
+    @cached_property
+    def meta_model(self) -> nn.Module:
+        with torch.device("meta"):
+            return self.entry.build(self.case.shape[1], self.case.hparams)
+
+    @cached_property
+    def meta_input(self) -> Tensor:
+        return torch.empty(self.case.shape, device="meta")
+
+    def load(self) -> None:
+        """Make `model` and `x` on the case's device, once the case is known to fit; torch's flags are set."""
+        case = self.case
+        self.device.set_flags(case.dtype, case.threads, self.settings.cudnn_benchmark)
+        self._check_fit()
+        torch.manual_seed(self.settings.seed)
+        self.model = self.entry.build(case.shape[1], case.hparams).to(self.device.torch, self.parameter_dtype)
+        self.x = torch.randn(case.shape, device=self.device.torch, dtype=self.parameter_dtype)
+        if case.memory_format == "channels_last":
+            torch.nn.utils.convert_conv2d_weight_memory_format(self.model, torch.channels_last)
+            self.x = self.x.to(memory_format=torch.channels_last)
+        if case.execution == "compile":
+            self.model.compile()
+
+    def measure_matmul(self) -> None:
+        """Report the rate of a large matrix product on the case's device, dtype and threads."""
+        self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
+        # The dtype of the products: autocast's where that is on.
+        name = self.case.dtype.removeprefix("autocast-").replace("tf32", "float32")
+        with self._autocast():
+            rate = matmul_rate(self.clock(), self.device, getattr(torch, name))
+        self.report({"matmul_macs_per_s": rate})
+
+    def first_pass(self, mode: Mode) -> Pass:
+        """A pass of a mode, after the first has been run (it allocates, it compiles) and its output checked."""
+        self.emit(Doing(f"first_{mode}"))
+        step = self._step(mode)
+        outputs: list[Any] = []
+        seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
+        self._check_output(outputs[0], mode)
+        return Pass(step, seconds)
+
+    def _check_fit(self) -> None:
+        """Refuse a case whose predicted peak exceeds the memory free on its device."""
+        if self.predicted_bytes is None or self.force:
+            return
+        free = self.device.free_bytes()
+        if self.predicted_bytes > free:
+            raise DoesNotFit(
+                f"predicted peak {self.predicted_bytes / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free on "
+                f"{self.case.device}; measure it all the same with --force"
+            )
+
+    def _step(self, mode: Mode) -> Step:
+        """One pass: a forward in inference mode, or forward, `y.sum().backward()` with gradients None before."""
+        model, x = self.model, self.x
+        parameters = list(model.parameters())
+
+        def infer() -> Tensor:
+            with torch.inference_mode(), self._autocast():
+                return model(x)  # type: ignore[no-any-return]  # a module's call is untyped
+
+        def train() -> Tensor:
+            for parameter in parameters:
+                parameter.grad = None
+            with self._autocast():
+                y: Tensor = model(x)
+            y.sum().backward()
+            return y
+
+        model.train(mode == "train")
+        return train if mode == "train" else infer
+
+    def _check_output(self, y: Tensor, mode: Mode) -> None:
+        if not isinstance(y, Tensor):
+            raise TypeError(f"{self.entry.key} returns {type(y).__name__}; a context module returns one tensor")
+        expected = self.entry.closed_form("out_channels", self.case.shape, self.case.hparams)
+        batch, _, height, width = self.case.shape
+        if y.shape != (batch, expected, height, width):
+            raise ValueError(f"{self.entry.key} returns shape {list(y.shape)} for {list(self.case.shape)}")
+        if not torch.isfinite(y).all():
+            raise NotFinite(f"the output of the {mode} pass holds NaN or infinity")
+        if mode == "train":
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+                    raise NotFinite(f"the gradient of {name} holds NaN or infinity")
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        kind, _, name = self.case.dtype.partition("-")
+        if kind != "autocast":
+            return nullcontext()
+        return torch.autocast(self.device.kind, dtype=getattr(torch, name))

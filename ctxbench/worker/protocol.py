@@ -1,0 +1,200 @@
+"""What crosses between the process that waits and the one that measures: tasks and messages, one a line of JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import TypeAdapter
+
+from ctxbench.contract import CheckResult
+from ctxbench.messages import Doing, Failure, Progress, Samples, Timeline, Values
+from ctxbench.mode import Mode
+from ctxbench.suite import Case, Measure
+
+# Commands to one side of a pair, a byte each: prepare the next row; time a block of it.
+NEXT, BLOCK = b"n", b"b"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeEnvironment:
+    """Tell what machine, software and settings these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Check the contract of a module; without `compilers`, torch.compile and torch.export are left out."""
+
+    reference: str
+    channels: int
+    hparams: Mapping[str, Any]
+    size: tuple[int, int]
+    compilers: bool
+    memory_limit_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class ListCases:
+    """List the cases that a suite has in this source tree; `other` is a tree whose files should not be used."""
+
+    suite: str
+    path: str
+    definition: Mapping[str, Any]
+    auto_device: str
+    other: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """A row of a pair: each pass is made longer by the share `inject`."""
+
+    case: Case
+    mode: Mode
+    inject: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSide:
+    """Be one side of a pair: prepare and time the rows, in their order, one command at a time."""
+
+    measure: Measure
+    rows: Sequence[PairRow]
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulRate:
+    """Measure the rate of a large matrix product on a case's device, dtype and threads."""
+
+    case: Case
+    measure: Measure
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureCase:
+    """Measure these metrics of a case; with `force`, even if it is predicted not to fit into memory."""
+
+    case: Case
+    measure: Measure
+    metrics: Sequence[str]
+    counter: str = "ctxbench"
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The measuring process has imported torch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The child of a task runs."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The child of a task is gone: exit code, or the signal that killed it (0: none)."""
+
+    code: int
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The answer to DescribeEnvironment, as in `run.json`."""
+
+    environment: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStarted:
+    """A check of the contract begins."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDone:
+    """What a check of the contract found."""
+
+    result: CheckResult
+
+
+@dataclass(frozen=True, slots=True)
+class WrongInput:
+    """The task cannot be done as asked; a sentence for the user."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCase:
+    """A case and the file that its module comes from."""
+
+    case: Case
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """The answer to ListCases; `missing` says why a module has none, `foreign` are files of the other tree."""
+
+    cases: Sequence[ListedCase]
+    missing: Mapping[str, str]
+    foreign: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command to one side of a pair gave, in milliseconds a pass; the side waits for the next command."""
+
+    control: Sequence[float] = ()
+    row: Sequence[float] = ()
+    failure: Failure | None = None
+
+
+Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | MeasureCase
+Reply = (
+    Ready | Started | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | Answer
+    | Values | Doing | Progress | Samples | Timeline | Failure
+)  # fmt: skip
+
+
+class ProtocolError(RuntimeError):
+    """A line that is no known message."""
+
+
+# How each kind of message becomes plain values and back.
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {
+    kind.__name__: TypeAdapter(kind) for kind in (*get_args(Task), *get_args(Reply))
+}
+
+
+def encode(message: Task | Reply) -> bytes:
+    """One line of JSON; its key `type` names the dataclass."""
+    name = type(message).__name__
+    return json.dumps({"type": name, **_ADAPTERS[name].dump_python(message, mode="json")}).encode() + b"\n"
+
+
+def decode_task(line: bytes) -> Task:
+    """The task in a line. ProtocolError for anything else."""
+    task: Task = _decode(line, get_args(Task))
+    return task
+
+
+def decode(line: bytes) -> Reply:
+    """The message in a line. ProtocolError for anything else."""
+    reply: Reply = _decode(line, get_args(Reply))
+    return reply
+
+
+def _decode(line: bytes, kinds: Sequence[type]) -> Any:
+    try:
+        content = json.loads(line)
+        name = content.pop("type")
+        if name not in [kind.__name__ for kind in kinds]:
+            raise ValueError(f"unknown type {name!r}")
+        return _ADAPTERS[name].validate_python(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"no known message: {line[:200]!r} ({type(error).__name__}: {error})") from None

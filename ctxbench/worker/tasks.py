@@ -1,0 +1,94 @@
+"""Which code does which task, and what is imported before the first."""
+
+import warnings
+from collections.abc import Callable
+
+from ctxbench.failures import describe_failure
+from ctxbench.worker.protocol import (
+    DescribeEnvironment,
+    Environment,
+    ListCases,
+    MatmulRate,
+    MeasureCase,
+    Reply,
+    TakeSide,
+    Task,
+    Verify,
+)
+
+# Tells the parent; the result is the parent's byte, where the sender waits for one.
+Emit = Callable[[Reply], bytes]
+
+
+def preload(static: bool = True) -> None:
+    """Import what every child needs, before the fork; what static metrics need too, if `static`.
+
+    Starts no thread and does not touch CUDA.
+    """
+    import torch
+
+    import ctxbench.metrics
+    import ctxbench.registry
+    import ctxbench.worker.measurement
+
+    ctxbench.metrics.metrics()
+    ctxbench.registry.names()
+    if not static:
+        return
+    import torch.utils.flop_counter
+
+    from ctxbench.macs.counter import count_macs
+    from ctxbench.memory import predict_peak
+    from ctxbench.mode import MODES
+
+    # The first meta computations import torch's decompositions: a second, once, here.
+    layer = torch.nn.Conv2d(4, 4, 1, device="meta")
+    image = torch.empty(1, 4, 2, 2, device="meta")
+    count_macs(layer, image)
+    for mode in MODES:
+        predict_peak(layer, image, mode=mode)
+
+
+def perform(task: Task, emit: Emit) -> None:
+    """Do one task. Failures of a case are reported, not raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        match task:
+            case DescribeEnvironment():
+                from ctxbench import environment
+
+                emit(Environment(environment.describe()))
+            case Verify():
+                from ctxbench.worker.verification import verify
+
+                _limit_memory(task.memory_limit_gib)
+                verify(task, emit)
+            case ListCases():
+                from ctxbench.worker.listing import list_cases
+
+                list_cases(task, emit)
+            case TakeSide():
+                from ctxbench.worker.pair import take_side
+
+                _limit_memory(task.measure.memory_limit_gib)
+                take_side(task, emit)
+            case MatmulRate() | MeasureCase():
+                from ctxbench.worker.measurement import CaseMeasurement
+
+                _limit_memory(task.measure.memory_limit_gib)
+                try:
+                    if isinstance(task, MatmulRate):
+                        CaseMeasurement(task.case, task.measure, emit).measure_matmul()
+                    else:
+                        CaseMeasurement(task.case, task.measure, emit, task.counter, task.force).run(task.metrics)
+                except Exception as error:  # whatever a module raises is a result
+                    emit(describe_failure(error))
+
+
+def _limit_memory(gib: float | None) -> None:
+    """Cap the child's private memory (RLIMIT_DATA), so that a case that eats memory fails alone."""
+    if gib is not None:
+        import resource
+
+        limit = int(gib * 2**30)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

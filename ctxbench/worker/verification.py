@@ -1,0 +1,22 @@
+"""The contract of one module, check by check."""
+
+from collections.abc import Callable
+
+from ctxbench import registry
+from ctxbench.contract.checks import CHECKS, COMPILERS, run_checks
+from ctxbench.contract.subject import Subject
+from ctxbench.errors import UsageError
+from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, WrongInput
+
+
+def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
+    """Run the checks and report each result as it is known."""
+    try:
+        entry = registry.get(task.reference)
+        subject = Subject(entry, entry.load(), task.channels, entry.check_hparams(task.hparams), task.size)
+    except UsageError as error:
+        emit(WrongInput(str(error)))
+        return
+    checks = [check for check in CHECKS if task.compilers or check not in COMPILERS]
+    for result in run_checks(subject, checks, on_start=lambda name: emit(CheckStarted(name))):
+        emit(CheckDone(result))

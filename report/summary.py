@@ -1,0 +1,177 @@
+"""What a page says first: a few plain sentences made from the numbers."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ctxbench.metrics import quantities
+from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.ranking import Value, listed, order, times
+
+from .cells import interval_of, plain_amount, spread_of
+from .compare import compared, ratio_key
+from .numbers import justified, ratio_text
+from .panels import Panel, conditions_of, is_reference, label_of
+from .published import unit_of
+from .runs import RunData
+from .table import Table
+
+# Failed rows that are named; the others are counted.
+MOST_NAMES = 5
+SUPERLATIVES = {"less": "least", "more": "most"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row's number in one quantity."""
+
+    label: str
+    value: Value
+    text: str
+    is_reference: bool
+
+
+def run_sentences(panel: Panel) -> list[str]:
+    """Who is best in each quantity of the Pareto front, by which factor, who ties, and how many rows failed.
+
+    Only rows under the same conditions that ended ok are compared.
+    """
+    rows = panel.alike
+    done = rows[rows["status"] == "ok"]
+    found = []
+    if len(panel.frame) > len(rows):
+        others = len(panel.frame) - len(rows)
+        found.append(
+            f"Compared here: the {len(rows)} rows with {conditions_of(rows)}; "
+            f"{_rows(others)} under other conditions {'is' if others == 1 else 'are'} in the table."
+        )
+    axes = [each for each in quantities().values() if each.on_front and done[each.column].notna().any()]
+    if len(done) == 1:
+        found += _alone(panel, done, axes, only=len(rows) == 1)
+    else:
+        places = {each.key: _places(panel, done, each) for each in axes}
+        found += [_leader(each, places[each.key]) for each in axes if len(places[each.key]) > 1]
+    return [*found, *_ended(panel.frame)]
+
+
+def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
+    """How each later run stands to the first one in each quantity that differs, and how many rows failed."""
+    names = [run.name for run in runs]
+    found = []
+    for each in compared():
+        for number in range(2, len(runs) + 1):
+            place = [i for i, column in enumerate(table.columns) if column.key == ratio_key(each.column, number)]
+            cells = [row.cells[i] for row in table.rows for i in place]
+            ratios = pd.Series([cell.value for cell in cells if cell.value is not None], dtype="float64")
+            if ratios.empty:
+                continue
+            noun = f"{each.origin} {each.quantity.noun}" if each.quantity.measured_column else each.quantity.noun
+            text = f"{noun[:1].upper()}{noun[1:]} in {names[number - 1]} is {ratio_text(ratios.median())} times that "
+            text += f"in {names[0]}" + (f" (median of {len(ratios)} rows)" if len(ratios) > 1 else "")
+            if each.has_interval:
+                sure = sum(cell.best for cell in cells)
+                text += f"; in {sure} of {_rows(len(ratios))} the interval of the ratio does not contain 1"
+            found.append(f"{text}.")
+    if not found:
+        found.append("No number differs between the runs, where more than one of them has it.")
+    if all((run.frame["status"] == "ok").all() for run in runs):
+        return [*found, "No row of any run failed."]
+    return [*found, *(f"{run.name}: {sentence}" for run in runs for sentence in _ended(run.frame))]
+
+
+def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Place]:
+    """The known numbers of one quantity, the best first."""
+    known = done[done[each.column].notna()]
+    unit = unit_of(panel.run, each, panel.frame)
+    places = [
+        Place(label_of(row), spread_of(row, each), _text(row, each, unit), bool(is_it))
+        for row, is_it in zip(known.to_dict("records"), is_reference(known), strict=True)
+    ]
+    return sorted(places, key=lambda place: place.value.value, reverse=each.better == "larger")
+
+
+def _text(row: RecordRow, each: Quantity, unit: Unit) -> str:
+    interval, value = interval_of(row, each), float(row[each.column])
+    number = justified(value, *interval) if interval else plain_amount(value, each, unit)
+    return f"{number} {unit.symbol}".strip()
+
+
+def _leader(each: Quantity, places: Sequence[Place]) -> str:
+    """Who is best in one quantity, what ties with it, and by which factor the others follow."""
+    best = places[0]
+    ties = [place for place in places[1:] if order(best.value, place.value) == 0]
+    rest = [place for place in places[1:] if place not in ties]
+    noun = _noun(each)
+    if each.has_interval:
+        leaders, unsure = [best.label], listed([place.label for place in ties]) if ties else ""
+    else:
+        leaders, unsure = [place.label for place in (best, *ties)], ""
+    if not rest and not unsure:
+        every = "Both" if len(places) == 2 else f"All {len(places)}"
+        same = "the same number of" if each.comparative == "fewer" else "the same"
+        what = f"{same} {noun}, {best.text}" if best.value.value else f"no {noun}"
+        return f"{every} rows have {what}."
+    has = "has" if len(leaders) == 1 else "have"
+    text = f"{listed(leaders)} {has} the {_superlative(each)} {noun}, {best.text}"
+    if not best.value.value:
+        text = f"{listed(leaders)} {has} no {noun}"
+    text += _distance(each, best, rest)
+    text += f"; {unsure} cannot be told apart from it, since the intervals overlap" if unsure else ""
+    return f"{text}."
+
+
+def _distance(each: Quantity, best: Place, rest: Sequence[Place]) -> str:
+    """By which factor the best differs from the next ones and from the reference."""
+    if not rest:
+        return ""
+    following = [place for place in rest if place.value == rest[0].value]
+    names = listed([place.label for place in following])
+    if not best.value.value or not rest[0].value.value:
+        return f"; next {'comes' if len(following) == 1 else 'come'} {names} with {rest[0].text}"
+    text = f": {_factor(best, rest[0])} {each.comparative} than {names}, the next"
+    reference = next((place for place in rest if place.is_reference and place not in following), None)
+    return f"{text}, and {_factor(best, reference)} {each.comparative} than {reference.label}" if reference else text
+
+
+def _factor(one: Place, other: Place) -> str:
+    low, high = sorted((one.value.value, other.value.value))
+    return times(high / low)
+
+
+def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: bool) -> list[str]:
+    """The numbers of the one row that ended ok."""
+    numbers = [f"{place.text} {_noun(each)}" for each in axes for place in _places(panel, done, each)]
+    label = label_of(done.iloc[0].to_dict())
+    if not numbers:
+        return []
+    return [f"{label} is the only row: {listed(numbers)}." if only else f"Only {label} ended ok: {listed(numbers)}."]
+
+
+def _ended(frame: pd.DataFrame) -> list[str]:
+    """How many rows failed and which; nothing to say of a single row that did not."""
+    failed = frame[frame["status"] != "ok"]
+    if failed.empty:
+        return [f"None of the {len(frame)} rows failed."] if len(frame) > 1 else []
+    counts = Counter((label_of(row), str(row["status"])) for row in failed.to_dict("records"))
+    names = [f"{label} ({status}{f', {n} rows' if n > 1 else ''})" for (label, status), n in counts.items()]
+    more = len(names) - MOST_NAMES
+    names = [*names[:MOST_NAMES], f"{more} more"] if more > 0 else names
+    if len(failed) < len(frame):
+        return [f"{len(failed)} of {len(frame)} rows failed: {listed(names)}."]
+    word = "The only row" if len(frame) == 1 else "Both rows" if len(frame) == 2 else f"All {len(frame)} rows"
+    return [f"{word} failed: {listed(names)}."]
+
+
+def _noun(each: Quantity) -> str:
+    return f"predicted {each.noun}" if each.origin == "predicted" else each.noun
+
+
+def _superlative(each: Quantity) -> str:
+    """`fewest` for `fewer`."""
+    return SUPERLATIVES.get(each.comparative) or each.comparative.removesuffix("er") + "est"
+
+
+def _rows(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"

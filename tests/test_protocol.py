@@ -1,0 +1,110 @@
+"""What crosses a process: every message comes back as it was, what is unknown is refused, a wrong name is no column."""
+
+import json
+
+import pytest
+
+from ctxbench.contract import CheckResult
+from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.results import Record
+from ctxbench.suite import Case, Measure
+from ctxbench.worker.protocol import (
+    Answer,
+    Cases,
+    CheckDone,
+    CheckStarted,
+    DescribeEnvironment,
+    Ended,
+    Environment,
+    ListCases,
+    ListedCase,
+    MatmulRate,
+    MeasureCase,
+    PairRow,
+    ProtocolError,
+    Ready,
+    Reply,
+    Started,
+    TakeSide,
+    Task,
+    Verify,
+    WrongInput,
+    decode,
+    decode_task,
+    encode,
+)
+
+CASE = Case("ham_nmf", "m:C", {"steps": 3, "init": "fixed", "inverse": None}, (1, 8, 6, 5), threads=2)
+TASKS: list[Task] = [
+    DescribeEnvironment(),
+    Verify("m.py:C", 64, {"rank": 16}, (11, 9), True, 8.0),
+    ListCases("ci", "/a/ci.toml", {"title": "t"}, "cpu", None),
+    TakeSide(Measure(budget_s=0.5, memory_limit_gib=2), [PairRow(CASE, "train", 0.1)]),
+    MatmulRate(CASE, Measure()),
+    MeasureCase(CASE, Measure(protocol="paper"), ["params", "latency"], "torchprofile", True),
+]
+REPLIES: list[Reply] = [
+    Ready(),
+    Started(7),
+    Ended(0, 9),
+    Environment({"cpu": "Z80", "load_average": [0.1, 0.2, 0.3]}),
+    CheckStarted("gradients"),
+    CheckDone(CheckResult("gradients", "failed", "none", "add one", required=False)),
+    WrongInput("no such module"),
+    Cases([ListedCase(CASE, "/a/m.py")], {"sa": "gone"}, ["/b/x.py"]),
+    Answer([1.5], [2.5, 3.5], Failure("nan", "NaN", "Traceback")),
+    Values({"params": 2**70, "latency_infer_ms": 0.1 + 0.2, "macs_counter": None}, ["a; b"]),
+    Doing("latency_infer"),
+    Progress("latency_infer", 3, 1.5),
+    Samples("control", [Sample(0.1, 4, 1 / 3)]),
+    Timeline("train", [TimelineStep(0, "forward", "aten.bmm.default", 2**60 + 1)]),
+    Failure("oom", "out of memory", ""),
+]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
+def test_a_task_comes_back_as_it_was(task: Task) -> None:
+    line = encode(task)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode_task(line) == task
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: type(reply).__name__)
+def test_a_message_comes_back_as_it_was(reply: Reply) -> None:
+    assert decode(encode(reply)) == reply
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"hello",
+        b"[]",
+        b"{}",
+        b'{"type": "Nonsense"}',
+        b'{"type": "Started"}',
+        b'{"type": "Started", "pid": "many"}',
+        json.dumps({"type": "MeasureCase"}).encode(),  # a task is no message
+    ],
+)
+def test_what_is_no_message_is_refused(content: bytes) -> None:
+    with pytest.raises(ProtocolError, match="no known message"):
+        decode(content)
+
+
+def test_a_misspelt_column_is_an_error_and_not_lost() -> None:
+    record = Record("c", "sa", "SA", "f", "m:C", "{}", 1, 8, 4, 4, "float32", "contiguous", "eager", None, "cpu")
+    with pytest.raises(AttributeError):
+        record.latency_infre_ms = 1  # type: ignore[attr-defined]  # the point of the test
+    with pytest.raises(KeyError, match="a record has no column 'latency_infre_ms'"):
+        record.take({"latency_infre_ms": 1})
+    record.take({"latency_infer_ms": 1.5, "status": "nan"})
+    assert (record.get("latency_infer_ms"), record.status) == (1.5, "nan")
+
+
+def test_warnings_are_a_list_each_once() -> None:
+    record = Record("c", "sa", "SA", "f", "m:C", "{}", 1, 8, 4, 4, "float32", "contiguous", "eager", None, "cpu")
+    record.warn("a; b", "c")
+    record.warn("c", "a; b", "d")
+    assert record.warnings == ["a; b", "c", "d"]

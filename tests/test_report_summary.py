@@ -1,0 +1,133 @@
+"""What a page says first: exact sentences for plain runs, ties, failed rows, single rows and several runs."""
+
+from pathlib import Path
+
+from report_data import definition, new_run, record, stream, table3_run, timed
+
+from ctxbench.report.compare import compare_runs
+from ctxbench.report.panels import panels_of
+from ctxbench.report.runs import open_run
+from ctxbench.report.summary import comparison_sentences, run_sentences
+
+
+def sentences(path: Path) -> list[str]:
+    (panel,) = panels_of([open_run(path)])
+    found: list[str] = run_sentences(panel)
+    return found
+
+
+def test_a_run_says_who_is_best_and_by_which_factor(tmp_path: Path) -> None:
+    assert sentences(table3_run(tmp_path / "run")) == [
+        "ham_nmf has the fewest parameters, 0.500 M: 1.53x fewer than linear, the next, and 2.0x fewer than sa.",
+        "linear has the fewest MACs, 13.0 G: 1.35x fewer than ham_nmf, the next, and 22x fewer than sa.",
+        "ham_nmf has the least predicted training memory, 202 MiB: 1.49x less than linear, the next, "
+        "and 26x less than sa.",
+        "ham_nmf has the least inference latency, 307 ms: 1.30x less than linear, the next, and 27x less than sa.",
+        "None of the 4 rows failed.",
+    ]
+
+
+def test_a_failed_row_is_not_compared_but_named(tmp_path: Path) -> None:
+    found = sentences(table3_run(tmp_path / "run", failed=["sa", "da"]))
+    assert found[0] == "ham_nmf has the fewest parameters, 0.500 M: 1.53x fewer than linear, the next."
+    assert found[-1] == "2 of 4 rows failed: sa (oom) and da (oom)."
+    assert sentences(table3_run(tmp_path / "one", failed=["sa", "da", "linear"])) == [
+        "Only ham_nmf ended ok: 0.500 M parameters, 17.6 G MACs, 202 MiB predicted training memory and "
+        "307 ms inference latency.",
+        "3 of 4 rows failed: sa (oom), da (oom) and linear (oom).",
+    ]
+    assert sentences(table3_run(tmp_path / "none", failed=["sa", "da", "linear", "ham_nmf"])) == [
+        "All 4 rows failed: sa (oom), da (oom), linear (oom) and ham_nmf (oom)."
+    ]
+
+
+def test_many_failed_rows_are_counted(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder.append(record("sa"), {})
+    for name in "abcdefg":
+        folder.append(record(name, status="timeout"), {})
+    folder.append(record("a", dtype="bfloat16", hparams="{} ", status="timeout"), {})
+    assert sentences(folder.path)[-1] == (
+        "8 of 9 rows failed: a (timeout, 2 rows), b (timeout), c (timeout), d (timeout), e (timeout) and 2 more."
+    )
+
+
+def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    medians = {"sa": 30.0, "da": 10.0, "linear": 10.01, "ham_nmf": 10.02}
+    for module, median in medians.items():
+        row = record(module, params=2**20, macs=400 if module == "sa" else 200, memory_train_predicted_bytes=None)
+        folder.append(row, timed(row, {"infer": stream(median, seed=3)}))
+    assert sentences(folder.path) == [
+        "All 4 rows have the same number of parameters, 1.00 M.",
+        "da, linear and ham_nmf have the fewest MACs, 200: 2.0x fewer than sa, the next.",
+        "da has the least inference latency, 9.98 ms: 3.0x less than sa, the next; linear and ham_nmf cannot be told "
+        "apart from it, since the intervals overlap.",
+        "None of the 4 rows failed.",
+    ]
+
+
+def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module in ("da", "linear"):
+        row = record(module, params=0, macs=500, memory_train_predicted_bytes=2**20)
+        folder.append(row, timed(row, {"infer": stream(10.0)}))
+    assert sentences(folder.path) == [
+        "Both rows have no parameters.",
+        "Both rows have the same number of MACs, 500.",
+        "Both rows have the same predicted training memory, 1.00 MiB.",
+        "da has the least inference latency, 9.99 ms; linear cannot be told apart from it, "
+        "since the intervals overlap.",
+        "None of the 2 rows failed.",
+    ]
+
+
+def test_no_parameters_is_no_ratio(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module, params in (("free", 0), ("sa", 2**20)):
+        folder.append(record(module, params=params), {})
+    assert sentences(folder.path)[0] == "free has no parameters; next comes sa with 1.00 M."
+
+
+def test_a_single_row_gives_its_numbers(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    folder.append(record("sa", "meta"), {})
+    assert sentences(folder.path) == [
+        "sa is the only row: 1.00 M parameters, 292 G MACs and 5253 MiB predicted training memory."
+    ]
+    failed = new_run(tmp_path / "failed")
+    failed.append(record("sa", status="crashed"), {})
+    assert sentences(failed.path) == ["The only row failed: sa (crashed)."]
+
+
+def test_only_rows_under_the_same_conditions_are_compared(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module in ("sa", "linear"):
+        folder.append(record(module), {})
+    folder.append(record("sa", dtype="bfloat16", hparams='{"d": 1}'), {})
+    assert sentences(folder.path)[0] == (
+        "Compared here: the 2 rows with input [1, 512, 128, 128], float32; "
+        "1 row under other conditions is in the table."
+    )
+
+
+def test_several_runs_say_how_they_differ(tmp_path: Path) -> None:
+    one = table3_run(tmp_path / "one", failed=["sa"])
+    runs = [open_run(path) for path in (one, table3_run(tmp_path / "two", scale=2.0))]
+    assert comparison_sentences(runs, compare_runs(runs)) == [
+        "Training latency in two is 2.00 times that in one (median of 3 rows); "
+        "in 3 of 3 rows the interval of the ratio does not contain 1.",
+        "Inference latency in two is 2.00 times that in one (median of 3 rows); "
+        "in 3 of 3 rows the interval of the ratio does not contain 1.",
+        "one: 1 of 4 rows failed: sa (oom).",
+        "two: None of the 4 rows failed.",
+    ]
+    static = []
+    for name in ("three", "four"):
+        folder = new_run(tmp_path / name)
+        folder.append(record("sa", "meta"), {})
+        static.append(open_run(folder.path))
+    assert comparison_sentences(static, compare_runs(static)) == [
+        "No number differs between the runs, where more than one of them has it.",
+        "No row of any run failed.",
+    ]
