@@ -14,7 +14,8 @@ failed=0
 for pair in "${pairs[@]}"; do
     python=${pair%%:*} torch=${pair##*:}
     folder=$(mktemp -d)
-    grep -v -E '^(torch|numpy)==' constraints.txt > "$folder/constraints.txt"
+    # torch pins some of its own requirements
+    grep -v -E '^(torch|numpy|setuptools|sympy|mpmath|networkx|fsspec|filelock|typing_extensions)==' constraints.txt > "$folder/constraints.txt"
     echo "== Python $python, torch $torch"
     if "python$python" -m venv "$folder/venv" &&
         "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "torch==$torch" -e ".[dev]" &&

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from ctxbench.messages import Progress
-from ctxbench.worker.protocol import Answer, Ended, Ready, Reply, Started, Task, decode, encode
+from ctxbench.worker.protocol import Answer, Ended, ProtocolError, Ready, Reply, Started, Task, decode, encode
 
 _OUTPUT_TAIL = 2000
 # A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
@@ -55,8 +55,8 @@ class ForkServer:
 
     def __init__(self, tree: Path | None = None, timer: bool = False) -> None:
         self._tree, self._timer = tree, timer
-        # Without a name, so that it is gone when the processes are. Appended to: the writers share one offset.
-        self._output = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by close()
+        # Without a name, so that it is gone when the processes are. Its writers share one offset.
+        self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by close()
         self._launch()
 
     def _launch(self) -> None:
@@ -111,7 +111,8 @@ class ForkServer:
             if not isinstance(self._next(None), Ready):
                 raise EngineError(f"the measuring process ended with code {self._process.wait()}; {self._tail()}")
             self._ready = True
-        self._output.truncate(0)
+        os.ftruncate(self._output.fileno(), 0)
+        os.lseek(self._output.fileno(), 0, os.SEEK_SET)
         os.write(self._orders, encode(task))
 
     def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit:
@@ -177,7 +178,21 @@ class ForkServer:
                 os.killpg(self._child, signal.SIGKILL)
 
     def _next(self, deadline: float | None) -> "Reply | _Late | _Gone":
-        """The next message; that the deadline has passed, or that the fork server is gone."""
+        """The next message; that the deadline has passed, or that the fork server is gone.
+
+        A child that sends what is no message is killed, and that line is the last of its output.
+        """
+        while True:
+            line = self._line(deadline)
+            if not isinstance(line, bytes):
+                return line
+            try:
+                return decode(line)
+            except ProtocolError as error:
+                os.write(self._output.fileno(), f"\n{error}\n".encode())
+                self._kill_child()
+
+    def _line(self, deadline: float | None) -> "bytes | _Late | _Gone":
         while b"\n" not in self._buffer:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._selector.select(wait):
@@ -187,7 +202,7 @@ class ForkServer:
                 return _Gone()
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return decode(line)
+        return line
 
     def _tail(self) -> str:
         size = os.fstat(self._output.fileno()).st_size
