@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -29,6 +30,8 @@ timeout_s = {timeout}
 
 # One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
 os.environ["OMP_NUM_THREADS"] = "1"
+# A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
