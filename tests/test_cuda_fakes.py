@@ -304,6 +304,15 @@ def test_energy_needs_nvml_and_a_gpu_that_counts(monkeypatch: pytest.MonkeyPatch
         measure_energy(lambda: None, clock, device("cuda"))
 
 
+def test_the_energy_of_a_board_is_not_that_of_one_mig_instance(
+    nvml: Callable[..., FakeNvml], cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = nvml(FakeClock(iter(lambda: 0.01, None)))
+    monkeypatch.setattr(library, "nvmlDeviceGetMigMode", lambda handle: [1, 1], raising=False)
+    with pytest.raises(NotMeasurable, match="MIG mode counts the energy of all its instances"):
+        device("cuda").energy_j()
+
+
 def test_the_state_names_clocks_temperature_and_other_processes(
     nvml: Callable[..., FakeNvml], cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:

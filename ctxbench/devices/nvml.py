@@ -99,6 +99,8 @@ class Board:
 
     def energy_j(self) -> float:
         """Joules since the driver was loaded, which Volta and later count. Raises NotMeasurable."""
+        if self.ask(SETTINGS).get("mig_mode"):
+            raise NotMeasurable("a GPU in MIG mode counts the energy of all its instances together")
         try:
             return float(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
         except Exception as error:
