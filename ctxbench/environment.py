@@ -59,18 +59,29 @@ def command_line() -> str:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What makes two environments' measurements incomparable, a phrase each; empty when they may share a table."""
+    """What makes two environments' measurements incomparable, a phrase each; empty when they may share a table.
 
-    def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-        gpus = ", ".join(gpu["name"] for gpu in environment["gpus"])
-        return {
-            "cpu": environment["cpu"],
-            "usable cores": environment["cpu_usable"],
-            "gpu": gpus or "none",
-            "driver": environment["driver"],
-            "torch": environment["packages"]["torch"],
-            "threads": environment["torch_threads"],
-        }
+    A fact that one of them does not tell, as an older `run.json` or a GPU without NVML, is no difference.
+    """
+    old, new = _facts(before), _facts(now)
+    return [f"{name}: {old[name]} then, {new[name]} now" for name in old if name in new and old[name] != new[name]]
 
-    old, new = facts(before), facts(now)
-    return [f"{name}: {old[name]} then, {new[name]} now" for name in old if old[name] != new[name]]
+
+def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What measurements depend on, as far as an environment tells."""
+    gpus = environment["gpus"]
+    facts = {
+        "cpu": environment["cpu"],
+        "usable cores": environment["cpu_usable"],
+        "gpu": ", ".join(gpu["name"] for gpu in gpus) or "none",
+        "driver": environment["driver"],
+        "torch": environment["packages"]["torch"],
+        "threads": environment["torch_threads"],
+    }
+    for name, key in (("power limit (W)", "power_limit_w"), ("MIG mode", "mig_mode")):
+        if gpus and all(key in gpu for gpu in gpus):
+            facts[name] = ", ".join(str(gpu[key]) for gpu in gpus)
+    for name, key in (("cuDNN", "cudnn"), ("allocator configuration", "allocator_config")):
+        if key in environment:
+            facts[name] = environment[key]
+    return facts

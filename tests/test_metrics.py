@@ -52,7 +52,7 @@ def test_every_quantity_has_its_column_and_every_column_its_schema() -> None:
         if quantity.has_interval:
             assert {quantity.detail(end) for end in ("low_ms", "high_ms", "confidence", "samples")} <= known.keys()
     assert {name: column.since for name, column in known.items() if column.since > 1} == {
-        "control_ms": 2, "control_low_ms": 2, "control_high_ms": 2,
+        "control_ms": 2, "control_low_ms": 2, "control_high_ms": 2, "energy_idle_w": 3,
     }  # fmt: skip
 
 

@@ -56,9 +56,18 @@ def present(name: str, environment: Mapping[str, Any]) -> bool:
 
 
 def seen(name: str, environment: Mapping[str, Any]) -> str:
-    """How many devices of this kind an environment has, as a clause for a person."""
+    """How many devices of this kind an environment has, as a clause for a person; for none, why."""
     count = device(name).count(environment)
-    return f"torch sees {count} GPU(s)" if count else "torch sees no GPU here"
+    if count:
+        return f"torch sees {count} GPU(s)"
+    cuda = (environment.get("torch_build") or {}).get("cuda")
+    if not cuda:
+        return "torch sees no GPU here"
+    if not environment.get("driver"):
+        return f"torch was built with CUDA {cuda}, but no driver answers"
+    visible = environment.get("cuda_visible_devices")
+    hidden = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is {visible!r})"
+    return f"torch was built with CUDA {cuda}, but: {environment.get('cuda_error', 'it sees no GPU')}{hidden}"
 
 
 def auto(environment: Mapping[str, Any]) -> str:

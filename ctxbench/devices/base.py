@@ -9,9 +9,6 @@ from ctxbench.devices.clock import Clock, Step
 if TYPE_CHECKING:
     import torch
 
-# The control workload: softmax(x w) w^T with x [POSITIONS, WIDTH] and w [WIDTH, WIDTH], 134 M MACs.
-POSITIONS, WIDTH = 1024, 256
-
 
 class NotMeasurable(NotImplementedError):
     """This device, driver or installation does not tell the quantity; the text says why."""
@@ -25,8 +22,13 @@ class Device(ABC):
     """One device: `index` None is the current one of its kind."""
 
     kind: ClassVar[str]
+    # The control workload is softmax(x w) w^T with x [control_positions, control_width], w [control_width] * 2.
+    control_positions: ClassVar[int]
+    control_width: ClassVar[int]
     # Side of the square matrix product that the rate is taken from.
     matmul_size: ClassVar[int]
+    # Whether passes wait in a queue, so that a single one is timed with the time to start it.
+    queues: ClassVar[bool] = False
     # Whether torch's thread count decides how fast it is.
     has_threads: ClassVar[bool] = False
 
@@ -101,7 +103,14 @@ class Device(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The device now: clocks (MHz), temperature (C), power (W), other processes, as far as it tells."""
+        """The device now: clocks (MHz), why they are low, temperature (C), power (W), other processes.
+
+        A value that it does not tell is left out, with the reason under `unknown`.
+        """
+
+    def state_under_load(self, step: Step) -> dict[str, Any]:
+        """The state while passes run; `under_load` is true where the device tells anything."""
+        return self.state()
 
     @abstractmethod
     def energy_j(self) -> float:
@@ -111,9 +120,10 @@ class Device(ABC):
         """A pass of what context modules are made of: a product, a softmax, a product; float32, no gradients."""
         import torch
 
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(POSITIONS, WIDTH, generator=generator).to(self.torch)
-        w = torch.randn(WIDTH, WIDTH, generator=generator).to(self.torch)
+        device, width = self.torch, self.control_width
+        generator = torch.Generator(device).manual_seed(0)
+        x = torch.randn(self.control_positions, width, generator=generator, device=device)
+        w = torch.randn(width, width, generator=generator, device=device)
 
         def step() -> "torch.Tensor":
             with torch.inference_mode():

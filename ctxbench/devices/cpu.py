@@ -31,6 +31,8 @@ class Cpu(Device):
     """All cores of this machine that the process may use."""
 
     kind = "cpu"
+    # 134 M MACs.
+    control_positions, control_width = 1024, 256
     matmul_size = 1024
     has_threads = True
 

@@ -1,12 +1,12 @@
 """NVIDIA GPUs: CUDA events, the caching allocator's statistics, and NVML where `ctxbench[nvidia]` is installed."""
 
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.devices import nvml
 from ctxbench.devices.base import Device, NotMeasurable
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.garbage import collector_off
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     import torch
 
 L2_FLUSH_BYTES = 256 * 2**20
+# The device works this long before its state under load is sampled, in blocks of passes that last so long.
+LOAD_S = 0.3
+LOAD_BLOCK_S = 0.03
 
 
 class CudaClock:
-    """CUDA events around a block on the current stream; optionally the L2 cache is overwritten before each pass.
+    """CUDA events around a block, on the device's current stream.
 
-    With the flush, each pass has its own pair of events, so that the flush is not in the time.
+    With `flush_l2` the L2 cache is overwritten before each pass, and each has its own pair of events, so that the
+    flush is not in the time.
     """
 
     def __init__(self, device: "torch.device", flush_l2: bool = False) -> None:
@@ -34,14 +38,15 @@ class CudaClock:
         groups, size = (passes, 1) if self._flush is not None else (1, passes)
         pairs = [(self._event(), self._event()) for _ in range(groups)]
         self._cuda.synchronize(self._device)
+        stream = self._cuda.current_stream(self._device)
         with collector_off():
             for start, end in pairs:
                 if self._flush is not None:
                     self._flush.zero_()
-                start.record()
+                start.record(stream)
                 for _ in range(size):
                     step()
-                end.record()
+                end.record(stream)
         self._cuda.synchronize(self._device)
         return float(sum(start.elapsed_time(end) for start, end in pairs)) * 1e-3
 
@@ -56,7 +61,10 @@ class Cuda(Device):
     """One GPU that torch sees."""
 
     kind = "cuda"
+    # 137 G MACs: at an H100's 67 TFLOP/s of float32 4.1 ms, with TF32 0.6 ms or more; 0.5 GiB.
+    control_positions, control_width = 16384, 2048
     matmul_size = 8192
+    queues = True
 
     @classmethod
     def count(cls, environment: Mapping[str, Any]) -> int:
@@ -71,19 +79,27 @@ class Cuda(Device):
 
     @classmethod
     def fingerprint(cls) -> dict[str, Any]:
+        """The boards with their settings, the driver, and the variables that torch obeys; else why there is no GPU."""
         import torch
 
-        if not torch.cuda.is_available():
+        if not torch.backends.cuda.is_built():
             return {"gpus": [], "driver": None}
-        properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-        return {
-            "gpus": [
-                {"name": p.name, "memory_bytes": p.total_memory, "capability": f"{p.major}.{p.minor}"}
-                for p in properties
-            ],
-            "driver": _driver(),
-            "cudnn": torch.backends.cudnn.version(),
-        }
+        visible = _variable("CUDA_VISIBLE_DEVICES")
+        found: dict[str, Any] = {"gpus": [], "driver": nvml.driver(), "cuda_visible_devices": visible}
+        try:
+            torch.cuda.init()  # where torch sees no GPU, this says why
+            found["gpus"] = [_described(index) for index in range(torch.cuda.device_count())]
+        except RuntimeError as error:
+            return {**found, "cuda_error": str(error).split("\n")[0]}
+        allocator = _variable("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+        return {**found, "cudnn": torch.backends.cudnn.version(), "allocator_config": allocator}
+
+    def set_flags(self, dtype: str, threads: int | None, cudnn_benchmark: bool) -> None:
+        """Make this the current device, then set the flags: streams, events and handles are the current device's."""
+        import torch
+
+        torch.cuda.set_device(self._number)
+        super().set_flags(dtype, threads, cudnn_benchmark)
 
     def clock(self, flush_l2: bool = False) -> Clock:
         return CudaClock(self.torch, flush_l2)
@@ -117,52 +133,50 @@ class Cuda(Device):
         return int(peak - before)
 
     def state(self) -> dict[str, Any]:
-        with self._nvml() as found:
-            if found is None:
-                return {"nvml": "not available; pip install nvidia-ml-py"}
-            library, handle = found
-            others = [p.pid for p in library.nvmlDeviceGetComputeRunningProcesses(handle) if p.pid != os.getpid()]
-            return {
-                "sm_clock_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
-                "memory_clock_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM),
-                "temperature_c": library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU),
-                "power_w": library.nvmlDeviceGetPowerUsage(handle) / 1000,
-                "other_processes": others,
-            }
+        try:
+            with nvml.board(self._number) as board:
+                return board.ask(nvml.STATE)
+        except NotMeasurable as error:
+            return {"nvml": str(error)}
+
+    def state_under_load(self, step: Step) -> dict[str, Any]:
+        """Passes run while a second thread samples: NVML's answers take longer than a full queue of small kernels."""
+        clock = self.clock()
+        passes = max(1, round(LOAD_BLOCK_S / max(clock.time_block(step, 1), 1e-6)))
+        end = clock.now() + LOAD_S
+        while clock.now() < end:
+            clock.time_block(step, passes)
+        with ThreadPoolExecutor(1) as pool:
+            sample = pool.submit(self.state)
+            while not sample.done():
+                clock.time_block(step, passes)
+        return {"under_load": True, **sample.result()}
 
     def energy_j(self) -> float:
-        """From the board's counter, which Volta and later have."""
-        with self._nvml() as found:
-            if found is None:
-                raise NotMeasurable("energy needs NVML: pip install nvidia-ml-py")
-            library, handle = found
-            return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+        """From the board's counter. Raises NotMeasurable."""
+        with nvml.board(self._number) as board:
+            return board.energy_j()
 
-    @contextmanager
-    def _nvml(self) -> Iterator[tuple[Any, Any] | None]:
-        """NVML and the handle of this GPU; None without the extra `[nvidia]` or without a driver."""
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-        except Exception:
-            yield None
-            return
-        try:
-            yield pynvml, pynvml.nvmlDeviceGetHandleByIndex(_physical(self.index or 0))
-        finally:
-            pynvml.nvmlShutdown()
+    @property
+    def _number(self) -> int:
+        """torch's number of the device; each process begins with 0 as the current one."""
+        return self.index or 0
 
 
-def _physical(index: int) -> int:
-    """NVML counts all GPUs; torch counts those that CUDA_VISIBLE_DEVICES leaves."""
-    visible = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.isdigit()]
-    return int(visible[index]) if index < len(visible) else index
+def _described(index: int) -> dict[str, Any]:
+    """What a run keeps of a GPU: what torch tells, and the settings that NVML tells."""
+    import torch
 
-
-def _driver() -> str | None:
+    p = torch.cuda.get_device_properties(index)
+    told = {"name": p.name, "memory_bytes": p.total_memory, "capability": f"{p.major}.{p.minor}"}
     try:
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+        with nvml.board(index) as board:
+            settings = board.ask(nvml.SETTINGS)
+    except NotMeasurable as error:
+        settings = {"nvml": str(error)}
+    return {**told, "uuid": nvml.uuid(index), **settings}
+
+
+def _variable(*names: str) -> str | None:
+    """The first of these environment variables that is set."""
+    return next((os.environ[name] for name in names if name in os.environ), None)

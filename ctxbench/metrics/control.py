@@ -10,7 +10,7 @@ from ctxbench.devices import Device
 from ctxbench.devices.clock import Clock
 from ctxbench.messages import Sample
 
-# Three blocks a case (before, between and after its two latencies) take 0.15 s.
+# Three blocks a case (before, between and after its two latencies) take 0.15 s, ten passes each on a GPU.
 BLOCK_S = 0.05
 # A sample lasts at least this long, so that neither the timer nor one interruption is much of it.
 SAMPLE_S = 0.004
