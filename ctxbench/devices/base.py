@@ -120,3 +120,14 @@ class Device(ABC):
                 return torch.softmax(x @ w, dim=-1) @ w.T
 
         return step
+
+    # Whether a pass is queued and runs later, beside the host.
+    queues: ClassVar[bool] = False
+
+    def requested_bytes(self) -> tuple[int, int] | None:
+        """Bytes requested of the allocator: now, and at the peak since `peak_bytes` began; None: not counted."""
+        return None
+
+    def captured(self, step: Step) -> Step:
+        """A pass that replays what the device does in `step`, without the host. Raises Unsupported."""
+        raise Unsupported(f"execution 'graph' replays a CUDA graph, and {self.name} is no CUDA device")
