@@ -88,7 +88,7 @@ def run(
     dtype: Annotated[str | None, typer.Option(help="Such as float32 or float32,bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
     memory_format: Annotated[str | None, typer.Option(help="contiguous, channels_last or both with a comma.")] = None,
-    execution: Annotated[str | None, typer.Option(help="eager, compile or both with a comma.")] = None,
+    execution: Annotated[str | None, typer.Option(help="eager, compile, graph with a comma.")] = None,
     threads: Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")] = None,
     metrics: Annotated[
         str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")

@@ -16,6 +16,10 @@ class NotFinite(Exception):
     """A module's output or gradient holds NaN or infinity."""
 
 
+class OutOfTime(Exception):
+    """A part of a measurement with a limit of its own took longer than that."""
+
+
 class DoesNotFit(MemoryError):
     """The predicted peak exceeds the memory that the device has free."""
 
@@ -34,6 +38,8 @@ def describe_failure(error: BaseException) -> Failure:
         status, message = "oom", f"out of memory: {text}{where}"
     elif isinstance(error, NotFinite):
         status, message = "nan", text
+    elif isinstance(error, OutOfTime):
+        status, message = "timeout", text
     elif isinstance(error, Unsupported | NotImplementedError) or any(part in text for part in _NOT_IMPLEMENTED):
         status, message = "unsupported", f"{text}{where}"
     else:

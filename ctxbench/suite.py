@@ -19,7 +19,7 @@ from ctxbench.settings import class_name
 Shape = tuple[int, int, int, int]
 Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"]
 MemoryFormat = Literal["contiguous", "channels_last"]
-Execution = Literal["eager", "compile"]
+Execution = Literal["eager", "compile", "graph"]
 Scalar = bool | int | float | str
 
 
@@ -71,15 +71,17 @@ class Measure(_Strict):
     """How long to measure a case's latency, per mode (infer, train).
 
     `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `budget_s` is
-    spent.
+    spent, and for `min_time_s` at least.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
+    `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
     """
 
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
     budget_s: Annotated[float, Field(gt=0, strict=False)] = 10.0
     warmup_s: Annotated[float, Field(ge=0, strict=False)] = 1.0
+    min_time_s: Annotated[float, Field(ge=0, strict=False)] = 0.0
     min_samples: Positive = 3
     repeats: Positive = 20
     passes: Positive = 100
@@ -88,6 +90,7 @@ class Measure(_Strict):
     cudnn_benchmark: bool = False
     memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
     timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
+    compile_timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
     seed: int = 0
 
 

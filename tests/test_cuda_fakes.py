@@ -70,6 +70,9 @@ class FakeCuda:
     def get_device_properties(self, index: int) -> Any:
         return SimpleNamespace(uuid=UUIDS[index], name=f"GPU {index}", total_memory=80 * 2**30, major=9, minor=0)
 
+    def _sleep(self, cycles: int) -> None:
+        self.work("delay")
+
     def Event(self, enable_timing: bool) -> Any:  # torch's name
         assert enable_timing
         cuda = self
@@ -107,7 +110,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 def test_one_pair_of_events_brackets_a_block(cuda: FakeCuda) -> None:
     seconds = CudaClock(CUDA).time_block(lambda: cuda.work("pass"), 3)
-    assert cuda.log == ["sync", "event", "pass", "pass", "pass", "event", "sync"]
+    assert cuda.log == ["sync", "delay", "event", "pass", "pass", "pass", "event", "sync"]
     assert seconds == pytest.approx(3e-3)
 
 
@@ -115,7 +118,7 @@ def test_a_flush_is_before_each_pass_and_outside_its_time(cuda: FakeCuda, monkey
     flush = SimpleNamespace(zero_=lambda: cuda.work("flush"))
     monkeypatch.setattr(torch, "empty", lambda size, **options: flush)
     seconds = CudaClock(CUDA, flush_l2=True).time_block(lambda: cuda.work("pass"), 2)
-    assert cuda.log == ["sync", *["flush", "event", "pass", "event"] * 2, "sync"]
+    assert cuda.log == ["sync", "delay", *["flush", "event", "pass", "event"] * 2, "sync"]
     assert seconds == pytest.approx(2e-3)
 
 

@@ -35,17 +35,17 @@ def measure(passes: Iterator[float], cost: float = 0.0, **settings: Any) -> tupl
     """Measure on a fake clock; also how many passes ran."""
     ran = itertools.count()
     clock = FakeClock(passes, cost)
-    first_pass_s = clock.time_block(lambda: next(ran), 1)
-    latency = measure_latency(lambda: next(ran), first_pass_s, clock, Measure(**settings))
+    clock.time_block(lambda: next(ran), 1)
+    latency = measure_latency(lambda: next(ran), clock, Measure(**settings))
     return latency, next(ran)
 
 
 def test_constant_passes_end_by_the_interval() -> None:
-    latency, passes = measure(itertools.repeat(0.01), warmup_s=0.05, budget_s=10)
+    latency, passes = measure(itertools.repeat(0.01), warmup_s=0.045, budget_s=10)
     assert latency.stop == "interval"
     assert latency.summary.median == pytest.approx(10.0)
     assert latency.summary.low == latency.summary.high == pytest.approx(10.0)
-    assert passes == 5 + len(latency.samples)  # 0.05 s of warm-up, the first pass included
+    assert passes == 1 + 5 + len(latency.samples)  # the first pass, then 0.045 s of warm-up
 
 
 def test_the_budget_ends_a_noisy_measurement() -> None:
@@ -57,7 +57,7 @@ def test_the_budget_ends_a_noisy_measurement() -> None:
 
 def test_a_pass_longer_than_the_budget_still_gives_the_least_number_of_samples() -> None:
     latency, passes = measure(itertools.repeat(20.0), warmup_s=1, budget_s=8, min_samples=3)
-    assert (len(latency.samples), latency.stop, passes) == (3, "budget", 4)
+    assert (len(latency.samples), latency.stop, passes) == (3, "budget", 1 + 3 + 3)
     assert latency.summary.confidence < 0.95
 
 
@@ -73,7 +73,7 @@ def test_the_cost_of_a_block_is_that_of_an_empty_one() -> None:
 
 def test_the_papers_protocol_is_twenty_repeats_of_a_hundred() -> None:
     latency, passes = measure(itertools.repeat(0.001), protocol="paper", warmup_s=0)
-    assert (len(latency.samples), latency.stop, passes) == (20, "protocol", 1 + 2000)
+    assert (len(latency.samples), latency.stop, passes) == (20, "protocol", 1 + 1 + 2000)
     assert latency.samples[3].passes == 100
 
 
@@ -91,10 +91,23 @@ def test_drift_is_the_second_half_over_the_first() -> None:
     assert latency.summary.drift == pytest.approx(0.2)
 
 
-def test_a_long_first_pass_is_warm_up_enough_and_no_sample() -> None:
-    latency, passes = measure(itertools.chain([5.0], itertools.repeat(0.01)), warmup_s=1, budget_s=1)
-    assert passes == 1 + len(latency.samples)
+def test_a_long_first_pass_is_no_warm_up_and_no_sample() -> None:
+    latency, passes = measure(itertools.chain([5.0], itertools.repeat(0.01)), warmup_s=0.045, budget_s=1)
+    assert passes == 1 + 5 + len(latency.samples)
     assert max(sample.ms for sample in latency.samples) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("warmup_s", "warm"), [(0, 1), (0.0001, 3)])
+def test_the_length_of_a_block_comes_from_warm_passes(warmup_s: float, warm: int) -> None:
+    latency, passes = measure(itertools.chain([5.0], itertools.repeat(1e-3)), cost=1e-5, warmup_s=warmup_s, budget_s=1)
+    assert {sample.passes for sample in latency.samples} == {10}
+    assert passes == 1 + warm + 10 * len(latency.samples)
+
+
+def test_a_measurement_takes_its_least_time_although_the_interval_is_narrow() -> None:
+    latency, _ = measure(itertools.repeat(0.01), warmup_s=0, budget_s=10, min_time_s=1)
+    assert (latency.stop, len(latency.samples)) == ("interval", 102)  # the first planned count after 1 s
+    assert measure(itertools.repeat(0.01), warmup_s=0, budget_s=0.1, min_time_s=1)[0].samples[-1].at_s >= 1
 
 
 @pytest.mark.parametrize(("noise", "phi", "least"), [(0.02, 0.0, 0.90), (0.05, 0.0, 0.90), (0.05, 0.6, 0.88)])

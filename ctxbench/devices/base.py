@@ -31,6 +31,8 @@ class Device(ABC):
     queues: ClassVar[bool] = False
     # Whether torch's thread count decides how fast it is.
     has_threads: ClassVar[bool] = False
+    # Whether a pass is queued and runs later, beside the host.
+    queues: ClassVar[bool] = False
 
     def __init__(self, index: int | None = None) -> None:
         self.index = index
@@ -130,3 +132,11 @@ class Device(ABC):
                 return torch.softmax(x @ w, dim=-1) @ w.T
 
         return step
+
+    def requested_bytes(self) -> tuple[int, int] | None:
+        """Bytes requested of the allocator: now, and at the peak since `peak_bytes` began; None: not counted."""
+        return None
+
+    def captured(self, step: Step) -> Step:
+        """A pass that replays what the device does in `step`, without the host. Raises Unsupported."""
+        raise Unsupported(f"execution 'graph' replays a CUDA graph, and {self.name} is no CUDA device")

@@ -14,6 +14,9 @@ from ctxbench.garbage import collector_off
 if TYPE_CHECKING:
     import torch
 
+GRAPH_WARM_UP_PASSES = 3
+# A block's passes are queued behind a wait on the device, 0.2 ms at 2 GHz: the first kernel is there when it ends.
+DELAY_CYCLES = 400_000
 L2_FLUSH_BYTES = 256 * 2**20
 # The device works this long before its state under load is sampled, in blocks of passes that last so long.
 LOAD_S = 0.3
@@ -39,6 +42,7 @@ class CudaClock:
         pairs = [(self._event(), self._event()) for _ in range(groups)]
         self._cuda.synchronize(self._device)
         stream = self._cuda.current_stream(self._device)
+        self._cuda._sleep(DELAY_CYCLES)
         with collector_off():
             for start, end in pairs:
                 if self._flush is not None:
@@ -61,10 +65,10 @@ class Cuda(Device):
     """One GPU that torch sees."""
 
     kind = "cuda"
+    queues = True
     # 137 G MACs: at an H100's 67 TFLOP/s of float32 4.1 ms, with TF32 0.6 ms or more; 0.5 GiB.
     control_positions, control_width = 16384, 2048
     matmul_size = 8192
-    queues = True
 
     @classmethod
     def count(cls, environment: Mapping[str, Any]) -> int:
@@ -115,13 +119,10 @@ class Cuda(Device):
         return int(torch.cuda.mem_get_info(self.torch)[0])
 
     def peak_bytes(self, run_pass: Callable[[], object]) -> int:
-        """From the caching allocator's statistics, cuBLAS warmed first; measure in a fresh process."""
+        """From the caching allocator's statistics; measure in a fresh process, after a pass of the same mode."""
         import torch
 
         device = self.torch
-        square = torch.ones(1, 8, 8, device=device)
-        torch.bmm(square, square)  # cuBLAS keeps the workspace that its first product allocates
-        del square
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
@@ -161,6 +162,36 @@ class Cuda(Device):
     def _number(self) -> int:
         """torch's number of the device; each process begins with 0 as the current one."""
         return self.index or 0
+
+    def requested_bytes(self) -> tuple[int, int] | None:
+        import torch
+
+        counts = torch.cuda.memory_stats(self.torch)
+        names = ("requested_bytes.all.current", "requested_bytes.all.peak")
+        if not all(name in counts for name in names):  # cudaMallocAsync has no such count
+            return None
+        now, peak = (int(counts[name]) for name in names)
+        return now, peak
+
+    def captured(self, step: Step) -> Step:
+        """The graph of one pass, captured after passes on a side stream that let libraries allocate and choose."""
+        import torch
+
+        side, main = torch.cuda.Stream(self.torch), torch.cuda.current_stream(self.torch)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            for _ in range(GRAPH_WARM_UP_PASSES):
+                step()
+        main.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = step()
+
+        def replay() -> object:
+            graph.replay()
+            return output
+
+        return replay
 
 
 def _described(index: int) -> dict[str, Any]:

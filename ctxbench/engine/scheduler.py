@@ -12,6 +12,7 @@ from ctxbench.devices import META
 from ctxbench.engine.client import Exit
 from ctxbench.failures import last_line
 from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.mode import MODES
 from ctxbench.results import Record, RunFolder
 from ctxbench.suite import Case, Measure
 from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
@@ -107,13 +108,12 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     listener = _Listener(blank_record(case), reporter)
     start = time.monotonic()
     kills = _kernel_kills()
-    ended = executor.run(plan.task(case), listener, plan.measure.timeout_s)
+    timeout_s = _timeout_s(case, plan.measure)
+    ended = executor.run(plan.task(case), listener, timeout_s)
     record = listener.record
     record.elapsed_s = round(time.monotonic() - start, 3)
     if listener.traceback is None:
-        record.status, record.message = exit_status(
-            ended, plan.measure.timeout_s, listener.doing, _kernel_kills() > kills
-        )
+        record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
     log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
     return Outcome(record, listener.samples, listener.timelines, log)
 
@@ -195,6 +195,11 @@ def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) 
     if ended.code:
         return "crashed", f"the process ended in {doing} with exit code {ended.code}; {last_line(ended.output)}"
     return "ok", ""
+
+
+def _timeout_s(case: Case, measure: Measure) -> float:
+    """Compilation has a time of its own, once for each mode."""
+    return measure.timeout_s + (len(MODES) * measure.compile_timeout_s if case.execution == "compile" else 0.0)
 
 
 def _kernel_kills() -> int:

@@ -1,7 +1,59 @@
 """Compilation: how long the first pass takes where the execution is `compile`."""
 
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ctxbench.failures import OutOfTime
 from ctxbench.metrics.base import Measurement, Metric, Pass, Quantity, Unit, by_mode
 from ctxbench.mode import MODES, Mode
+
+# Where torch keeps compiled code between processes.
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+class _Alarm(BaseException):
+    """Not an Exception: the compiler turns those into errors of its own."""
+
+
+@contextmanager
+def compile_deadline(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime in the main thread if the first pass of a compiled case takes longer than `seconds`."""
+    rang = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal rang
+        rang = True
+        raise _Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except BaseException:
+        if rang:
+            raise OutOfTime(f"still compiling after {seconds:g} s (compile_timeout_s)") from None
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def fresh_caches() -> Iterator[None]:
+    """Give the compiler an empty folder for its caches, so that no earlier case has compiled for this one."""
+    before = {name: os.environ.get(name) for name in CACHES}
+    with tempfile.TemporaryDirectory(prefix="ctxbench-compile-", ignore_cleanup_errors=True) as folder:
+        os.environ |= {name: os.path.join(folder, name) for name in CACHES}
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                os.environ |= {} if value is None else {name: value}
 
 
 def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench.devices.clock import COST_RATIO, Clock, Step, block_cost
 from ctxbench.messages import Doing, Progress, Sample, Samples
-from ctxbench.metrics.base import MS, Column, Measurement, Metric, Pass, Quantity, Unit
+from ctxbench.metrics.base import MS, Column, Measurement, Metric, Pass, Quantity, Unit, by_mode
 from ctxbench.metrics.control import STREAM, control_columns
+from ctxbench.metrics.launch import LAUNCH_BOUND, LAUNCH_SHARE, host_ms
 from ctxbench.mode import MODES, Mode
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # A person sees the count of samples this often.
 PROGRESS_S = 0.5
+# So many passes at least come between the first pass and the samples; one where `warmup_s` is 0.
+WARM_PASSES = 3
 # The columns of a mode.
 DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "ms": float,
@@ -62,19 +65,18 @@ class Latency:
 
 def measure_latency(
     step: Step,
-    first_pass_s: float,
     clock: Clock,
     measure: "Measure",
     progress: Callable[[int, float], None] = lambda count, ms: None,
 ) -> Latency:
-    """Time `step` (one pass) on `clock`, after a first pass that took `first_pass_s`.
+    """Time `step` (one pass) on `clock`, after its first pass.
 
-    Passes that do not count come first, until `warmup_s` seconds are used, the first pass included. `progress` is
-    called between blocks with the count of samples and the last one's ms.
+    Warm-up passes, which are no samples, come first (`warm_up`). `interval` goes on for `min_time_s` at least.
+    `progress` is called between blocks with the count of samples and the last one's ms.
     """
     from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
-    pass_s = warm_up(step, first_pass_s, clock, measure.warmup_s)
+    pass_s = warm_up(step, clock, measure.warmup_s)
     if measure.protocol == "paper":
         passes, rule = measure.passes, None
     else:
@@ -93,18 +95,22 @@ def measure_latency(
             stop = "protocol" if len(samples) >= measure.repeats else None
         else:
             reason = rule.decide(times, elapsed)
-            stop = None if reason == "budget" and len(samples) < measure.min_samples else reason
+            early = elapsed < measure.min_time_s or (reason == "budget" and len(samples) < measure.min_samples)
+            stop = None if early else reason
         progress(len(samples), ms)
     return Latency(samples, summarise(times), stop)
 
 
-def warm_up(step: Step, first_pass_s: float, clock: Clock, seconds: float) -> float:
-    """Run passes for what the first one left of `seconds`; seconds of the fastest."""
-    end = clock.now() + seconds - first_pass_s
-    fastest = first_pass_s
+def warm_up(step: Step, clock: Clock, seconds: float) -> float:
+    """Run passes for `seconds`, three at least (one where `seconds` is 0); seconds of the fastest.
+
+    The first pass is no part of it: it allocates, compiles and chooses kernels.
+    """
+    end = clock.now() + seconds
+    times = [clock.time_block(step, 1) for _ in range(WARM_PASSES if seconds else 1)]
     while clock.now() < end:
-        fastest = min(fastest, clock.time_block(step, 1))
-    return fastest
+        times.append(clock.time_block(step, 1))
+    return min(times)
 
 
 def _known(value: float) -> float | None:
@@ -124,9 +130,13 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
     time_control(measurement)
     measurement.emit(Doing(f"latency_{mode}"))
-    latency = measure_latency(one_pass.step, one_pass.first_s, clock, measurement.settings, progress)
+    latency = measure_latency(one_pass.step, clock, measurement.settings, progress)
     measurement.emit(Samples(mode, latency.samples))
     measurement.report(latency.columns(mode))
+    if measurement.device.queues:
+        host = host_ms(one_pass.step, measurement.device.synchronize)
+        bound = host >= LAUNCH_SHARE * latency.summary.median
+        measurement.report({f"latency_{mode}_host_ms": host}, *[LAUNCH_BOUND.format(mode=mode)] * bound)
 
 
 def time_control(measurement: Measurement) -> None:
@@ -175,6 +185,7 @@ METRIC = Metric(
     about="milliseconds a pass",
     columns=[
         *(Column(f"latency_{mode}_{name}", kind) for mode in MODES for name, kind in DETAILS.items()),
+        *by_mode("latency_{mode}_host_ms", float, since=3),
         *(Column(name, float, since=2) for name in ("control_ms", "control_low_ms", "control_high_ms")),
     ],
     quantities=_quantities(),

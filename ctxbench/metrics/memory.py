@@ -12,6 +12,11 @@ from ctxbench.mode import MODES, Mode
 if TYPE_CHECKING:
     from ctxbench.memory.profile import Step
 
+# Why an execution other than eager has no peak.
+NOT_EAGER = {
+    "compile": "the compiler chooses the kernels",
+    "graph": "a CUDA graph keeps its memory in a pool of its own",
+}
 TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
 
 
@@ -20,8 +25,8 @@ def count(measurement: Measurement) -> None:
     from ctxbench.memory import UnpredictableError, predict_peak
 
     case = measurement.case
-    if case.execution == "compile":
-        measurement.report({}, "no memory prediction: the compiler chooses the kernels")
+    if case.execution != "eager":
+        measurement.report({}, f"no memory prediction: {NOT_EAGER[case.execution]}")
         return
     if case.dtype.startswith("autocast"):
         measurement.report({}, "no memory prediction under autocast")
@@ -65,13 +70,15 @@ def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
 
 
 def measure(measurement: Measurement, mode: Mode) -> None:
-    """Report the measured peak; neither a compiled case nor autocast is covered by the convention."""
-    from ctxbench.memory import measure_peak
+    """Report the measured peak; the convention covers neither an execution other than eager nor autocast."""
+    from ctxbench.memory.measure import measure_allocation
 
-    if measurement.case.execution == "compile" or measurement.case.dtype.startswith("autocast"):
+    if measurement.case.execution != "eager" or measurement.case.dtype.startswith("autocast"):
         return
     measurement.emit(Doing(f"memory_{mode}"))
-    measurement.report({f"memory_{mode}_bytes": measure_peak(measurement.model, measurement.x, mode=mode)})
+    peak = measure_allocation(measurement.model, measurement.x, mode=mode)
+    values = {f"memory_{mode}_bytes": peak.allocated_bytes, f"memory_{mode}_requested_bytes": peak.requested_bytes}
+    measurement.report(values)
 
 
 def lower_bound(row: RecordRow) -> list[str]:
@@ -97,6 +104,7 @@ METRIC = Metric(
     columns=[
         *by_mode("memory_{mode}_bytes", int),
         *by_mode("memory_{mode}_predicted_bytes", int),
+        *by_mode("memory_{mode}_requested_bytes", int, since=3),
         Column("memory_predicted_for", str),
         Column("memory_marks", str),
     ],

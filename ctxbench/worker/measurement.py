@@ -14,11 +14,14 @@ from ctxbench.devices.clock import Clock, Step
 from ctxbench.failures import DoesNotFit, NotFinite
 from ctxbench.messages import Doing, Message, Values
 from ctxbench.metrics import metrics
-from ctxbench.metrics.base import Pass
+from ctxbench.metrics.base import Metric, Pass
+from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.control import Control
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
 from ctxbench.suite import Case, Measure
+
+NO_TRAINING_GRAPH = "no training with execution 'graph': a CUDA graph is captured of an inference only"
 
 
 class CaseMeasurement:
@@ -44,23 +47,36 @@ class CaseMeasurement:
                 metric.count(self)
         if self.case.device == devices.META or not any(m.asked_for and (m.measure or m.time) for m in wanted):
             return
+        with fresh_caches() if self.case.execution == "compile" else nullcontext():
+            self._measure(wanted)
+
+    def _measure(self, wanted: Sequence[Metric]) -> None:
+        """Measure what needs the device."""
         self.load()
+        modes: Sequence[Mode] = MODES
+        if self.case.execution == "graph":
+            modes = ("infer",)
+            self.report({}, NO_TRAINING_GRAPH)
         for metric in wanted:
-            for mode in MODES if metric.measure else ():
+            for mode in modes if metric.measure else ():
                 assert metric.measure is not None
                 metric.measure(self, mode)
         before = {"busy_cores": machine_load.busy_cores(), **self.device.state()}
         self.report({}, *machine_load.warnings(before))
-        for mode in MODES:
+        under_load: dict[str, Any] = {}
+        for mode in modes:
             one_pass = self.first_pass(mode)
             for metric in wanted:
                 if metric.time:
                     metric.time(self, mode, one_pass)
+            under_load[mode] = self.device.state_under_load(one_pass.step)
+            self.report({}, *machine_load.warnings(under_load[mode]))
         for metric in wanted:
             if metric.finish:
                 metric.finish(self)
         state = {
             "before": before,
+            **({"under_load": under_load} if any(under_load.values()) else {}),
             "after": self.device.state(),
             "flags": {**self.device.flags(), "seed": self.settings.seed},
         }
@@ -126,7 +142,9 @@ class CaseMeasurement:
         self.emit(Doing(f"first_{mode}"))
         step = self._step(mode)
         outputs: list[Any] = []
-        seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
+        compiles = self.case.execution == "compile"
+        with compile_deadline(self.settings.compile_timeout_s) if compiles else nullcontext():
+            seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
         self._check_output(outputs[0], mode)
         return Pass(step, seconds)
 
@@ -158,8 +176,11 @@ class CaseMeasurement:
             y.sum().backward()
             return y
 
+        if self.case.execution == "graph" and mode == "train":
+            raise devices.Unsupported(NO_TRAINING_GRAPH)
         model.train(mode == "train")
-        return train if mode == "train" else infer
+        step = train if mode == "train" else infer
+        return self.device.captured(step) if self.case.execution == "graph" else step
 
     def _check_output(self, y: Tensor, mode: Mode) -> None:
         if not isinstance(y, Tensor):

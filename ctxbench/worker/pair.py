@@ -66,7 +66,7 @@ def prepared(task: TakeSide) -> Iterator[Callable[[], Row]]:
             first = measurement.first_pass(each.mode)
             clock, control = measurement.clock(), measurement.device.control_workload()
             clock.time_block(control, 2)
-            pass_s = warm_up(first.step, first.first_s, clock, task.measure.warmup_s)
+            pass_s = warm_up(first.step, clock, task.measure.warmup_s)
             passes = max(1, math.ceil(SAMPLE_S / pass_s))
             samples = max(1, min(SAMPLES, int(BLOCK_S / (passes * pass_s))))
             step = slowed(first.step, each.inject, measurement.device.synchronize) if each.inject else first.step

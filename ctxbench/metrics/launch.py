@@ -1,0 +1,29 @@
+"""What the host does of a pass: the time to enqueue its kernels, beside the time that the device takes for them."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+from ctxbench.devices.clock import Step
+from ctxbench.garbage import collector_off
+
+HOST_PASSES = 11
+# Where the host is the slower side, both times are the host's, equal up to noise.
+LAUNCH_SHARE = 0.9
+LAUNCH_BOUND = (
+    "launch-bound: the host takes as long to enqueue a pass as the device to run it, so latency_{mode}_ms is the time "
+    'of the host; execution = "graph" measures the inference of the device alone'
+)
+
+
+def host_ms(step: Step, synchronize: Callable[[], None]) -> float:
+    """Milliseconds until `step` (one pass) has returned on an idle device: the median of `HOST_PASSES` passes."""
+    times = []
+    for _ in range(HOST_PASSES):
+        synchronize()
+        with collector_off():
+            start = time.perf_counter_ns()
+            step()
+            times.append((time.perf_counter_ns() - start) * 1e-6)
+    synchronize()
+    return statistics.median(times)
