@@ -1,5 +1,6 @@
 """How a case failed: what it raised as status, sentence and traceback, and the last line that it printed."""
 
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -8,8 +9,26 @@ from ctxbench.devices import Unsupported
 from ctxbench.errors import ModuleCodeError
 from ctxbench.messages import Failure
 
+# cuBLAS, cuSOLVER, cuSPARSE and cuFFT fail with ALLOC_FAILED, cuDNN 9 with ALLOCATION_FAILED.
+_LIBRARY_OUT_OF_MEMORY = re.compile(r"\bCU[A-Z]+_(STATUS_)?\w*ALLOC(ATION)?_FAILED\b")
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
 _NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on")
+_GPU_ERROR = re.compile(r"\b(CUDA|CUDA driver|cuDNN|cuSOLVER|cuSPARSE|cuFFT|Triton) Error\b", re.IGNORECASE)
+# CUDA's words for the errors after which every later call of the process fails, and what its libraries then say.
+_CONTEXT_LOST = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "launch timed out",
+    "misaligned address",
+    "illegal instruction",
+    "global/shared address space",
+    "invalid program counter",
+    "hardware stack error",
+    "uncorrectable",
+    "_EXECUTION_FAILED",
+    "error: unknown error",
+)
 
 
 class NotFinite(Exception):
@@ -25,7 +44,10 @@ class DoesNotFit(MemoryError):
 
 
 def describe_failure(error: BaseException) -> Failure:
-    """Status, sentence (with the user's own frame) and traceback of what a case raised."""
+    """Status, sentence (with the user's own frame) and traceback of what a case raised.
+
+    `crashed` is a GPU error after which the process can compute nothing more; other GPU errors are `error`.
+    """
     lines = str(error).strip().split("\n")
     # A module's own exception has its traceback in the text: what happened is the last line.
     text = f"{lines[0]} {lines[-1]}" if isinstance(error, ModuleCodeError) else lines[0] or type(error).__name__
@@ -34,23 +56,41 @@ def describe_failure(error: BaseException) -> Failure:
     kind = type(error).__name__
     if isinstance(error, DoesNotFit):
         status, message = "oom", f"out of memory (predicted): {text}"
-    elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY):
+    elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or _is_out_of_memory(text):
         status, message = "oom", f"out of memory: {text}{where}"
     elif isinstance(error, NotFinite):
         status, message = "nan", text
     elif isinstance(error, OutOfTime):
         status, message = "timeout", text
-    elif isinstance(error, Unsupported | NotImplementedError) or any(part in text for part in _NOT_IMPLEMENTED):
+    elif isinstance(error, Unsupported | NotImplementedError):
+        status, message = "unsupported", f"{text}{where}"
+    elif _GPU_ERROR.search(str(error)):
+        lost = any(part in str(error) for part in _CONTEXT_LOST)
+        status, message = "crashed" if lost else "error", f"{kind}: {text}{where}"
+    elif any(part in text for part in _NOT_IMPLEMENTED):
         status, message = "unsupported", f"{text}{where}"
     else:
         status, message = "error", f"{kind}: {text}{where}"
     return Failure(status, message, "".join(traceback.format_exception(error)))
 
 
+def found_no_gpu_room(message: str) -> bool:
+    """Whether a failure's sentence says that the GPU had no memory left, or that another process has it to itself.
+
+    The processes on a GPU share it, so this may be the fault of another one.
+    """
+    full = "CUDA out of memory" in message or "CUDA error: out of memory" in message
+    return full or bool(_LIBRARY_OUT_OF_MEMORY.search(message)) or "busy or unavailable" in message
+
+
 def last_line(output: str) -> str:
     """The last line that a process printed, as a clause; it says so if there is none."""
     lines = output.strip().splitlines()
     return f"it last printed: {lines[-1]}" if lines else "it printed nothing"
+
+
+def _is_out_of_memory(text: str) -> bool:
+    return any(part in text for part in _OUT_OF_MEMORY) or bool(_LIBRARY_OUT_OF_MEMORY.search(text))
 
 
 def _user_frame(error: BaseException) -> traceback.FrameSummary | None:

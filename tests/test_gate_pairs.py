@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+import torch
 
 from ctxbench import registry
 from ctxbench.engine.client import Exit, ForkServer
@@ -30,6 +31,7 @@ from ctxbench.worker.tree import own_file
 KILLED = Exit(0, 9, False, "")
 QUIT = Exit(3, 0, False, "one\nlast words\n")
 HUNG = Exit(0, 9, True, "")
+LOST = Answer(failure=Failure("crashed", "CUDA error: device-side assert triggered"))
 WELL = Answer([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])
 READY = Answer()
 STOPPED, CLOSED = b"stopped", b"closed"
@@ -196,6 +198,8 @@ DEATHS = {
     ),
     "a time limit": ([HUNG], [], "baseline", "timeout: still in the measurement after 7 s"),
     "in a block": ([READY, WELL, KILLED], [], "baseline", "crashed: killed in the measurement by SIGKILL; it printed"),
+    "a lost GPU": ([], [LOST], "candidate", "crashed: CUDA error: device-side assert triggered"),
+    "a GPU lost in a block": ([READY, LOST], [], "baseline", "crashed: CUDA error: device-side assert triggered"),
     "both": ([HUNG], [KILLED], "both", "crashed: killed in the measurement by SIGKILL"),
     "one dead, one failed": ([failed("old")], [KILLED], "both", "crashed: killed in the measurement by SIGKILL"),
 }
@@ -322,6 +326,11 @@ class Hungry(Good):
         return x + torch.empty(2**50)
 
 
+class LosesTheGpu(Good):
+    def forward(self, x):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
 class Tires(Good):
     passes = 0
 
@@ -390,7 +399,7 @@ def test_a_block_times_the_control_and_the_row_in_milliseconds(module_file: Path
 def test_an_injected_share_is_in_the_time_of_its_row_alone(module_file: Path) -> None:
     rows = [row(module_file, "Good", inject=0.3), row(module_file, "Good", inject=0.0)]
     said = talk(rows, NEXT + BLOCK + NEXT + BLOCK)
-    assert said[2].row == pytest.approx([13.0] * 5, abs=0.01)
+    assert said[2].row == pytest.approx([13.0])  # thirteen passes, more than fit into a block's time, counted as ten
     assert said[2].control == [0.0] * 3
     assert said[4].row == pytest.approx([10.0] * 5)
 
@@ -425,6 +434,34 @@ def test_a_failure_in_a_block_and_a_command_too_many(module_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("machine_time")
+def test_a_side_ends_after_an_error_that_leaves_the_gpu_unusable(module_file: Path) -> None:
+    said = talk([row(module_file, "LosesTheGpu"), row(module_file, "Good")], NEXT + NEXT + BLOCK)
+    assert said[0] == READY
+    (failure,) = (reply.failure for reply in said[1:])
+    assert failure is not None
+    assert failure.status == "crashed"
+    assert failure.message.startswith("RuntimeError: CUDA error: an illegal memory access was encountered (blocks.py")
+
+
+@pytest.mark.usefixtures("machine_time")
+def test_the_gpu_cache_is_emptied_after_a_row_is_freed(module_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a cache that notes how many modules are alive when it is emptied."""
+    alive: list[int] = []
+
+    def empty_cache() -> None:
+        blocks = sys.modules.get(registry.get(f"{module_file}:Good").load().__module__)
+        alive.append(len(blocks.alive) if blocks else 0)
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
+    rows = [row(module_file, "Good"), row(module_file, "Good", "train")]
+    talk(rows, NEXT + BLOCK + NEXT)
+    assert alive == []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    talk(rows, NEXT + BLOCK + NEXT)
+    assert alive == [0, 0]
+
+
+@pytest.mark.usefixtures("machine_time")
 def test_a_row_is_freed_before_the_next_is_made(module_file: Path) -> None:
     names = ["Good", "Raises", "NotANumber", "Tires", "Good"]
     talk([row(module_file, name) for name in names], NEXT + BLOCK + NEXT + NEXT + NEXT + BLOCK + NEXT + BLOCK)
@@ -432,24 +469,30 @@ def test_a_row_is_freed_before_the_next_is_made(module_file: Path) -> None:
     assert blocks.others == [0] * len(names)
 
 
-def test_slowed_spins_for_its_share_of_pass_and_synchronisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [5.0]
+SLOWED = {
+    (7, 0.0): (7, 7),
+    (1, 0.1): (10, 11),
+    (10, 0.1): (10, 11),
+    (11, 0.1): (20, 22),
+    (1, 0.3): (10, 13),
+    (6, 0.2): (10, 12),
+    (1, 0.07): (100, 107),
+    (3, 1 / 3): (3, 4),
+    (1, 1.5): (2, 5),
+}
 
-    def read() -> float:
-        now[0] += 1e-4
-        return now[0]
 
-    def work() -> str:
-        now[0] += 0.3
-        return "result"
+@pytest.mark.parametrize(("asked", "expected"), SLOWED.items())
+def test_a_slowed_sample_runs_whole_passes_more_than_it_counts(
+    asked: tuple[int, float], expected: tuple[int, int]
+) -> None:
+    assert pair.slowed(*asked) == expected
 
-    def synchronize() -> None:
-        now[0] += 0.1
 
-    monkeypatch.setattr(time, "perf_counter", read)
-    step = pair.slowed(work, 0.5, synchronize)
-    assert step() == "result"
-    assert now[0] - 5.0 == pytest.approx(0.6, abs=5e-4)
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_every_whole_percent_is_injected_exactly(percent: int) -> None:
+    counted, run = pair.slowed(3, percent / 100)
+    assert (run - counted) * 100 == percent * counted
 
 
 # The tree that a side works in

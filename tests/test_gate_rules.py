@@ -17,6 +17,7 @@ from ctxbench.gate.rules import (
     PairFailure,
     PairRatios,
     PairResult,
+    Side,
     estimate_from_pairs,
     pair_log_ratio,
     run_gate,
@@ -227,6 +228,26 @@ def test_a_baseline_that_fails_after_it_was_measured_is_inconclusive() -> None:
     script = Script({"a": [*itertools.islice(around(0.0), 2), PairFailure("baseline", "crashed")]})
     rows = gate(script)
     assert (rows[0].verdict, exit_code(rows)) == ("inconclusive", ExitCode.INCONCLUSIVE)
+
+
+GPU_FULL = "oom: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."
+GPU_BUSY = "error: AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+
+
+@pytest.mark.parametrize("message", [GPU_FULL, GPU_BUSY])
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+@pytest.mark.parametrize("pairs", [0, 2])
+def test_a_gpu_without_room_for_one_side_is_inconclusive(message: str, side: Side, pairs: int) -> None:
+    script = Script({"a": [*itertools.islice(around(0.0), pairs), PairFailure(side, message)], "b": around(0.0)})
+    rows = gate(script)
+    assert (rows[0].status, rows[0].verdict, rows[0].replicates) == ("measured", "inconclusive", pairs)
+    assert rows[0].reason == f"The GPU had no room for one side while it had for the other: {message}"
+    assert (rows[1].verdict, exit_code(rows)) == ("ok", ExitCode.INCONCLUSIVE)
+
+
+def test_a_gpu_without_room_for_either_side_compares_nothing() -> None:
+    rows = gate(Script({"a": [PairFailure("both", GPU_FULL)]}))
+    assert (rows[0].status, exit_code(rows)) == ("not compared", ExitCode.NOTHING_COMPARED)
 
 
 def row_verdict(status: str, verdict: str | None, replicates: int = 8) -> RowVerdict:

@@ -31,8 +31,6 @@ class Device(ABC):
     queues: ClassVar[bool] = False
     # Whether torch's thread count decides how fast it is.
     has_threads: ClassVar[bool] = False
-    # Whether a pass is queued and runs later, beside the host.
-    queues: ClassVar[bool] = False
 
     def __init__(self, index: int | None = None) -> None:
         self.index = index

@@ -128,16 +128,19 @@ class Round:
         return []
 
     def _check(self, replies: Sequence[Answer | Exit]) -> None:
-        """Raise _SideFailed unless all sides are well after a command."""
+        """Raise _SideFailed unless all sides are well after a command; one that crashed can go on no more."""
         messages: list[str | None] = []
+        ended = False
         for reply in replies:
             if isinstance(reply, Exit):
                 status, message = exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
                 messages.append(f"{status}: {message}")
+                ended = True
             else:
                 messages.append(str(reply.failure) if reply.failure else None)
+                ended |= reply.failure is not None and reply.failure.status == "crashed"
         if any(messages):
-            raise _SideFailed(messages, any(isinstance(reply, Exit) for reply in replies))
+            raise _SideFailed(messages, ended)
 
 
 @dataclass(kw_only=True)

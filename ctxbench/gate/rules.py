@@ -10,6 +10,7 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ctxbench.failures import found_no_gpu_room
 from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
 from ctxbench.statistics import FloatArray, holm, t_interval, t_test_above
 
@@ -18,6 +19,7 @@ Side = Literal["baseline", "candidate", "both"]
 BELOW = "The whole confidence interval lies below the margin."
 ABOVE = "The whole confidence interval lies above the margin."
 CONTAINED = "The confidence interval contains the margin."
+NO_ROOM = "The GPU had no room for one side while it had for the other:"
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,9 @@ class _PairGate(Gate[PairRatios, PairResult]):
     def take(self, row: RowKey, answer: PairResult) -> None:
         if isinstance(answer, PairRatios):
             self.samples[row].append(answer)
+        elif answer.side != "both" and found_no_gpu_room(answer.message):
+            # Both sides are on one GPU at once. Whether the module needs more memory is compared exactly.
+            self.settle(row, "inconclusive", f"{NO_ROOM} {answer.message}")
         elif answer.side == "candidate":
             self.settle(row, None, answer.message, "broken")
         elif self.used(row):

@@ -1,9 +1,11 @@
 """One side of a pair of processes: it prepares rows and times blocks, a command at a time."""
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
 
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.failures import describe_failure
@@ -20,33 +22,39 @@ CONTROL_SAMPLES = 3
 
 @dataclass
 class Row:
-    """A row that is ready to be timed."""
+    """A row that is ready to be timed: a sample runs `run` passes and its time is divided by `passes`."""
 
     step: Step
     control: Step
     clock: Clock
     passes: int
+    run: int
     samples: int
 
     def block(self) -> Answer:
         """Milliseconds a pass of the control workload, then of the row."""
         control = [self.clock.time_block(self.control, 1) * 1e3 for _ in range(CONTROL_SAMPLES)]
-        row = [self.clock.time_block(self.step, self.passes) * 1e3 / self.passes for _ in range(self.samples)]
+        row = [self.clock.time_block(self.step, self.run) * 1e3 / self.passes for _ in range(self.samples)]
         return Answer(control, row)
 
 
 def take_side(task: TakeSide, emit: Callable[[Answer], bytes]) -> None:
-    """Do what each command says with the rows of `task`, in their order; a row's failure is its answer."""
+    """Do what each command says with the rows of `task`, in their order; a row's failure is its answer.
+
+    After a failure that is `crashed` there is nothing more to do in this process.
+    """
     rows = prepared(task)
     row: Row | None = None
     answer = Answer()
     while True:
         command = emit(answer)
-        if command not in (NEXT, BLOCK):
+        if command not in (NEXT, BLOCK) or (answer.failure and answer.failure.status == "crashed"):
             return
         try:
             if command == NEXT:
                 row = None  # its memory is free before the next row's is taken
+                if torch.cuda.is_initialized():
+                    torch.cuda.empty_cache()  # the other side shares the GPU
                 row = next(rows)()
                 answer = Answer()
             else:
@@ -67,25 +75,19 @@ def prepared(task: TakeSide) -> Iterator[Callable[[], Row]]:
             clock, control = measurement.clock(), measurement.device.control_workload()
             clock.time_block(control, 2)
             pass_s = warm_up(first.step, clock, task.measure.warmup_s)
-            passes = max(1, math.ceil(SAMPLE_S / pass_s))
-            samples = max(1, min(SAMPLES, int(BLOCK_S / (passes * pass_s))))
-            step = slowed(first.step, each.inject, measurement.device.synchronize) if each.inject else first.step
-            return Row(step, control, clock, passes, samples)
+            passes, run = slowed(max(1, math.ceil(SAMPLE_S / pass_s)), each.inject)
+            samples = max(1, min(SAMPLES, int(BLOCK_S / (run * pass_s))))
+            return Row(first.step, control, clock, passes, run, samples)
 
         yield prepare
 
 
-def slowed(step: Step, share: float, synchronize: Callable[[], None]) -> Step:
-    """A pass that takes `share` longer: after it, the processor spins for that share of what it took."""
+def slowed(passes: int, share: float) -> tuple[int, int]:
+    """How many passes a sample counts (`passes` or more) and how many it runs, so that it takes `share` longer.
 
-    def slow() -> object:
-        start = time.perf_counter()
-        result = step()
-        synchronize()
-        end = time.perf_counter()
-        until = end + share * (end - start)
-        while time.perf_counter() < until:
-            pass
-        return result
-
-    return slow
+    Medians of samples are compared, so each sample has the whole share: for 10 % it runs 11 passes and counts 10. The
+    share is rounded to the nearest fraction with a denominator of at most 100.
+    """
+    extra = Fraction(share).limit_denominator(100)
+    counted = math.ceil(passes / extra.denominator) * extra.denominator
+    return counted, int(counted * (1 + extra))

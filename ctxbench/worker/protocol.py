@@ -46,7 +46,7 @@ class ListCases:
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A row of a pair: each pass is made longer by the share `inject`."""
+    """A row of a pair; by the share `inject` more passes are run than are counted."""
 
     case: Case
     mode: Mode

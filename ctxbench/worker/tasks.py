@@ -23,7 +23,8 @@ Emit = Callable[[Reply], bytes]
 def preload(static: bool = True) -> None:
     """Import what every child needs, before the fork; what static metrics need too, if `static`.
 
-    Starts no thread and does not touch CUDA.
+    Starts no thread and touches no driver. A backward pass would do both: beside a GPU, autograd's engine starts a
+    thread for it and initialises CUDA, and then no forked child can train.
     """
     import torch
 
@@ -39,14 +40,12 @@ def preload(static: bool = True) -> None:
 
     from ctxbench.macs.counter import count_macs
     from ctxbench.memory import predict_peak
-    from ctxbench.mode import MODES
 
     # The first meta computations import torch's decompositions: a second, once, here.
     layer = torch.nn.Conv2d(4, 4, 1, device="meta")
     image = torch.empty(1, 4, 2, 2, device="meta")
     count_macs(layer, image)
-    for mode in MODES:
-        predict_peak(layer, image, mode=mode)
+    predict_peak(layer, image, mode="infer")
 
 
 def perform(task: Task, emit: Emit) -> None:
