@@ -23,7 +23,8 @@ Device = Literal["cuda", "cuda-2020", "cpu"]
 _CUDA = ("cuda", "cuda-2020")
 _CPU = ("cpu",)
 _EVERY = get_args(Device)
-_POOLING_BACKWARD = "_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward"
+_POOLING = "avg_pool2d max_pool2d_with_indices"
+_POOLING_BACKWARD = "avg_pool2d_backward max_pool2d_with_indices_backward"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ KERNELS = (
     Kernel("mm addmm", _EVERY, rules.product,
            "BLAS needs one unit stride",
            "cuda/Blas.cpp, prepare_matrix_for_cublas; LinearAlgebra.cpp, addmm_impl_cpu_; " + _PROFILER),
+    Kernel("mv addmv", _CUDA, rules.matrix_times_vector_cuda,
+           "BLAS needs one unit stride, and a vector's stride above 0", "cuda/Blas.cpp, addmv_out_cuda"),
+    Kernel("mv addmv", _CPU, rules.matrix_times_vector_cpu,
+           "BLAS needs one unit stride", "Blas.cpp, addmv_out_cpu; " + _PROFILER),
     Kernel("bmm baddbmm", _CUDA, rules.product,
            "BLAS needs one unit stride", "cuda/Blas.cpp, prepare_batch_matrix_for_cublas"),
     Kernel("bmm baddbmm", _CPU, rules.batched_product_cpu,
@@ -64,13 +69,17 @@ KERNELS = (
            "unfolds its input; oneDNN is not predicted", _PROFILER),
     Kernel("convolution_backward", _CPU, rules.convolution_backward_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("native_batch_norm", _CUDA, rules.copy_in_its_format,
-           "cuDNN reads a dense input", "cudnn/BatchNorm.cpp, cudnn_batch_norm"),
+    Kernel("native_batch_norm", _CUDA, rules.batch_norm_cuda,
+           "cuDNN (float32, float64) reads a dense input; PyTorch's own kernel (half, bfloat16) any",
+           "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm; "
+           "cuda/Normalization.cu, batch_norm_cuda_out"),
     Kernel("native_batch_norm_backward", ("cuda",), rules.batch_norm_backward_cuda,
-           "cuDNN reads a gradient of the input's format", "cudnn/BatchNorm.cpp, cudnn_batch_norm_backward"),
-    Kernel("native_batch_norm_backward", ("cuda-2020",), rules.copies_unless_expanded(0, 1),
+           "cuDNN (float32, float64) reads a gradient of the input's format; PyTorch's own kernel reads strides",
+           "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm_backward; "
+           "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
+    Kernel("native_batch_norm_backward", ("cuda-2020",), rules.batch_norm_backward_native,
            "PyTorch's own kernel reads the gradient of a sum by its strides",
-           "cuda/Normalization.cu, batch_norm_backward_cuda"),
+           "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
     Kernel("native_batch_norm", _CPU, rules.batch_norm_cpu,
            "scale and shift of each channel", _PROFILER),
     Kernel("native_batch_norm_backward", _CPU, rules.batch_norm_backward_cpu,
@@ -83,13 +92,20 @@ KERNELS = (
            "none: its input is made contiguous before", _PROFILER),
     Kernel("native_group_norm_backward", _CPU, rules.group_norm_backward_cpu,
            "two sums for each image and channel", _PROFILER),
-    Kernel("_adaptive_avg_pool2d avg_pool2d max_pool2d_with_indices", _EVERY, rules.copy_in_its_format,
-           "reads a dense input",
-           "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
+    Kernel("_adaptive_avg_pool2d", _CUDA, rules.adaptive_pooling_cuda,
+           "reads channels last by its strides, else a contiguous input",
+           "cuda/AdaptiveAveragePooling.cu, adaptive_avg_pool2d_out_cuda_template"),
+    Kernel("_adaptive_avg_pool2d_backward", _CUDA, rules.adaptive_pooling_backward_cuda,
+           "reads the gradient by its strides if the input is channels last, else a contiguous one",
+           "cuda/AdaptiveAveragePooling.cu, adaptive_avg_pool2d_backward_out_cuda_template"),
+    Kernel(_POOLING, _CUDA, rules.copy_in_its_format,
+           "reads a dense input", "cuda/AveragePool2d.cu, avg_pool2d_out_cuda; DilatedMaxPool2d.cu"),
     Kernel(_POOLING_BACKWARD, _CUDA, rules.pooling_backward_cuda,
-           "reads a gradient of the input's format",
-           "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu"),
-    Kernel(_POOLING_BACKWARD, _CPU, rules.pooling_backward_cpu,
+           "reads input and gradient in the input's format",
+           "cuda/AveragePool2d.cu, avg_pool2d_backward_out_cuda; DilatedMaxPool2d.cu"),
+    Kernel("_adaptive_avg_pool2d " + _POOLING, _CPU, rules.copy_in_its_format,
+           "reads a dense input", _PROFILER),
+    Kernel("_adaptive_avg_pool2d_backward " + _POOLING_BACKWARD, _CPU, rules.pooling_backward_cpu,
            "works in the gradient's format", _PROFILER),
     Kernel("linalg_inv_ex", _CUDA, rules.inverse,
            "LU factors and pivots; without the solver's workspace", "BatchLinearAlgebra.cpp, linalg_inv_ex_out"),
@@ -118,7 +134,7 @@ _FREE_NAMES = """
     empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones
     full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh
     rand rand_like randn randn_like uniform normal bernoulli native_dropout
-    dot mv addmv _linalg_check_errors promote_types
+    dot _linalg_check_errors promote_types
     hardswish leaky_relu glu hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward
     mish_backward
 """
@@ -133,12 +149,13 @@ OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
 
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
 WORKSPACES = (
-    ("mm addmm bmm baddbmm", "cuBLAS",
-     "8,519,680 bytes by default, 32 MiB on compute capability 9.0; from the first product on"),
+    ("mm addmm bmm baddbmm mv addmv dot", "cuBLAS",
+     "one for each thread that multiplies, the forward pass's and autograd's: 8,519,680 bytes by default, 32 MiB on "
+     "compute capability 9.0; from the thread's first product on"),
     ("convolution convolution_backward", "cuDNN convolution",
      "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
     ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm",
-     "a workspace a call and a reserve kept for the backward pass, small beside a map"),
+     "float32 and float64 only: a workspace a call and a reserve kept for the backward pass, small beside a map"),
     ("linalg_inv_ex", "cuSOLVER", "about one batch of matrices; freed after each call"),
 )  # fmt: skip
 
