@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from ctxbench.memory import attention
 from ctxbench.memory import kernel_rules as rules
 from ctxbench.memory.kernel_rules import Call, Sizes
 
@@ -113,6 +114,26 @@ KERNELS = (
            "LU factors, pivots and their check", _PROFILER),
     Kernel("_linalg_check_errors", _CPU, rules.check_errors_cpu,
            "a boolean for each matrix, and one for all", _PROFILER),
+    Kernel("_safe_softmax", _EVERY, attention.safe_softmax,
+           "rows that are masked in full become zeros", "transformers/attention.cpp, _safe_softmax; " + _PROFILER),
+    Kernel("_scaled_dot_product_flash_attention", ("cuda",), attention.flash_cuda,
+           "none, unless it splits the keys",
+           "transformers/cuda/flash_attn/flash_api.cpp, mha_fwd, set_params_splitkv, num_splits_heuristic"),
+    Kernel("_scaled_dot_product_flash_attention_backward", ("cuda",), attention.flash_backward_cuda,
+           "reads contiguous arguments; sums and the query's gradient in float32, rows in 128s, channels in 32s or 64s",
+           "transformers/cuda/attention_backward.cu, _flash_attention_backward; flash_attn/flash_api.cpp, mha_bwd"),
+    Kernel("_scaled_dot_product_efficient_attention", ("cuda",), attention.efficient_cuda,
+           "an output in float32, if it does not fit into the registers",
+           "transformers/cuda/attention.cu, _efficient_attention_forward"),
+    Kernel("_scaled_dot_product_efficient_attention_backward", ("cuda",), attention.efficient_backward_cuda,
+           "reads a contiguous gradient; its sums and a workspace of tiles in float32",
+           "transformers/cuda/attention_backward.cu, _efficient_attention_backward; "
+           "mem_eff_attention/kernel_backward.h, workspace_size"),
+    Kernel("_scaled_dot_product_flash_attention_for_cpu", _CPU, attention.flash_cpu,
+           "one tile for each thread", "cpu/FlashAttentionKernel.cpp, cpu_flash_attention; " + _PROFILER),
+    Kernel("_scaled_dot_product_flash_attention_for_cpu_backward", _CPU, attention.flash_backward_cpu,
+           "two tiles for each thread, and a contiguous gradient",
+           "cpu/FlashAttentionKernel.cpp, cpu_flash_attention_backward; " + _PROFILER),
     Kernel("repeat", _CPU, rules.repeat_cpu,
            "index vectors", _PROFILER),
     Kernel("repeat", _CUDA, lambda _: (),
@@ -145,6 +166,7 @@ OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
     "convolution": rules.convolution_outputs,
     "native_batch_norm": rules.batch_norm_outputs,
     "native_batch_norm_backward": rules.batch_norm_backward_outputs,
+    "_scaled_dot_product_efficient_attention": attention.efficient_outputs,
 }
 
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
