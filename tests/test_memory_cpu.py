@@ -12,7 +12,7 @@ from torch.nn import functional
 from ctxbench import registry
 from ctxbench.memory import measure_peak, predict_peak
 from ctxbench.memory.kernel_rules import Call
-from ctxbench.memory.kernels import Table
+from ctxbench.memory.kernels import Device, Table
 from ctxbench.mode import MODES
 
 
@@ -219,3 +219,75 @@ def test_softmax_backward_on_cuda_allocates_one_more_map_and_a_copy_of_a_transpo
         assert Table("cuda").inner(call) == ([1024] * blocks, "")
     assert Table("cuda").round(1) == 512
     assert Table("cpu").round(1) == 1
+
+
+def _inner(operator: str, *args: object, device: Device = "cuda") -> list[int]:
+    tensors = tuple(value for value in args if isinstance(value, Tensor))
+    sizes, reason = Table(device).inner(Call(getattr(torch.ops.aten, operator).default, args, {}, tensors))
+    assert not reason
+    return list(sizes)
+
+
+def _meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weights", "blocks"),
+    [
+        (torch.float32, torch.float32, [4 * 480]),
+        (torch.float64, torch.float64, [8 * 480]),
+        (torch.float16, torch.float32, [2 * 480]),
+        (torch.float16, torch.float16, []),
+        (torch.bfloat16, torch.bfloat16, []),
+        (torch.bfloat16, torch.float32, []),
+    ],
+)
+def test_batch_norm_on_cuda_is_cudnn_only_where_cudnn_takes_it(
+    dtype: torch.dtype, weights: torch.dtype, blocks: list[int]
+) -> None:
+    image, weight = _meta(2, 10, 6, 4, dtype=dtype), _meta(10, dtype=weights)
+    statistics = (weight, weight, weight, weight)
+    of_a_sum = _meta(1, dtype=dtype).expand(2, 10, 6, 4)
+    rest = (True, 1e-5, [True, True, True])
+    assert _inner("native_batch_norm_backward", of_a_sum, image, weight, *statistics, *rest) == blocks
+    transposed = _meta(2, 10, 4, 6, dtype=dtype).transpose(2, 3)  # its positions have no common stride
+    assert _inner("native_batch_norm_backward", transposed, image, weight, *statistics, *rest) == [480 * dtype.itemsize]
+    forward = (weight, weight, weight, weight, True, 0.1, 1e-5)
+    assert _inner("native_batch_norm", transposed, *forward) == blocks
+
+
+def test_pooling_on_cuda_copies_what_it_does_not_read_by_strides() -> None:
+    image, grad = _meta(2, 8, 6, 6), _meta(1).expand(2, 8, 3, 3)
+    last = image.to(memory_format=torch.channels_last)
+    cut = _meta(2, 8, 6, 12)[..., ::2]
+    assert _inner("_adaptive_avg_pool2d", image, [3, 3]) == _inner("_adaptive_avg_pool2d", last, [3, 3]) == []
+    assert _inner("_adaptive_avg_pool2d", cut, [3, 3]) == [4 * 576]
+    assert _inner("_adaptive_avg_pool2d_backward", grad, image) == [4 * 144]
+    assert _inner("_adaptive_avg_pool2d_backward", grad, last) == []
+    assert _inner("avg_pool2d_backward", grad, last, [2, 2], [2, 2]) == [4 * 144]
+    assert _inner("avg_pool2d_backward", grad, cut, [2, 2], [2, 2]) == [4 * 144, 4 * 576]
+
+
+def test_a_matrix_times_a_vector_copies_a_matrix_without_unit_stride() -> None:
+    matrix, vector, of_a_sum = _meta(6, 8), _meta(8), _meta(1).expand(8)
+    cut = _meta(6, 16)[:, ::2]
+    for device in ("cuda", "cpu"):
+        assert _inner("mv", matrix, vector, device=device) == []
+        assert _inner("mv", _meta(8, 6).t(), vector, device=device) == []
+        assert _inner("mv", cut, vector, device=device) == [4 * 48]
+        assert _inner("addmv", _meta(6), cut, vector, device=device) == [4 * 48]
+    assert _inner("mv", matrix, of_a_sum) == [4 * 8]
+
+
+def test_a_matrix_times_a_vector_on_the_cpu() -> None:
+    class Product(nn.Module):
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.matrix, self.step = nn.Parameter(torch.ones(6, 8 * step)), step
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.matrix[:, :: self.step] @ x
+
+    for step in (1, 2):
+        assert_exact(Product(step), torch.randn(8))

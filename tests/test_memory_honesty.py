@@ -1,6 +1,7 @@
 """What cannot be predicted is refused with a sentence or marked by name; a user's bad input gets the reason."""
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench.memory import UnpredictableError, measure_peak, predict_peak
+from ctxbench.messages import Values
 from ctxbench.mode import Mode
+from ctxbench.suite import Case, Measure
+from ctxbench.worker.measurement import CaseMeasurement
 
 IMAGE = torch.empty(2, 8, 6, 6, device="meta")
 
@@ -37,6 +41,10 @@ class Doubled(torch.autograd.Function):
         return grads[0] * 2
 
 
+def _grouped(x: Tensor) -> Tensor:
+    return functional.scaled_dot_product_attention(x, x, x, enable_gqa=True)
+
+
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
@@ -50,7 +58,7 @@ class Doubled(torch.autograd.Function):
         (lambda x: x.to("cpu"), "to asks for the device 'cpu' by name"),
         (lambda x: (x, x), "returns a tuple; the convention needs one tensor"),
         (lambda x: None, "returns a NoneType"),
-        (lambda x: functional.scaled_dot_product_attention(x, x, x), "fused kernel that depends on device"),
+        (lambda x: _grouped(x.flatten(2)[..., None, :32]), "with enable_gqa is not predicted"),
         (lambda x: x @ torch.empty(7, 7, device=x.device), "fails on the meta device at test_memory_honesty.py"),
     ],
 )
@@ -156,6 +164,16 @@ def test_a_custom_operator_is_marked() -> None:
 def test_channels_last_is_marked() -> None:
     image = IMAGE.to(memory_format=torch.channels_last)
     assert "channels_last" in predict_peak(nn.Conv2d(8, 8, 1), image, mode="infer").marks
+
+
+def test_a_case_in_channels_last_is_predicted_in_it() -> None:
+    case = Case("ham_cd", "ham_cd", {"rank": 4}, (2, 8, 6, 6), memory_format="channels_last", device="meta")
+    values: dict[str, Any] = {}
+    CaseMeasurement(
+        case, Measure(), lambda message: values.update(message.values if isinstance(message, Values) else {})
+    ).run(["memory"])
+    assert values["memory_train_predicted_bytes"] > 0
+    assert "channels_last" in json.loads(values["memory_marks"])
 
 
 def test_dropout_on_cuda_keeps_a_mask_of_one_byte_an_element() -> None:

@@ -44,25 +44,32 @@ def copies(*positions: int) -> Callable[[Call], Sizes]:
     return lambda call: [size_of(call.args[i]) for i in positions if not call.args[i].is_contiguous()]
 
 
-def copies_unless_expanded(*positions: int) -> Callable[[Call], Sizes]:
-    """As `copies`, but an expanded scalar, such as the gradient of a sum, is read without a copy."""
-
-    def sizes(call: Call) -> Sizes:
-        dense = [call.args[i] for i in positions if any(call.args[i].stride())]
-        return [size_of(tensor) for tensor in dense if not tensor.is_contiguous()]
-
-    return sizes
-
-
 def copy_in_its_format(call: Call) -> Sizes:
     """A dense copy of the first argument, if it is neither contiguous nor dense in channels last."""
     tensor = call.args[0]
     return _copies_in(suggest_memory_format(tensor), tensor)
 
 
+def adaptive_pooling_cuda(call: Call) -> Sizes:
+    """A dense copy of an input that is not channels last; an image without batch is read by its strides."""
+    tensor = call.args[0]
+    return [] if tensor.dim() == 3 else _copy_unless_channels_last(tensor, tensor)
+
+
+def adaptive_pooling_backward_cuda(call: Call) -> Sizes:
+    """A dense copy of the gradient, unless the input is channels last: then its strides are read."""
+    return _copy_unless_channels_last(call.args[1], call.args[0])
+
+
+def _copy_unless_channels_last(data: torch.Tensor, tensor: torch.Tensor) -> Sizes:
+    layout = suggest_memory_format(data)
+    return _copies_in(layout, tensor) if layout is torch.contiguous_format else []
+
+
 def pooling_backward_cuda(call: Call) -> Sizes:
-    """The gradient, and a maximum's positions, in the input's format."""
-    return _copies_in(suggest_memory_format(call.args[1]), call.args[0], *_positions(call))
+    """The gradient, the input and a maximum's positions, in the input's format."""
+    grad, data = call.args[:2]
+    return _copies_in(suggest_memory_format(data), grad, data, *_positions(call))
 
 
 def pooling_backward_cpu(call: Call) -> Sizes:
@@ -98,6 +105,19 @@ def _is_blas_ready(matrix: torch.Tensor) -> bool:
     rows, columns = matrix.shape[-2:]
     down, across = matrix.stride()[-2:]
     return bool((across == 1 and down >= max(1, columns)) or (down == 1 and across >= max(1, rows)))
+
+
+def matrix_times_vector_cuda(call: Call) -> Sizes:
+    """A copy of a matrix that BLAS cannot read directly, and of a vector with stride 0, such as a sum's gradient."""
+    matrix, vector = call.args[:3][-2:]
+    sizes = [] if _is_blas_ready(matrix) else [size_of(matrix)]
+    return sizes if vector.stride(0) or vector.is_contiguous() else [*sizes, size_of(vector)]
+
+
+def matrix_times_vector_cpu(call: Call) -> Sizes:
+    """A copy of a matrix that BLAS cannot read directly."""
+    matrix = call.args[:3][-2]
+    return [] if _is_blas_ready(matrix) else [size_of(matrix)]
 
 
 def product(call: Call) -> Sizes:
@@ -198,10 +218,37 @@ def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
     return by_rank.get(tensor.dim(), torch.contiguous_format)
 
 
+def _takes_cudnn(data: torch.Tensor, weight: torch.Tensor | None, training: bool) -> bool:
+    """Whether CUDA's batch norm is cuDNN's: affine, float32 or float64 weights, and no bfloat16."""
+    if weight is None or weight.dtype not in (torch.float32, torch.float64) or data.dtype is torch.bfloat16:
+        return False
+    batches = 880801 if training else 65535
+    return data.dim() >= 3 and data.shape[0] <= batches and data.numel() < 2**31 - 1 and torch.backends.cudnn.enabled
+
+
+def batch_norm_cuda(call: Call) -> Sizes:
+    """cuDNN: a dense copy. PyTorch's own kernel: in eval, mean and inverse deviation, which are not used again."""
+    data, weight, training = call.args[0], call.args[1], call.args[5]
+    if _takes_cudnn(data, weight, training):
+        return copy_in_its_format(call)
+    return [] if training else [4 * data.shape[1]] * 2
+
+
 def batch_norm_backward_cuda(call: Call) -> Sizes:
-    """A copy of the gradient that is not in the input's format, an expanded one too."""
-    grad, data = call.args[:2]
+    """cuDNN: a copy of the gradient that is not in the input's format, an expanded one too."""
+    grad, data, weight = call.args[:3]
+    if not _takes_cudnn(data, weight, training=call.args[7]):
+        return batch_norm_backward_native(call)
     return _copies_in(suggest_memory_format(data), grad, data)
+
+
+def batch_norm_backward_native(call: Call) -> Sizes:
+    """A copy of each argument whose positions have not one common stride; an expanded gradient has."""
+    return [size_of(tensor) for tensor in call.args[:2] if not _is_view(tensor.flatten(2), tensor)]
+
+
+def _is_view(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+    return bool(tensor.untyped_storage()._cdata == base.untyped_storage()._cdata)
 
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:

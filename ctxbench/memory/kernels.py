@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from ctxbench.memory import attention
 from ctxbench.memory import kernel_rules as rules
 from ctxbench.memory.kernel_rules import Call, Sizes
 
@@ -23,7 +24,8 @@ Device = Literal["cuda", "cuda-2020", "cpu"]
 _CUDA = ("cuda", "cuda-2020")
 _CPU = ("cpu",)
 _EVERY = get_args(Device)
-_POOLING_BACKWARD = "_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward"
+_POOLING = "avg_pool2d max_pool2d_with_indices"
+_POOLING_BACKWARD = "avg_pool2d_backward max_pool2d_with_indices_backward"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,10 @@ KERNELS = (
     Kernel("mm addmm", _EVERY, rules.product,
            "BLAS needs one unit stride",
            "cuda/Blas.cpp, prepare_matrix_for_cublas; LinearAlgebra.cpp, addmm_impl_cpu_; " + _PROFILER),
+    Kernel("mv addmv", _CUDA, rules.matrix_times_vector_cuda,
+           "BLAS needs one unit stride, and a vector's stride above 0", "cuda/Blas.cpp, addmv_out_cuda"),
+    Kernel("mv addmv", _CPU, rules.matrix_times_vector_cpu,
+           "BLAS needs one unit stride", "Blas.cpp, addmv_out_cpu; " + _PROFILER),
     Kernel("bmm baddbmm", _CUDA, rules.product,
            "BLAS needs one unit stride", "cuda/Blas.cpp, prepare_batch_matrix_for_cublas"),
     Kernel("bmm baddbmm", _CPU, rules.batched_product_cpu,
@@ -64,13 +70,17 @@ KERNELS = (
            "unfolds its input; oneDNN is not predicted", _PROFILER),
     Kernel("convolution_backward", _CPU, rules.convolution_backward_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("native_batch_norm", _CUDA, rules.copy_in_its_format,
-           "cuDNN reads a dense input", "cudnn/BatchNorm.cpp, cudnn_batch_norm"),
+    Kernel("native_batch_norm", _CUDA, rules.batch_norm_cuda,
+           "cuDNN (float32, float64) reads a dense input; PyTorch's own kernel (half, bfloat16) any",
+           "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm; "
+           "cuda/Normalization.cu, batch_norm_cuda_out"),
     Kernel("native_batch_norm_backward", ("cuda",), rules.batch_norm_backward_cuda,
-           "cuDNN reads a gradient of the input's format", "cudnn/BatchNorm.cpp, cudnn_batch_norm_backward"),
-    Kernel("native_batch_norm_backward", ("cuda-2020",), rules.copies_unless_expanded(0, 1),
+           "cuDNN (float32, float64) reads a gradient of the input's format; PyTorch's own kernel reads strides",
+           "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm_backward; "
+           "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
+    Kernel("native_batch_norm_backward", ("cuda-2020",), rules.batch_norm_backward_native,
            "PyTorch's own kernel reads the gradient of a sum by its strides",
-           "cuda/Normalization.cu, batch_norm_backward_cuda"),
+           "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
     Kernel("native_batch_norm", _CPU, rules.batch_norm_cpu,
            "scale and shift of each channel", _PROFILER),
     Kernel("native_batch_norm_backward", _CPU, rules.batch_norm_backward_cpu,
@@ -83,13 +93,20 @@ KERNELS = (
            "none: its input is made contiguous before", _PROFILER),
     Kernel("native_group_norm_backward", _CPU, rules.group_norm_backward_cpu,
            "two sums for each image and channel", _PROFILER),
-    Kernel("_adaptive_avg_pool2d avg_pool2d max_pool2d_with_indices", _EVERY, rules.copy_in_its_format,
-           "reads a dense input",
-           "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu; " + _PROFILER),
+    Kernel("_adaptive_avg_pool2d", _CUDA, rules.adaptive_pooling_cuda,
+           "reads channels last by its strides, else a contiguous input",
+           "cuda/AdaptiveAveragePooling.cu, adaptive_avg_pool2d_out_cuda_template"),
+    Kernel("_adaptive_avg_pool2d_backward", _CUDA, rules.adaptive_pooling_backward_cuda,
+           "reads the gradient by its strides if the input is channels last, else a contiguous one",
+           "cuda/AdaptiveAveragePooling.cu, adaptive_avg_pool2d_backward_out_cuda_template"),
+    Kernel(_POOLING, _CUDA, rules.copy_in_its_format,
+           "reads a dense input", "cuda/AveragePool2d.cu, avg_pool2d_out_cuda; DilatedMaxPool2d.cu"),
     Kernel(_POOLING_BACKWARD, _CUDA, rules.pooling_backward_cuda,
-           "reads a gradient of the input's format",
-           "cuda/AdaptiveAveragePooling.cu, AveragePool2d.cu, DilatedMaxPool2d.cu"),
-    Kernel(_POOLING_BACKWARD, _CPU, rules.pooling_backward_cpu,
+           "reads input and gradient in the input's format",
+           "cuda/AveragePool2d.cu, avg_pool2d_backward_out_cuda; DilatedMaxPool2d.cu"),
+    Kernel("_adaptive_avg_pool2d " + _POOLING, _CPU, rules.copy_in_its_format,
+           "reads a dense input", _PROFILER),
+    Kernel("_adaptive_avg_pool2d_backward " + _POOLING_BACKWARD, _CPU, rules.pooling_backward_cpu,
            "works in the gradient's format", _PROFILER),
     Kernel("linalg_inv_ex", _CUDA, rules.inverse,
            "LU factors and pivots; without the solver's workspace", "BatchLinearAlgebra.cpp, linalg_inv_ex_out"),
@@ -97,6 +114,26 @@ KERNELS = (
            "LU factors, pivots and their check", _PROFILER),
     Kernel("_linalg_check_errors", _CPU, rules.check_errors_cpu,
            "a boolean for each matrix, and one for all", _PROFILER),
+    Kernel("_safe_softmax", _EVERY, attention.safe_softmax,
+           "rows that are masked in full become zeros", "transformers/attention.cpp, _safe_softmax; " + _PROFILER),
+    Kernel("_scaled_dot_product_flash_attention", ("cuda",), attention.flash_cuda,
+           "none, unless it splits the keys",
+           "transformers/cuda/flash_attn/flash_api.cpp, mha_fwd, set_params_splitkv, num_splits_heuristic"),
+    Kernel("_scaled_dot_product_flash_attention_backward", ("cuda",), attention.flash_backward_cuda,
+           "reads contiguous arguments; sums and the query's gradient in float32, rows in 128s, channels in 32s or 64s",
+           "transformers/cuda/attention_backward.cu, _flash_attention_backward; flash_attn/flash_api.cpp, mha_bwd"),
+    Kernel("_scaled_dot_product_efficient_attention", ("cuda",), attention.efficient_cuda,
+           "an output in float32, if it does not fit into the registers",
+           "transformers/cuda/attention.cu, _efficient_attention_forward"),
+    Kernel("_scaled_dot_product_efficient_attention_backward", ("cuda",), attention.efficient_backward_cuda,
+           "reads a contiguous gradient; its sums and a workspace of tiles in float32",
+           "transformers/cuda/attention_backward.cu, _efficient_attention_backward; "
+           "mem_eff_attention/kernel_backward.h, workspace_size"),
+    Kernel("_scaled_dot_product_flash_attention_for_cpu", _CPU, attention.flash_cpu,
+           "one tile for each thread", "cpu/FlashAttentionKernel.cpp, cpu_flash_attention; " + _PROFILER),
+    Kernel("_scaled_dot_product_flash_attention_for_cpu_backward", _CPU, attention.flash_backward_cpu,
+           "two tiles for each thread, and a contiguous gradient",
+           "cpu/FlashAttentionKernel.cpp, cpu_flash_attention_backward; " + _PROFILER),
     Kernel("repeat", _CPU, rules.repeat_cpu,
            "index vectors", _PROFILER),
     Kernel("repeat", _CUDA, lambda _: (),
@@ -118,7 +155,7 @@ _FREE_NAMES = """
     empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones
     full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh
     rand rand_like randn randn_like uniform normal bernoulli native_dropout
-    dot mv addmv _linalg_check_errors promote_types
+    dot _linalg_check_errors promote_types
     hardswish leaky_relu glu hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward
     mish_backward
 """
@@ -129,16 +166,18 @@ OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
     "convolution": rules.convolution_outputs,
     "native_batch_norm": rules.batch_norm_outputs,
     "native_batch_norm_backward": rules.batch_norm_backward_outputs,
+    "_scaled_dot_product_efficient_attention": attention.efficient_outputs,
 }
 
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
 WORKSPACES = (
-    ("mm addmm bmm baddbmm", "cuBLAS",
-     "8,519,680 bytes by default, 32 MiB on compute capability 9.0; from the first product on"),
+    ("mm addmm bmm baddbmm mv addmv dot", "cuBLAS",
+     "one for each thread that multiplies, the forward pass's and autograd's: 8,519,680 bytes by default, 32 MiB on "
+     "compute capability 9.0; from the thread's first product on"),
     ("convolution convolution_backward", "cuDNN convolution",
      "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
     ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm",
-     "a workspace a call and a reserve kept for the backward pass, small beside a map"),
+     "float32 and float64 only: a workspace a call and a reserve kept for the backward pass, small beside a map"),
     ("linalg_inv_ex", "cuSOLVER", "about one batch of matrices; freed after each call"),
 )  # fmt: skip
 

@@ -1,18 +1,21 @@
 """What the dispatcher does not show: calls that depend on the device, saved numbers, devices named in the code."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._prims_common import suggest_memory_format
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from ctxbench.memory.attention import attend
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.tracker import Tracker
 from ctxbench.mode import Mode
 
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+_dropout = functional.dropout
 _MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
 
 
@@ -36,9 +39,11 @@ class CallWatch(TorchFunctionMode):
             raise UnpredictableError(
                 f"{name} is one library call on CUDA and many operators on meta; measure the peak instead"
             )
-        if name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
-            self._refuse_fused_attention(name, kwargs)
-        if func is functional.dropout and self.tracker.table.device != "cpu":
+        if name == "multi_head_attention_forward":
+            return self._attend_with_heads(func, *args, **kwargs)
+        if name == "scaled_dot_product_attention":
+            return attend(self.tracker.table.device, self.tracker.marks, *args, **kwargs)
+        if func is _dropout and self.tracker.table.device != "cpu":
             return _dropout_cuda(*args, **kwargs)
         if name == "group_norm" and self.tracker.table.counts_host and not _keeps_contiguous(args[0]):
             self.tracker.marks[name] = "the CPU keeps a channels-last layout, where meta makes a contiguous copy"
@@ -49,23 +54,22 @@ class CallWatch(TorchFunctionMode):
             self._count_saved_numbers(name, result)
         return result
 
-    def _refuse_fused_attention(self, name: str, kwargs: Mapping[str, Any]) -> None:
-        fused = (
-            torch.backends.cuda.flash_sdp_enabled()
-            or torch.backends.cuda.mem_efficient_sdp_enabled()
-            or torch.backends.cuda.cudnn_sdp_enabled()
-        )
-        weighs = name == "multi_head_attention_forward" and kwargs.get("need_weights", True)
-        if fused and not weighs:
-            raise UnpredictableError(
-                f"{name} uses a fused kernel that depends on device and dtype, and none on meta; measure the peak, or "
-                "predict the unfused kernel with torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
-            )
-        if self.mode == "infer" and weighs and torch.backends.mha.get_fastpath_enabled():
+    def _attend_with_heads(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """`nn.MultiheadAttention`: PyTorch shows this call alone, so the functions inside it are replaced."""
+        if self.mode == "infer" and torch.backends.mha.get_fastpath_enabled():
             raise UnpredictableError(
                 "MultiheadAttention uses a fused kernel in inference, but not on meta; measure the peak, or predict "
-                "the unfused kernels with torch.backends.mha.set_fastpath_enabled(False)"
+                "the kernels of training with torch.backends.mha.set_fastpath_enabled(False)"
             )
+        if self.mode == "train" and self.tracker.table.counts_host and kwargs.get("need_weights", True):
+            self.tracker.marks["multi_head_attention_forward"] = "the number that scales the queries, 8 bytes"
+        inside = ("linear", "dropout", "scaled_dot_product_attention")
+        seen: dict[str, Any] = {name: self._seen(getattr(functional, name)) for name in inside}
+        with patch.multiple(functional, **seen):
+            return func(*args, **kwargs)
+
+    def _seen(self, func: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.__torch_function__(func, (), args, kwargs)
 
     def _count_saved_numbers(self, name: str, result: Any) -> None:
         """`x * 0.5` keeps 0.5 as an 8-byte host tensor until the backward pass."""

@@ -22,6 +22,8 @@ TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
 
 def count(measurement: Measurement) -> None:
     """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
+    import torch
+
     from ctxbench.memory import UnpredictableError, predict_peak
 
     case = measurement.case
@@ -34,6 +36,9 @@ def count(measurement: Measurement) -> None:
     target = measurement.settings.memory_device
     model = measurement.meta_model.to(measurement.parameter_dtype)
     x = measurement.meta_input.to(measurement.parameter_dtype)
+    if case.memory_format == "channels_last":
+        torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
     measurement.report({"memory_predicted_for": target})
     peaks: list[int] = []
     marks: dict[str, None] = {}

@@ -1,0 +1,240 @@
+"""Fused attention: the path that `scaled_dot_product_attention` takes, and what its kernels allocate.
+
+On meta PyTorch takes the unfused (math) path. `attend` takes the one of the device instead, by PyTorch's own rules
+(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.cpp, select_sdp_backend). For CUDA the device
+has compute capability 8.0 or later. The switches of `torch.nn.attention.sdpa_kernel` and their order count.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend
+
+from ctxbench.memory.convention import UnpredictableError
+from ctxbench.memory.kernel_rules import Call, Sizes, size_of
+
+_NAME = "scaled_dot_product_attention"
+_HALF = (torch.float16, torch.bfloat16)
+_SPLIT_FREE = 308  # 0.8 * 2 * 192, blocks of queries: from there on no device with up to 192 multiprocessors splits
+_unfused = functional.scaled_dot_product_attention
+
+
+def attend(
+    device: str,
+    marks: dict[str, str],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`scaled_dot_product_attention` on meta by the path of `device`; what is not certain is put into `marks`."""
+    maps, options = (query, key, value), (dropout_p, is_causal)
+    path = _path_on_cpu(maps, attn_mask, dropout_p) if device == "cpu" else _path_on_cuda(maps, attn_mask, is_causal)
+    if path == SDPBackend.MATH or device == "cuda-2020":
+        return _unfused(*maps, attn_mask, *options, scale=scale, enable_gqa=enable_gqa)
+    if enable_gqa:
+        raise UnpredictableError(f"{_NAME} with enable_gqa is not predicted; repeat key and value for each query head")
+    mask = _additive(attn_mask, query.dtype)
+    if device == "cpu":
+        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return flash(*maps, *options, attn_mask=mask, scale=scale)[0]  # type: ignore[no-any-return]  # PyTorch's
+    if path == SDPBackend.CUDNN_ATTENTION:
+        raise UnpredictableError(f"{_NAME} takes cuDNN's kernel, whose workspace is not known; measure the peak")
+    _mark_device(marks, maps, dropout_p)
+    if path == SDPBackend.FLASH_ATTENTION:
+        return _flash(*maps, *options, scale)
+    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in maps)
+    mask = None if mask is None else _aligned(mask, query, key)
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    return efficient(*maps, mask, needs_gradient, *options, scale=scale)[0]  # type: ignore[no-any-return]  # PyTorch's
+
+
+def _path_on_cuda(maps: tuple[Tensor, ...], mask: Tensor | None, is_causal: bool) -> SDPBackend:
+    """The first path that is switched on and takes these arguments, in PyTorch's order."""
+    query, key, _ = maps
+    sizes = [tensor.shape[-1] for tensor in maps]
+    half, dense = query.dtype in _HALF, _are_dense(maps)
+    aligned = not any(size % (8 if half else 4) for size in sizes)
+    square = query.shape[-2] == key.shape[-2]
+    switched = torch.backends.cuda
+    able = {
+        SDPBackend.FLASH_ATTENTION: switched.flash_sdp_enabled()
+        and dense and half and mask is None and len(set(sizes)) == 1 and sizes[0] <= 256 and (square or not is_causal),
+        SDPBackend.EFFICIENT_ATTENTION: switched.mem_efficient_sdp_enabled()
+        and dense and (half or query.dtype is torch.float32) and sizes[0] == sizes[1] and aligned,
+        SDPBackend.CUDNN_ATTENTION: switched.cudnn_sdp_enabled() and dense and half and aligned,
+        SDPBackend.MATH: switched.math_sdp_enabled(),
+    }  # fmt: skip
+    return _first(able)
+
+
+def _path_on_cpu(maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float) -> SDPBackend:
+    query, key, value = maps
+    fits = mask is None or (
+        not mask.requires_grad
+        and mask.dim() in (2, 4)
+        and all(m in (1, n) for m, n in zip(mask.shape[-2:], (query.shape[-2], key.shape[-2]), strict=True))
+    )
+    able = {
+        SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled()
+        and _are_dense(maps) and fits and not dropout and query.shape[-1] == key.shape[-1] == value.shape[-1],
+        SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled(),
+    }  # fmt: skip
+    return _first(able)
+
+
+def _first(able: Mapping[Any, bool]) -> SDPBackend:
+    for number in torch._C._get_sdp_priority_order():
+        for backend, takes in able.items():
+            if int(backend) == number and takes:
+                return backend  # type: ignore[no-any-return]  # its type has no int() in PyTorch's stubs
+    raise UnpredictableError(f"no path of {_NAME} that is switched on takes these arguments")
+
+
+def _are_dense(maps: tuple[Tensor, ...]) -> bool:
+    """Four dimensions, none empty, the same batch and heads, and neighbouring channels side by side."""
+    query = maps[0]
+    return all(
+        tensor.dim() == 4
+        and tensor.numel() > 0
+        and tensor.shape[:2] == query.shape[:2]
+        and (tensor.stride(-1) == 1 or tensor.shape[-1] == 1)
+        for tensor in maps
+    )
+
+
+def _mark_device(marks: dict[str, str], maps: tuple[Tensor, ...], dropout: float) -> None:
+    query = maps[0]
+    sizes = [tensor.shape[-1] for tensor in maps]
+    if torch.backends.cuda.cudnn_sdp_enabled() and query.dtype in _HALF and not any(size % 8 for size in sizes):
+        marks[_NAME] = (
+            "on compute capability 9.0 and 10.x PyTorch takes cuDNN's kernel, whose workspace is not known, unless "
+            "torch.nn.attention.sdpa_kernel switches it off"
+        )
+    elif query.dtype in _HALF and max(sizes) > 192 and torch.is_grad_enabled():
+        marks[_NAME] = "on compute capability 8.6, 8.9 and 12.x heads above 192 channels take another path in training"
+
+
+def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A mask of booleans as one of numbers (transformers/attention.cpp, convert_boolean_attn_mask)."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    return torch.where(mask, 0.0, torch.scalar_tensor(-math.inf, dtype=dtype, device=mask.device))
+
+
+def _aligned(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """A mask with rows at multiples of 8 numbers, for each head (transformers/attention.cpp, preprocess_mask)."""
+    columns = mask.shape[-1]
+    if mask.stride(-1) != 1 or any(stride % 8 for stride in mask.stride()[:-1]):
+        mask = functional.pad(mask, (0, 8 - columns % 8))[..., :columns]
+    return mask.expand(*query.shape[:3], key.shape[2])
+
+
+def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, is_causal: bool, scale: float | None) -> Tensor:
+    """Heads are padded to multiples of 8 channels (transformers/attention.cpp, pad_last_dim)."""
+    channels = query.shape[-1]
+    padded = [functional.pad(t, (0, -channels % 8)) if channels % 8 else t for t in (query, key, value)]
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    out: Tensor = flash(*padded, dropout, is_causal, False, scale=channels**-0.5 if scale is None else scale)[0]
+    return out[..., :channels] if channels % 8 else out
+
+
+def flash_cuda(call: Call) -> Sizes | str:
+    """Nothing, unless few queries meet many keys: these are split by the number of multiprocessors."""
+    query, key = call.args[:2]
+    batch, heads, queries, channels = query.shape
+    dropout = call.args[3] if len(call.args) > 3 else 0.0
+    keys_a_block = 256 if channels <= 64 else 128 if channels <= 128 else 64
+    if not dropout and key.shape[2] > keys_a_block and batch * heads * _blocks(queries, 64) < _SPLIT_FREE:
+        return "few queries: their keys are split by the device's number of multiprocessors, one more map for each"
+    return []
+
+
+def flash_backward_cuda(call: Call) -> Sizes | str:
+    """Copies of gradient and output; sums of gradient * output; the query's gradient in float32, both padded."""
+    grad, query, out = call.args[0], call.args[1], call.args[4]
+    if torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled():
+        return "deterministic: one gradient of the query for each part of the device's multiprocessors"
+    batch, heads, queries, channels = query.shape
+    rows = 128 * _blocks(queries, 128)
+    step = 32 if channels <= 128 else 64
+    sums = 4 * batch * heads * rows
+    return [*_copies_by_token(grad, out), sums, sums * step * _blocks(channels, step)]
+
+
+def efficient_cuda(call: Call) -> Sizes:
+    """The output in float32, for half types with more channels than the registers hold."""
+    query, key, value = call.args[:3]
+    wide = query.dtype in _HALF and max(key.shape[3], value.shape[3]) > 128
+    return [4 * query[..., 0].numel() * value.shape[3]] if wide else []
+
+
+def efficient_backward_cuda(call: Call) -> Sizes | str:
+    """A copy of the gradient; sums of gradient * output; tiles of 64 x 64 of the query's gradient in float32.
+
+    For float32 the sums are PyTorch's operators: the product is freed before the tiles are allocated.
+    """
+    grad, query, value = call.args[0], call.args[1], call.args[3]
+    batch, heads, queries, channels = query.shape
+    if max(channels, value.shape[3]) > 64:
+        return "above 64 channels a head, the tiles of its workspace depend on the device's shared memory"
+    copies, sums = _copies_by_token(grad), 4 * batch * heads * queries
+    tiles = 4 * batch * heads * _blocks(queries, 64) * 4100  # a tile of floats and 4 words for its lock
+    if query.dtype in _HALF:
+        return [*copies, sums, tiles]
+    by_token = 0 if 1 in (heads, queries) else sums  # the sums as [batch, queries, heads]
+    product = sums * value.shape[3]
+    return [*copies, sums, *([product, by_token] if product + by_token > tiles else [tiles])]
+
+
+def efficient_outputs(call: Call, out: Any) -> Any:
+    """The seed of the dropout and its offset are on the host, unless a graph is captured."""
+    return (*out[:2], *(torch.empty((), dtype=torch.long) for _ in out[2:]))
+
+
+def safe_softmax(call: Call) -> Sizes:
+    """A contiguous input; then a boolean for each number that is minus infinity and for each such row, and a zero."""
+    source, out = call.args[0], call.out[0]
+    copy = [] if source.is_contiguous() else [size_of(source)]
+    booleans = [out.numel(), out.numel() // out.shape[call.args[1]], out.element_size()]
+    return max(copy, booleans, key=sum)
+
+
+def flash_cpu(call: Call) -> Sizes | str:
+    """A tile of the affinity, two numbers for each of its rows, and a tile of the output; for one thread."""
+    query, key = call.args[:2]
+    if query.dtype in _HALF:
+        return "half types are packed as the processor needs it"
+    rows, columns = _tile_cpu(query, key)
+    return [rows * (columns + 2 + query.shape[3]) * query.element_size()]
+
+
+def flash_backward_cpu(call: Call) -> Sizes | str:
+    """A copy of the gradient, two tiles of the affinity, and a number for each of their rows; for one thread."""
+    grad, query, key = call.args[:3]
+    if query.dtype in _HALF:
+        return "half types are packed as the processor needs it"
+    rows, columns = _tile_cpu(query, key)
+    return [*_copies_by_token(grad), 2 * rows * columns * query.element_size(), rows * query.element_size()]
+
+
+def _tile_cpu(query: Tensor, key: Tensor) -> tuple[int, int]:
+    queries = query.shape[2]
+    return min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32), min(key.shape[2], 512)
+
+
+def _copies_by_token(*maps: Tensor) -> list[int]:
+    """A copy of each map [batch, heads, positions, channels] whose heads of one position are not side by side."""
+    return [size_of(tensor) for tensor in maps if not tensor.transpose(1, 2).is_contiguous()]
+
+
+def _blocks(length: int, size: int) -> int:
+    return -(-length // size)
