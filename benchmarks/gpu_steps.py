@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any, get_args
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ctxbench.mode import Mode
-
 ROOT = Path(__file__).resolve().parents[1]
 DEVICE = "cuda"
 LARGE, MEDIUM, SMALL = (1, 512, 128, 128), (1, 128, 64, 64), (1, 128, 32, 32)
 DTYPES = ("float32", "bfloat16", "float16")
-MODES: tuple["Mode", ...] = ("infer", "train")
+MODES = ("infer", "train")
 # What a prediction of memory, a second protocol and a second GPU may differ by.
 MEMORY_SHARE, PROTOCOL_SHARE, DEVICE_SHARE = 0.01, 0.10, 0.50
 MIB = 2**20
@@ -118,73 +116,27 @@ def workspace_per_thread(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def memory(out: Path, deadline: float) -> tuple[bool, str]:
+    import memory_cuda
+
     from ctxbench import registry
 
-    keys, rows, other = registry.names(), [], 0
+    keys, rows, bad = registry.names(), list[memory_cuda.Peak](), list[str]()
     for shape, name in ((LARGE, "memory"), (MEDIUM, "memory-medium")):
         options = {"modules": keys, "shape": [shape], "dtype": DTYPES, "metrics": ["params", "memory"]}
         frame = measured(out / name, **options, measure={"memory_device": "cuda", "timeout_s": 60})
-        rows += peaks(frame)
+        rows += memory_cuda.peaks(frame)
         keys = sorted(set(frame.loc[frame["status"] == "oom", "module"]))
-        other += int((~frame["status"].isin(["ok", "oom"])).sum())
+        bad += failures(frame[frame["status"] != "oom"])
         if not keys:
             break
+    print("\n".join(bad), flush=True)
     if not rows:
-        raise CannotRun(f"no row has both peaks; {'; '.join(failures(frame))[:300]}")
+        raise CannotRun(f"no row has both peaks; {'; '.join(bad)[:300]}")
     rows.sort(key=lambda row: -abs(row.error))
     beyond = [row for row in rows if abs(row.error) > MEMORY_SHARE]
-    seen = f"{len(rows) - len(beyond)} of {len(rows)} peaks within {MEMORY_SHARE:.0%}; {other} rows not measured"
+    seen = f"{len(rows) - len(beyond)} of {len(rows)} peaks within {MEMORY_SHARE:.0%}; {len(bad)} rows not measured"
     seen += f"; largest: {rows[0].error:+.1%} ({rows[0]})"
-    return not beyond, "; ".join([seen, *blocks_that_differ(beyond, out / "blocks.csv", deadline)])
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The predicted and the measured peak of one row."""
-
-    module: str
-    mode: "Mode"
-    dtype: str
-    shape: tuple[int, ...]
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.module} {self.mode} {self.dtype} {list(self.shape)}"
-
-
-def peaks(frame: "pd.DataFrame") -> list[Peak]:
-    """The rows that have both peaks."""
-    found = []
-    for mode in MODES:
-        columns = [f"memory_{mode}_predicted_bytes", f"memory_{mode}_bytes"]
-        for _, row in frame[frame["status"] == "ok"].dropna(subset=columns).iterrows():
-            shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
-            found.append(Peak(row["module"], mode, row["dtype"], shape, row[columns[0]] / row[columns[1]] - 1))
-    return found
-
-
-def blocks_that_differ(rows: Sequence[Peak], path: Path, deadline: float) -> list[str]:
-    """Compare block by block, the largest error first, until the time is up; what was found, in phrases."""
-    import memory_cuda
-
-    traced: list[memory_cuda.Traced] = []
-    notes = []
-    for row in rows:
-        if time.monotonic() > deadline - 20:
-            break
-        try:
-            traced.append(memory_cuda.trace_fresh(row.module, row.mode, row.shape, row.dtype))
-        except Exception as error:
-            notes.append(f"no history of {row}: {error}")
-            continue
-        print(memory_cuda.show(traced[-1]), flush=True)
-        memory_cuda.write_blocks(path, traced)
-    if traced:
-        notes.insert(0, f"blocks of {len(traced)} rows are in {path.name}")
-        for found in traced[0].comparison.unmatched[:1]:
-            size = f"{found.block.bytes / MIB:.1f} MiB"
-            notes.insert(1, f"the largest of the first: {size} only in the {found.only_in} ({found.block.where})")
-    return notes[:4]
+    return not beyond, "; ".join([seen, *memory_cuda.blocks_that_differ(beyond, out / "blocks.csv", deadline)])
 
 
 def table3(out: Path, deadline: float) -> tuple[bool, str]:
@@ -219,13 +171,15 @@ def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
     if "graph" in get_args(Execution):
         kinds["graph"] = ("graph", False)
     times: dict[str, Any] = {}
+    seen = [] if "graph" in kinds else ["there is no graph execution"]
     for name, (execution, flush) in kinds.items():
         measure = {"flush_l2": flush, "budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
         options = {"shape": [SMALL, LARGE], "execution": execution, "metrics": ["latency"], "measure": measure}
         frame = measured(out / f"time-{name}", modules=["sa"], **options)
         print(frame.filter(regex="case|status|message|warnings|_infer_ms|host").to_string(), flush=True)
         times[name] = frame["latency_infer_ms"].astype(float).tolist()
-    good, seen = True, []
+        seen += [text[:200] for text in failures(frame)]
+    good = True
     for number, shape in enumerate((SMALL, LARGE)):
         host, device = host_and_device_ms(shape)
         at = {name: values[number] for name, values in times.items()}
@@ -233,7 +187,7 @@ def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
         good &= at["flushed"] >= 0.95 * at["eager"] and at.get("graph", 0.0) <= 1.05 * at["eager"]
         measured_as = ", ".join(f"{name} {value:.3f}" for name, value in at.items())
         seen.append(f"{list(shape)}: host {host:.3f}, device {device:.3f}; ctxbench: {measured_as}")
-    return good, "SA infer in ms. " + "; ".join(seen) + ("" if "graph" in times else "; there is no graph execution")
+    return good, "SA infer in ms. " + "; ".join(seen)
 
 
 def host_and_device_ms(shape: tuple[int, ...], passes: int = 10) -> tuple[float, float]:
@@ -332,14 +286,14 @@ STEPS = (
         "memory",
         f"Predicted and measured peak memory: the registry, both modes, {', '.join(DTYPES)}",
         f"every peak within {MEMORY_SHARE:.0%} at {list(LARGE)}; at {list(MEDIUM)} if it does not fit",
-        180,
+        240,
         memory,
     ),
     Step(
         "table3",
         "Table 3 under the interval and the paper's protocol",
         f"all rows ok; the two latencies of a row differ by at most {PROTOCOL_SHARE:.0%}",
-        150,
+        180,
         table3,
     ),
     Step(

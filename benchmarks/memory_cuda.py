@@ -13,12 +13,15 @@ a fresh process. The exit code is 1 if a prediction, without the workspaces, is 
 import argparse
 import csv
 import sys
+import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
+import pandas as pd
 import torch
 from allocator_history import Comparison, compare
 
@@ -98,6 +101,53 @@ def show(result: Traced) -> str:
         f"{result.measured_bytes / MIB:9.1f}  not predicted at the peak "
         f"{result.comparison.unmatched_bytes_at_peak / MIB:7.1f}  error {result.error:+.2%}{largest}"
     )
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The predicted and the measured peak of one row."""
+
+    module: str
+    mode: Mode
+    dtype: str
+    shape: tuple[int, ...]
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.module} {self.mode} {self.dtype} {list(self.shape)}"
+
+
+def peaks(frame: pd.DataFrame) -> list[Peak]:
+    """The rows that have both peaks."""
+    found = []
+    for mode in MODES:
+        columns = [f"memory_{mode}_predicted_bytes", f"memory_{mode}_bytes"]
+        for _, row in frame[frame["status"] == "ok"].dropna(subset=columns).iterrows():
+            shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
+            found.append(Peak(row["module"], mode, row["dtype"], shape, row[columns[0]] / row[columns[1]] - 1))
+    return found
+
+
+def blocks_that_differ(rows: Sequence[Peak], path: Path, deadline: float) -> list[str]:
+    """Compare block by block, the largest error first, until the time is up; what was found, in phrases."""
+    traced: list[Traced] = []
+    notes = []
+    for row in rows:
+        if time.monotonic() > deadline - 20:
+            break
+        try:
+            traced.append(trace_fresh(row.module, row.mode, row.shape, row.dtype))
+        except Exception as error:
+            notes.append(f"no history of {row}: {error}")
+            continue
+        print(show(traced[-1]), flush=True)
+        write_blocks(path, traced)
+    if traced:
+        notes.insert(0, f"blocks of {len(traced)} rows are in {path.name}")
+        for found in traced[0].comparison.unmatched[:1]:
+            size = f"{found.block.bytes / MIB:.1f} MiB"
+            notes.insert(1, f"the largest of the first: {size} only in the {found.only_in} ({found.block.where})")
+    return notes[:4]
 
 
 def main() -> int:

@@ -5,13 +5,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
+import pandas as pd
 import pytest
+import torch
+
+import ctxbench.suite
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import gpu
 import gpu_steps
+import memory_cuda
 from gpu_steps import Step
 
 GPU = {"GPU": "NVIDIA Test 9000", "compute capability": "9.0", "driver": "1.2", "torch": "2.13.0", "GPUs": "1"}
@@ -191,3 +197,110 @@ def test_a_folder_with_a_run_is_not_written_into(
 def test_a_product_name_becomes_a_folder_name() -> None:
     assert gpu.slug("NVIDIA H100 80GB HBM3") == "h100-80gb-hbm3"
     assert gpu.slug("NVIDIA GeForce RTX 4090 (laptop)") == "geforce-rtx-4090-laptop"
+
+
+def frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Records of a run, as far as the steps read them."""
+    known = {"message": "", "batch": 1, "channels": 8, "height": 4, "width": 4, "dtype": "float32", "status": "ok"}
+    made = pd.DataFrame([{**known, "case": f"{row['module']} case", **row} for row in rows])
+    return made.astype({name: "Int64" for name in made if str(name).endswith("_bytes")})
+
+
+def memory_row(module: str, infer: int | None, status: str = "ok", **others: Any) -> dict[str, Any]:
+    peaks = {"memory_infer_predicted_bytes": 1000, "memory_infer_bytes": infer}
+    return {"module": module, "status": status, **peaks, "memory_train_predicted_bytes": None, **others}
+
+
+def give(monkeypatch: pytest.MonkeyPatch, frames: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
+    """Let `measured` return these frames in order; what it was asked for."""
+    asked: list[dict[str, Any]] = []
+
+    def measured(folder: Path, **options: Any) -> pd.DataFrame:
+        asked.append({"folder": folder.name, **options})
+        return frames[len(asked) - 1]
+
+    monkeypatch.setattr(gpu_steps, "measured", measured)
+    return asked
+
+
+def test_memory_goes_on_at_the_smaller_shape_and_names_the_largest_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train: dict[str, Any] = {"memory_train_bytes": 5}
+    first = [memory_row("a", 1005, **train), memory_row("b", None, "oom", **train), memory_row("c", None, "error")]
+    asked = give(monkeypatch, [frame(first), frame([memory_row("b", 800, **train)])])
+    traced: list[Any] = []
+
+    def trace(*row: Any) -> None:
+        traced.append(row)
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr(memory_cuda, "trace_fresh", trace)
+    good, seen = gpu_steps.memory(tmp_path, time.monotonic() + 100)
+    assert not good
+    assert seen.startswith(
+        "1 of 2 peaks within 1%; 1 rows not measured; largest: +25.0% (b infer float32 [1, 8, 4, 4])"
+    )
+    assert "no history of b infer float32 [1, 8, 4, 4]: lost" in seen
+    assert [(each["folder"], each["shape"]) for each in asked] == [
+        ("memory", [gpu_steps.LARGE]),
+        ("memory-medium", [gpu_steps.MEDIUM]),
+    ]
+    assert asked[1]["modules"] == ["b"]
+    assert traced == [("b", "infer", (1, 8, 4, 4), "float32")]
+    memory_cuda.blocks_that_differ(memory_cuda.peaks(frame([memory_row("b", 1, **train)])), tmp_path, time.monotonic())
+    assert len(traced) == 1, "no time was left"
+
+
+@pytest.mark.parametrize(("kilobytes", "capability", "good"), [(8320, (8, 0), True), (8320, (9, 0), False)])
+def test_a_workspace_is_judged_by_the_compute_capability(
+    kilobytes: int, capability: tuple[int, int], good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocated = iter([512, 512 + 1024 * kilobytes, 512 + 2 * 1024 * kilobytes])
+    monkeypatch.setattr(gpu_steps, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: next(allocated))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    found, seen = gpu_steps.workspace_per_thread(tmp_path, 0.0)
+    assert found == good
+    assert seen.startswith("forward 8,519,680 bytes, backward 8,519,680 bytes; compute capability ")
+
+
+@pytest.mark.parametrize(
+    ("flushed", "graph", "device", "good"),
+    [(0.2, 0.03, 0.03, True), (0.05, 0.03, 0.03, False), (0.2, 0.2, 0.03, False), (0.2, 0.03, 0.3, False)],
+)
+def test_host_and_device_times_are_judged(
+    flushed: float, graph: float, device: float, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctxbench.suite, "Execution", Literal["eager", "compile", "graph"])
+    times = [[0.1, 9.0], [flushed, 9.1], [graph, 9.0]]
+    frames = [frame([{"module": "sa", "latency_infer_ms": ms} for ms in pair]) for pair in times]
+    asked = give(monkeypatch, frames)
+    monkeypatch.setattr(
+        gpu_steps, "host_and_device_ms", lambda shape: (0.1, device if shape == gpu_steps.SMALL else 9.0)
+    )
+    found, seen = gpu_steps.host_and_device(tmp_path, 0.0)
+    assert found == good
+    assert "host 0.100, device 9.000; ctxbench: eager 9.000, flushed 9.100, graph 9.000" in seen
+    assert [(each["execution"], each["measure"]["flush_l2"]) for each in asked] == [
+        ("eager", False),
+        ("eager", True),
+        ("graph", False),
+    ]
+
+
+def test_the_self_tests_counts_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"unchanged": 4, "false_alarms": 0, "undecided": 1, "injected": 0, "found": 0}
+    found = {"unchanged": 2, "false_alarms": 0, "undecided": 0, "injected": 2, "found": 2}
+    monkeypatch.setattr(gpu_steps, "check", lambda path, budget, *options: found if options else counts)
+    good, seen = gpu_steps.self_test(tmp_path, time.monotonic() + 180)
+    assert good
+    assert seen == "false alarms: 0 of 4 without injection (1 inconclusive), 0 of 2 with; 2 of 2 slowdowns found"
+    found["found"] = 1
+    assert not gpu_steps.self_test(tmp_path, time.monotonic() + 180)[0]
+
+
+def test_one_gpu_is_no_second_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(gpu_steps.CannotRun, match="torch sees one GPU"):
+        gpu_steps.second_gpu(tmp_path, 0.0)
