@@ -218,7 +218,7 @@ def second_gpu(out: Path, deadline: float) -> tuple[bool, str]:
     import torch
 
     if torch.cuda.device_count() < 2:
-        raise CannotRun("torch sees one GPU")
+        raise CannotRun(f"torch sees {torch.cuda.device_count()} GPU")
     measure = {"budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
     options = {"device": ["cuda:0", "cuda:1"], "shape": [LARGE], "metrics": ["memory", "latency"], "measure": measure}
     frame = measured(out / "cuda-1", modules=["sa"], **options)
@@ -242,8 +242,8 @@ def self_test(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def check(path: Path, budget_s: float, *options: str) -> dict[str, Any]:
-    """One self-test of the gate on two modules; its counts."""
-    command = [sys.executable, "-m", "ctxbench", "check", "--self-test", "--modules", "sa,ham_nmf", *options]
+    """One self-test of the gate; its counts. One module, because a verdict takes many pairs of fresh processes."""
+    command = [sys.executable, "-m", "ctxbench", "check", "--self-test", "--modules", "sa", *options]
     done = subprocess.run([*command, "--budget", f"{budget_s:.0f}s", "--json", str(path)], cwd=ROOT)
     if done.returncode not in CHECKED or not path.exists():
         raise CannotRun(f"{' '.join(command[3:])}: exit code {done.returncode}, see self-test.log")
@@ -313,8 +313,8 @@ STEPS = (
     ),
     Step(
         "self-test",
-        "The gate's self-test on SA and Ham-NMF, with and without a slowdown of 10 %",
-        "no unchanged row is called regressed; every injected slowdown is found",
+        "The gate's self-test on SA, with and without a slowdown of 10 %",
+        "no unchanged row is called regressed; the injected slowdown is found",
         180,
         self_test,
     ),

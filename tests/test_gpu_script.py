@@ -302,5 +302,5 @@ def test_the_self_tests_counts_are_judged(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_one_gpu_is_no_second_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(gpu_steps.CannotRun, match="torch sees one GPU"):
+    with pytest.raises(gpu_steps.CannotRun, match="torch sees 1 GPU"):
         gpu_steps.second_gpu(tmp_path, 0.0)
