@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test quick check lint format report matrix clean
+.PHONY: table3 test quick check lint format report matrix gpu clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -35,6 +35,10 @@ report: .venv/.installed
 matrix:
 	bash benchmarks/matrix.sh
 
+# What ctxbench shows on this machine's GPU, in under ten minutes; see docs/gpu.md.
+gpu: .venv/.nvidia
+	$(BIN)/python benchmarks/gpu.py
+
 format: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -49,4 +53,8 @@ clean:
 
 .venv/.dev: .venv/.installed
 	$(PIP) --editable ".[dev]"
+	touch $@
+
+.venv/.nvidia: .venv/.installed
+	$(PIP) --editable ".[nvidia]"
 	touch $@

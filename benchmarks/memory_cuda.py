@@ -7,17 +7,21 @@ Run on a machine with a GPU:
 The run folder gets the measured and the predicted peaks (`records.csv`, written by ctxbench as for any suite) and
 `blocks.csv`: the blocks that only the prediction or only the caching allocator's history has. Each module is traced in
 a fresh process. The exit code is 1 if a prediction, without the workspaces, is off by more than `--within` percent.
+`make gpu` compares three dtypes and traces the rows that differ.
 """
 
 import argparse
 import csv
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
+import pandas as pd
 import torch
 from allocator_history import Comparison, compare
 
@@ -28,7 +32,7 @@ from ctxbench.memory.one_pass import prepared, run_pass
 from ctxbench.mode import MODES, Mode
 
 MIB = 2**20
-COLUMNS = ("module", "mode", "predicted_bytes", "measured_bytes", "only_in", "bytes", "made_by", "where")
+COLUMNS = ("module", "mode", "dtype", "predicted_bytes", "measured_bytes", "only_in", "bytes", "made_by", "where")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Traced:
     measured_bytes: int
     weights_bytes: int
     comparison: Comparison
+    dtype: str = "float32"
 
     @property
     def error(self) -> float:
@@ -48,11 +53,11 @@ class Traced:
         return self.predicted_bytes / (self.measured_bytes - self.comparison.unmatched_bytes_at_peak) - 1
 
 
-def trace(key: str, mode: Mode, shape: tuple[int, ...]) -> Traced:
+def trace(key: str, mode: Mode, shape: tuple[int, ...], dtype: str = "float32") -> Traced:
     """Measure one module, then run it again with the allocator recording."""
-    device = torch.device("cuda")
-    module = registry.get(key).build(shape[1]).to(device)
-    image = torch.randn(shape, device=device)
+    kind = getattr(torch, dtype)
+    module = registry.get(key).build(shape[1]).to("cuda", kind)
+    image = torch.randn(shape, device="cuda", dtype=kind)
     profile = predict_peak(module, image, mode=mode, device="cuda")
     measured = measure_peak(module, image, mode=mode)
     with prepared(module, mode):
@@ -62,15 +67,15 @@ def trace(key: str, mode: Mode, shape: tuple[int, ...]) -> Traced:
         entries = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
         torch.cuda.memory._record_memory_history(enabled=None)
         del output
-    return Traced(key, mode, profile.peak_bytes, measured, profile.weights_bytes, compare(profile, entries))
+    return Traced(key, mode, profile.peak_bytes, measured, profile.weights_bytes, compare(profile, entries), dtype)
 
 
-def trace_all(keys: list[str], shape: tuple[int, ...]) -> Iterator[Traced]:
-    """One fresh process a module and mode."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for key in keys:
-            for mode in MODES:
-                yield pool.submit(trace, key, mode, shape).result()
+def trace_fresh(key: str, mode: Mode, shape: tuple[int, ...], dtype: str = "float32") -> Traced:
+    """Trace in a fresh process, forked from one that has torch and has not used CUDA."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["memory_cuda"])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(trace, key, mode, shape, dtype).result()
 
 
 def write_blocks(path: Path, results: list[Traced]) -> None:
@@ -79,7 +84,7 @@ def write_blocks(path: Path, results: list[Traced]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for result in results:
-            head = (result.module, result.mode, result.predicted_bytes, result.measured_bytes)
+            head = (result.module, result.mode, result.dtype, result.predicted_bytes, result.measured_bytes)
             for found in result.comparison.unmatched:
                 writer.writerow((*head, found.only_in, found.block.bytes, found.block.made_by, found.block.where))
             if not result.comparison.unmatched:
@@ -92,10 +97,57 @@ def show(result: Traced) -> str:
     for first in result.comparison.unmatched[:1]:
         largest = f"  largest unmatched block: {first.block.bytes / MIB:.1f} MiB only in the {first.only_in}"
     return (
-        f"{result.module:16} {result.mode:6} predicted {result.predicted_bytes / MIB:9.1f}  measured "
+        f"{result.module:16} {result.mode:6} {result.dtype:8} predicted {result.predicted_bytes / MIB:9.1f}  measured "
         f"{result.measured_bytes / MIB:9.1f}  not predicted at the peak "
         f"{result.comparison.unmatched_bytes_at_peak / MIB:7.1f}  error {result.error:+.2%}{largest}"
     )
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The predicted and the measured peak of one row."""
+
+    module: str
+    mode: Mode
+    dtype: str
+    shape: tuple[int, ...]
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.module} {self.mode} {self.dtype} {list(self.shape)}"
+
+
+def peaks(frame: pd.DataFrame) -> list[Peak]:
+    """The rows that have both peaks."""
+    found = []
+    for mode in MODES:
+        columns = [f"memory_{mode}_predicted_bytes", f"memory_{mode}_bytes"]
+        for _, row in frame[frame["status"] == "ok"].dropna(subset=columns).iterrows():
+            shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
+            found.append(Peak(row["module"], mode, row["dtype"], shape, row[columns[0]] / row[columns[1]] - 1))
+    return found
+
+
+def blocks_that_differ(rows: Sequence[Peak], path: Path, deadline: float) -> list[str]:
+    """Compare block by block, the largest error first, until the time is up; what was found, in phrases."""
+    traced: list[Traced] = []
+    notes = []
+    for row in rows:
+        if time.monotonic() > deadline - 20:
+            break
+        try:
+            traced.append(trace_fresh(row.module, row.mode, row.shape, row.dtype))
+        except Exception as error:
+            notes.append(f"no history of {row}: {error}")
+            continue
+        print(show(traced[-1]), flush=True)
+        write_blocks(path, traced)
+    if traced:
+        notes.insert(0, f"blocks of {len(traced)} rows are in {path.name}")
+        for found in traced[0].comparison.unmatched[:1]:
+            size = f"{found.block.bytes / MIB:.1f} MiB"
+            notes.insert(1, f"the largest of the first: {size} only in the {found.only_in} ({found.block.where})")
+    return notes[:4]
 
 
 def main() -> int:
@@ -116,9 +168,9 @@ def main() -> int:
     )
     print(f"memory: {CONVENTION}")
     results = []
-    for result in trace_all(keys, shape):
-        results.append(result)
-        print(show(result), flush=True)
+    for key, mode in product(keys, MODES):
+        results.append(trace_fresh(key, mode, shape))
+        print(show(results[-1]), flush=True)
     write_blocks(arguments.out / "blocks.csv", results)
     return int(any(abs(result.error) * 100 > arguments.within for result in results))
 

@@ -1,0 +1,306 @@
+"""The script behind `make gpu`, without a GPU: fake steps, the time limit, the page, and what it says at once."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pytest
+import torch
+
+import ctxbench.suite
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import gpu
+import gpu_steps
+import memory_cuda
+from gpu_steps import Step
+
+GPU = {"GPU": "NVIDIA Test 9000", "compute capability": "9.0", "driver": "1.2", "torch": "2.13.0", "GPUs": "1"}
+PAGE = f"No GPU has run ctxbench yet.\n\n{gpu.BEGIN}\nHow to run it.\n{gpu.END}\n"
+SAYS = "import json; print('some output'); print(json.dumps({'verdict': %r, 'seen': %r}))"
+SCRIPTS = {
+    "passes": SAYS % (gpu.AS_EXPECTED, "3 | 4 < 5"),
+    "differs": SAYS % (gpu.NOT_AS_EXPECTED, "7 instead of 8"),
+    "fails": "raise ValueError('no such thing')",
+    "hangs": "import time; time.sleep(600)",
+    "deaf": "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)",
+    "crashes": "import os; print('before', flush=True); os.kill(os.getpid(), 11)",
+    "silent": "",
+    "last": SAYS % (gpu.AS_EXPECTED, "all well"),
+}
+
+
+def fake(name: str, timeout_s: float = 30.0) -> Step:
+    def never(out: Path, deadline: float) -> tuple[bool, str]:
+        raise AssertionError("a step runs in its own process")
+
+    return Step(name, f"the step {name}", f"what {name} should do", timeout_s, never)
+
+
+def command(name: str, seconds: float) -> Sequence[str]:
+    return [sys.executable, "-c", SCRIPTS[name]]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "gpu.md"
+    path.write_text(PAGE, encoding="utf-8")
+    return path
+
+
+def run(names: Sequence[str], folder: Path, page: Path, seconds: float = 100.0) -> list[gpu.Outcome]:
+    steps = [fake(name, 1.0 if name in ("hangs", "deaf") else 30.0) for name in names]
+    return gpu.run_all(steps, command, GPU, folder / "results" / "gpu-test", seconds, page)
+
+
+def test_no_step_stops_the_others(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "GRACE_S", 1.0)
+    outcomes = run(list(SCRIPTS), tmp_path, page)
+    assert [(outcome.step.removeprefix("the step "), outcome.verdict, outcome.seen) for outcome in outcomes] == [
+        ("passes", "as expected", "3 | 4 < 5"),
+        ("differs", "not as expected", "7 instead of 8"),
+        ("fails", "could not run", "exit code 1: ValueError: no such thing"),
+        ("hangs", "could not run", "not finished after 1 s"),
+        ("deaf", "could not run", "not finished after 1 s"),
+        ("crashes", "could not run", "killed by SIGSEGV: before"),
+        ("silent", "could not run", "exit code 0: no output"),
+        ("last", "as expected", "all well"),
+    ]
+    folder = tmp_path / "results" / "gpu-test"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [*(f"{name}.log" for name in SCRIPTS), "steps.json"]
+    )
+    stored = json.loads((folder / "steps.json").read_text(encoding="utf-8"))
+    assert stored["gpu"] == GPU
+    assert [step["verdict"] for step in stored["steps"]] == [outcome.verdict for outcome in outcomes]
+
+
+def test_what_a_late_step_started_ends_with_it(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "GRACE_S", 1.0)
+    mark = tmp_path / "alive"
+    child = f"import time\nwhile True: open({str(mark)!r}, 'w').close(); time.sleep(0.05)"
+    start = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(600)"
+    monkeypatch.setitem(SCRIPTS, "hangs", start)
+    run(["hangs"], tmp_path, page)
+    assert mark.exists()
+    mark.unlink()
+    time.sleep(0.3)
+    assert not mark.exists()
+
+
+def test_later_steps_are_skipped_when_the_time_is_up(
+    tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "LEAST_S", 19.5)
+    outcomes = run(["hangs", "last"], tmp_path, page, seconds=20)
+    assert [outcome.verdict for outcome in outcomes] == ["could not run", "skipped: no time left"]
+    assert outcomes[-1].seen == ""
+    assert not (tmp_path / "results" / "gpu-test" / "last.log").exists()
+
+
+def test_a_step_gets_no_more_time_than_is_left(tmp_path: Path, page: Path) -> None:
+    given = []
+
+    def noted(name: str, seconds: float) -> Sequence[str]:
+        given.append(seconds)
+        return command(name, seconds)
+
+    gpu.run_all([fake("passes", 1.0), fake("last", 600.0)], noted, GPU, tmp_path / "out", 20.0, page)
+    assert given[0] == 1.0
+    assert 10 < given[1] < 20
+
+
+def test_the_page_has_the_outcome_and_keeps_its_text(tmp_path: Path, page: Path) -> None:
+    run(["passes", "fails"], tmp_path, page)
+    text = page.read_text(encoding="utf-8")
+    first, *lines = text.splitlines()
+    assert first.startswith("Last run on a GPU: NVIDIA Test 9000, 20")
+    assert first.endswith("; 1 of 2 steps were as expected.")
+    assert f"{gpu.BEGIN}\nHow to run it.\n{gpu.END}" in text
+    assert "NVIDIA Test 9000, compute capability 9.0, driver 1.2, torch 2.13.0, GPUs 1." in lines
+    rows = [line for line in lines if line.startswith("| 1 |") or line.startswith("| 2 |")]
+    assert rows[0].startswith("| 1 | the step passes | what passes should do | 3 \\| 4 &lt; 5 | as expected | ")
+    assert "| could not run |" in rows[1]
+    again = gpu.page_text(GPU, [gpu.Outcome("a", "b", "c", gpu.AS_EXPECTED, 1.0)], 1, text)
+    assert again.count(gpu.BEGIN) == again.count("## The last run") == 1
+    assert "How to run it." in again
+    assert "the step passes" not in again
+
+
+def test_the_committed_page_can_be_written() -> None:
+    text = gpu.PAGE.read_text(encoding="utf-8")
+    runs = list((gpu.ROOT / "results").glob("gpu-*/steps.json"))
+    assert text.startswith("Last run on a GPU: " if runs else "No GPU has run ctxbench yet.\n")
+    assert "make gpu" in gpu.page_text(GPU, [], len(gpu_steps.STEPS), text)
+
+
+def test_a_step_tells_its_verdict_in_its_last_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_gpu(out: Path, deadline: float) -> tuple[bool, str]:
+        raise gpu_steps.CannotRun("torch sees one GPU")
+
+    def good(out: Path, deadline: float) -> tuple[bool, str]:
+        assert 0 < deadline - time.monotonic() <= 9
+        return True, "fine"
+
+    monkeypatch.setattr(gpu_steps, "STEPS", (Step("one", "", "", 1, one_gpu), Step("good", "", "", 1, good)))
+    told = []
+    for name in ("one", "good"):
+        assert gpu.answer(name, tmp_path, 9.0) == 0
+        told.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert told == [
+        {"verdict": "could not run", "seen": "torch sees one GPU"},
+        {"verdict": "as expected", "seen": "fine"},
+    ]
+
+
+def test_a_dry_run_lists_the_eight_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry-run"])
+    assert gpu.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(".")[0] for line in lines[::2]] == [str(number) for number in range(1, 9)]
+    assert all(line.startswith("   expected: ") and len(line) > 20 for line in lines[1::2])
+    names = ["fork", "workspace", "memory", "table3", "time", "cuda-1", "self-test", "nvml"]
+    assert [step.name for step in gpu_steps.STEPS] == names
+
+
+def test_without_a_gpu_it_says_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "describe", lambda: {})
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path / "out")])
+    assert gpu.main() == 2
+    captured = capsys.readouterr()
+    assert captured.err == "gpu.py: there is no GPU that torch can use, so nothing was run\n"
+    assert captured.out == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_a_run_is_not_written_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "describe", lambda: GPU)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path / "gpu-a")])
+    (tmp_path / "table3-a").mkdir()
+    assert gpu.main() == 2
+    assert "has a run already" in capsys.readouterr().err
+    assert gpu.unused(tmp_path / "gpu-a") == tmp_path / "gpu-a-2"
+    assert gpu.unused(tmp_path / "gpu-b") == tmp_path / "gpu-b"
+
+
+def test_a_product_name_becomes_a_folder_name() -> None:
+    assert gpu.slug("NVIDIA H100 80GB HBM3") == "h100-80gb-hbm3"
+    assert gpu.slug("NVIDIA GeForce RTX 4090 (laptop)") == "geforce-rtx-4090-laptop"
+
+
+def frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Records of a run, as far as the steps read them."""
+    known = {"message": "", "batch": 1, "channels": 8, "height": 4, "width": 4, "dtype": "float32", "status": "ok"}
+    made = pd.DataFrame([{**known, "case": f"{row['module']} case", **row} for row in rows])
+    return made.astype({name: "Int64" for name in made if str(name).endswith("_bytes")})
+
+
+def memory_row(module: str, infer: int | None, status: str = "ok", **others: Any) -> dict[str, Any]:
+    peaks = {"memory_infer_predicted_bytes": 1000, "memory_infer_bytes": infer}
+    return {"module": module, "status": status, **peaks, "memory_train_predicted_bytes": None, **others}
+
+
+def give(monkeypatch: pytest.MonkeyPatch, frames: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
+    """Let `measured` return these frames in order; what it was asked for."""
+    asked: list[dict[str, Any]] = []
+
+    def measured(folder: Path, **options: Any) -> pd.DataFrame:
+        asked.append({"folder": folder.name, **options})
+        return frames[len(asked) - 1]
+
+    monkeypatch.setattr(gpu_steps, "measured", measured)
+    return asked
+
+
+def test_memory_goes_on_at_the_smaller_shape_and_names_the_largest_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train: dict[str, Any] = {"memory_train_bytes": 5}
+    first = [memory_row("a", 1005, **train), memory_row("b", None, "oom", **train), memory_row("c", None, "error")]
+    asked = give(monkeypatch, [frame(first), frame([memory_row("b", 800, **train)])])
+    traced: list[Any] = []
+
+    def trace(*row: Any) -> None:
+        traced.append(row)
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr(memory_cuda, "trace_fresh", trace)
+    good, seen = gpu_steps.memory(tmp_path, time.monotonic() + 100)
+    assert not good
+    assert seen.startswith(
+        "1 of 2 peaks within 1%; 1 rows not measured; largest: +25.0% (b infer float32 [1, 8, 4, 4])"
+    )
+    assert "no history of b infer float32 [1, 8, 4, 4]: lost" in seen
+    assert [(each["folder"], each["shape"]) for each in asked] == [
+        ("memory", [gpu_steps.LARGE]),
+        ("memory-medium", [gpu_steps.MEDIUM]),
+    ]
+    assert asked[1]["modules"] == ["b"]
+    assert traced == [("b", "infer", (1, 8, 4, 4), "float32")]
+    memory_cuda.blocks_that_differ(memory_cuda.peaks(frame([memory_row("b", 1, **train)])), tmp_path, time.monotonic())
+    assert len(traced) == 1, "no time was left"
+
+
+@pytest.mark.parametrize(("kilobytes", "capability", "good"), [(8320, (8, 0), True), (8320, (9, 0), False)])
+def test_a_workspace_is_judged_by_the_compute_capability(
+    kilobytes: int, capability: tuple[int, int], good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocated = iter([512, 512 + 1024 * kilobytes, 512 + 2 * 1024 * kilobytes])
+    monkeypatch.setattr(gpu_steps, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: next(allocated))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    found, seen = gpu_steps.workspace_per_thread(tmp_path, 0.0)
+    assert found == good
+    assert seen.startswith("forward 8,519,680 bytes, backward 8,519,680 bytes; compute capability ")
+
+
+@pytest.mark.parametrize(
+    ("flushed", "graph", "device", "good"),
+    [(0.2, 0.03, 0.03, True), (0.05, 0.03, 0.03, False), (0.2, 0.2, 0.03, False), (0.2, 0.03, 0.3, False)],
+)
+def test_host_and_device_times_are_judged(
+    flushed: float, graph: float, device: float, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctxbench.suite, "Execution", Literal["eager", "compile", "graph"])
+    times = [[0.1, 9.0], [flushed, 9.1], [graph, 9.0]]
+    frames = [frame([{"module": "sa", "latency_infer_ms": ms} for ms in pair]) for pair in times]
+    asked = give(monkeypatch, frames)
+    monkeypatch.setattr(
+        gpu_steps, "host_and_device_ms", lambda shape: (0.1, device if shape == gpu_steps.SMALL else 9.0)
+    )
+    found, seen = gpu_steps.host_and_device(tmp_path, 0.0)
+    assert found == good
+    assert "host 0.100, device 9.000; ctxbench: eager 9.000, flushed 9.100, graph 9.000" in seen
+    assert [(each["execution"], each["measure"]["flush_l2"]) for each in asked] == [
+        ("eager", False),
+        ("eager", True),
+        ("graph", False),
+    ]
+
+
+def test_the_self_tests_counts_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"unchanged": 4, "false_alarms": 0, "undecided": 1, "injected": 0, "found": 0}
+    found = {"unchanged": 2, "false_alarms": 0, "undecided": 0, "injected": 2, "found": 2}
+    monkeypatch.setattr(gpu_steps, "check", lambda path, budget, *options: found if options else counts)
+    good, seen = gpu_steps.self_test(tmp_path, time.monotonic() + 180)
+    assert good
+    assert seen == "false alarms: 0 of 4 without injection (1 inconclusive), 0 of 2 with; 2 of 2 slowdowns found"
+    found["found"] = 1
+    assert not gpu_steps.self_test(tmp_path, time.monotonic() + 180)[0]
+
+
+def test_one_gpu_is_no_second_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(gpu_steps.CannotRun, match="torch sees 1 GPU"):
+        gpu_steps.second_gpu(tmp_path, 0.0)
