@@ -13,9 +13,9 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 -m "not timing"
 	$(BIN)/python -m pytest -m timing
 
-# The tests that start no measuring process.
+# The tests that start no process and take no seconds.
 quick: .venv/.dev
-	$(BIN)/python -m pytest -n 2 -m "not processes and not timing"
+	$(BIN)/python -m pytest -n 2 -m "not processes and not timing and not slow"
 
 check: lint test
 

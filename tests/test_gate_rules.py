@@ -336,6 +336,7 @@ def tally(noise: Noise, change: float, gates: int, rows: int = 4) -> tuple[Count
     return changed, identical
 
 
+@pytest.mark.slow
 def test_error_rates_on_a_shared_machine() -> None:
     """3 % process jitter, drift, bursts and spikes: 2,000 gates of three identical rows and one at +10 %."""
     gates = 2000

@@ -327,6 +327,7 @@ def test_a_wrong_command_is_one_sentence_and_exit_code_2(
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_a_wrong_command_ends_a_real_process_with_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ctxbench", "check", "--against", "HEAD", "--margin", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

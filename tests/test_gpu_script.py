@@ -58,6 +58,7 @@ def run(names: Sequence[str], folder: Path, page: Path, seconds: float = 100.0) 
     return gpu.run_all(steps, command, GPU, folder / "results" / "gpu-test", seconds, page)
 
 
+@pytest.mark.processes
 def test_no_step_stops_the_others(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "GRACE_S", 1.0)
     outcomes = run(list(SCRIPTS), tmp_path, page)
@@ -80,6 +81,7 @@ def test_no_step_stops_the_others(tmp_path: Path, page: Path, monkeypatch: pytes
     assert [step["verdict"] for step in stored["steps"]] == [outcome.verdict for outcome in outcomes]
 
 
+@pytest.mark.processes
 def test_what_a_late_step_started_ends_with_it(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "GRACE_S", 1.0)
     mark = tmp_path / "alive"
@@ -93,6 +95,7 @@ def test_what_a_late_step_started_ends_with_it(tmp_path: Path, page: Path, monke
     assert not mark.exists()
 
 
+@pytest.mark.processes
 def test_later_steps_are_skipped_when_the_time_is_up(
     tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

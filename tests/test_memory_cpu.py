@@ -191,6 +191,7 @@ class Chain(nn.Module):
     side=st.sampled_from([4, 5, 6]),
     residual=st.booleans(),
 )
+@pytest.mark.slow
 def test_random_chains(steps: list[str], width: int, side: int, residual: bool) -> None:
     assert_exact(Chain(steps, width, residual), torch.randn(2, width, side, side))
 

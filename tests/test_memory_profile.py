@@ -148,6 +148,7 @@ def test_the_drawing_is_written(profile: MemoryProfile, tmp_path: Path, suffix: 
     assert (tmp_path / f"memory.{suffix}").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_convention_and_the_profiles_types_load_without_torch() -> None:
     code = """
 import sys

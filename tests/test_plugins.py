@@ -38,6 +38,7 @@ class Bare(nn.Module):
 """
 
 
+@pytest.mark.processes
 def test_the_example_package_is_found_once_it_is_installed(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     copy = tmp_path / "source"

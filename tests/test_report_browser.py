@@ -14,10 +14,13 @@ from ctxbench.report import write_report
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install ctxbench[dev]")
 pytest.importorskip("axe_core_python", reason="axe-core-python is not installed: pip install ctxbench[dev]")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="no Chromium: apt-get install chromium chromium-driver",
-)
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="no Chromium: apt-get install chromium chromium-driver",
+    ),
+]
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",

@@ -286,6 +286,7 @@ def test_a_module_keeps_its_look() -> None:
     assert looks(["ham_nmf", "mine"])["ham_nmf"] == everything["ham_nmf"]
 
 
+@pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     found = panels(table3_run(tmp_path / "run"))
     kinds = choose(["cost", "pareto"], found)

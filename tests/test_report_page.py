@@ -130,6 +130,7 @@ def test_only_our_own_script_may_run(page: Path) -> None:
     assert "'unsafe-inline'" not in policy[policy.index("script-src") :]
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     run = scaling_run(tmp_path / "run", {"sa": 2.0, "linear": 1.0})
     contents = []
@@ -149,6 +150,7 @@ def test_several_runs_share_a_page(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "tables" / "table3-2.md").exists()
 
 
+@pytest.mark.slow
 def test_no_torch_is_needed(tmp_path: Path) -> None:
     run = table3_run(tmp_path / "run")
     code = (

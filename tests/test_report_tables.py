@@ -502,6 +502,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         table_of(path)
 
 
+@pytest.mark.slow
 def test_many_rows_are_cut_in_the_table_but_not_in_the_csv(tmp_path: Path) -> None:
     path = scaling_run(tmp_path / "run", {"sa": 2.0}, sizes=range(1, 1103))
     table = table_of(path)
