@@ -82,7 +82,7 @@ def convention_lines(units: Mapping[str, Unit], values: ColumnValues, derived: C
 
 def values_in(frame: pd.DataFrame) -> ColumnValues:
     """What the rows of a frame hold in a column, each value once."""
-    return lambda column: [str(value) for value in frame[column].dropna().unique()]
+    return lambda column: [str(value) for value in frame[column].dropna().unique() if str(value)]
 
 
 def _bold_line(shown: Collection[str]) -> list[str]:

@@ -53,7 +53,7 @@ def _caption(
         nouns = listed([quantity(axis).noun for axis in axes])
         lines.append(f"Front: no other row is nowhere worse and somewhere better in {nouns}.")
     lines.append(
-        f"Memory: {ranking.memory}. Time: median over two fresh processes, measured in turns (C B A, then A B C)."
+        f"Memory: {ranking.memory}. Time: median over two fresh processes, measured in two rounds (C B A, then A B C)."
     )
     lines += convention_lines({key: quantity(key).unit for key in shown}, lambda column: [])
     failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]

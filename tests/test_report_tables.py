@@ -509,3 +509,12 @@ def test_many_rows_are_cut_in_the_table_but_not_in_the_csv(tmp_path: Path) -> No
     assert len(table.rows) == 1000
     assert "102 more rows are in the CSV table." in table.caption
     assert table.csv.count("\n") == 1103
+
+
+def test_a_convention_names_only_what_rows_have(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    folder.append(record("sa"), {})
+    compiled = record("da", memory_predicted_for=None)
+    folder.append(compiled, {})
+    caption = " ".join(comparison_table([folder]).caption)
+    assert "predicted: for CUDA, without a device" in caption
