@@ -110,6 +110,7 @@ class Counting(Cpu):
     """A device whose allocator counts requests, and whose first pass makes a workspace for the thread that runs it."""
 
     queues = True
+    keeps_workspaces = True
 
     def __init__(self) -> None:
         super().__init__()

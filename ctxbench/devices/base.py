@@ -29,6 +29,8 @@ class Device(ABC):
     matmul_size: ClassVar[int]
     # Whether passes wait in a queue, so that a single one is timed with the time to start it.
     queues: ClassVar[bool] = False
+    # Whether its libraries keep the workspaces that their first calls allocate.
+    keeps_workspaces: ClassVar[bool] = False
     # Whether torch's thread count decides how fast it is.
     has_threads: ClassVar[bool] = False
 

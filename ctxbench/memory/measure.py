@@ -27,10 +27,10 @@ class MeasuredPeak:
 def measure_peak(module: nn.Module, *inputs: Any, mode: Mode) -> int:
     """Peak bytes of one forward (infer) or forward and backward (train) under `CONVENTION`, on the inputs' device.
 
-    The second of two passes is measured: libraries allocate workspaces in the first, one for each thread, and the
-    backward pass has a thread of its own. The device says how (`Device.peak_bytes`); measure in a fresh process. Drops
-    the module's gradients; in train it updates running statistics as any step does. Raises UnpredictableError for what
-    the convention does not cover.
+    On a GPU the second of two passes is measured: libraries allocate workspaces in the first, one for each thread, and
+    the backward pass has a thread of its own. The device says how (`Device.peak_bytes`); measure in a fresh process.
+    Drops the module's gradients; in train it updates running statistics as any step does. Raises UnpredictableError
+    for what the convention does not cover.
     """
     return measure_allocation(module, *inputs, mode=mode).allocated_bytes
 
@@ -53,8 +53,9 @@ def measure_allocation(module: nn.Module, *inputs: Any, mode: Mode) -> MeasuredP
         return run_pass(module, inputs, mode)
 
     with prepared(module, mode):
-        run_pass(module, inputs, mode)
-        module.zero_grad(set_to_none=True)
+        if device.keeps_workspaces:
+            run_pass(module, inputs, mode)
+            module.zero_grad(set_to_none=True)
         with collector_off(collect_first=True):  # two measurements see the same frees
             allocated = device.peak_bytes(measured_pass)
         before, after = requested[0], device.requested_bytes()
