@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -410,7 +411,10 @@ def test_a_gpu_s_rows_without_a_gpu_are_compared_exactly_and_not_broken(
     times(1)
     result = ask(run)
     assert outcomes(result) == {"B infer": "ok", "B train": "ok", "A": "not compared"}
-    assert rows_of(result)["A"].reason == "It was measured on cuda:1; torch sees no GPU here."
+    assert re.fullmatch(
+        r"It was measured on cuda:1; torch (sees no GPU here|was built with CUDA \S+, but no driver answers)\.",
+        rows_of(result)["A"].reason,
+    )
     assert (result.exact, result.compared) == ((), 8)
     assert "driver" not in result.conditions
     result = ask(run, "A.py:A")

@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench.memory import MemoryProfile, UnpredictableError, measure_peak, predict_peak
+from ctxbench.memory.attention import CPU_FLASH_KNOWN
 from ctxbench.mode import MODES, Mode
 
 PREFIX = "aten._scaled_dot_product_"
@@ -191,6 +192,18 @@ def assert_exact(module: nn.Module, tokens: Tensor) -> None:
         assert profile.peak_bytes == measure_peak(module, tokens, mode=mode), mode
 
 
+_known_here = pytest.mark.skipif(
+    not torch.__version__.startswith(CPU_FLASH_KNOWN), reason="fused attention on the CPU is known for one torch only"
+)
+
+
+def test_fused_attention_on_the_cpu_of_another_torch_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.memory.attention.CPU_FLASH_KNOWN", "1.0")
+    profile = predict_peak(SelfAttention(2, 8), torch.randn(2, 5, 16), mode="infer", device="cpu")
+    assert "known for torch 1.0 only" in " ".join(profile.marks.values())
+
+
+@_known_here
 @pytest.mark.usefixtures("_one_thread")
 @pytest.mark.parametrize("length", [5, 40, 200, 800])
 @pytest.mark.parametrize(("mask", "causal"), [("", False), ("", True), ("bool", False), ("float", False)])
@@ -206,6 +219,7 @@ def test_the_math_path_on_the_cpu_equals_the_profiler() -> None:
         assert_exact(SelfAttention(2, 8, causal=True), torch.randn(2, 40, 16))
 
 
+@_known_here
 @pytest.mark.usefixtures("_one_thread")
 def test_multihead_attention_equals_the_profiler() -> None:
     assert_exact(Heads(batch_first=True), torch.randn(2, 40, 16))
