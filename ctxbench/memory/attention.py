@@ -215,10 +215,10 @@ CPU_FLASH_KNOWN = "2.13"
 def flash_cpu(call: Call) -> Sizes | str:
     """A tile of the affinity, two numbers for each of its rows, and a tile of the output; for one thread."""
     query, key = call.args[:2]
-    if not torch.__version__.startswith(CPU_FLASH_KNOWN):
-        return f"its buffers are known for torch {CPU_FLASH_KNOWN} only, and others differ by a number a row"
     if query.dtype in _HALF:
         return "half types are packed as the processor needs it"
+    if not torch.__version__.startswith(CPU_FLASH_KNOWN):
+        return f"its buffers are known for torch {CPU_FLASH_KNOWN} only, and others differ by a number a row"
     rows, columns = _tile_cpu(query, key)
     return [rows * (columns + 2 + query.shape[3]) * query.element_size()]
 
