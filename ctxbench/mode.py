@@ -4,3 +4,5 @@ from typing import Literal
 
 Mode = Literal["infer", "train"]
 MODES: tuple[Mode, Mode] = ("infer", "train")
+# How a sentence names them.
+NOUNS: dict[Mode, str] = {"infer": "inference", "train": "training"}

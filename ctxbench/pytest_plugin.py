@@ -127,16 +127,13 @@ def _case(
 
 
 def _prepare(case: "Case", mode: Any) -> "tuple[BenchmarkCase, Control]":
-    from dataclasses import replace
-
-    from ctxbench.devices import META
     from ctxbench.engine.scheduler import InProcess, Plan, measure_static
     from ctxbench.metrics import static_metrics
     from ctxbench.metrics.control import control_columns
     from ctxbench.suite import Measure
     from ctxbench.worker.measurement import CaseMeasurement
 
-    record = measure_static(replace(case, device=META), Plan(Measure(), static_metrics()), InProcess())
+    record = measure_static(case, Plan(Measure(), static_metrics()), InProcess())
     measurement = CaseMeasurement(case, Measure(), lambda message: None, force=True)
     measurement.load()
     step = measurement.first_pass(mode).step

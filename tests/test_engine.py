@@ -18,7 +18,8 @@ from ctxbench import api
 from ctxbench.engine.client import EngineError, Exit, ForkServer
 from ctxbench.errors import UsageError
 from ctxbench.results import RunFolder
-from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Task
+from ctxbench.suite import Case, Measure
+from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply, Task
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 FAILING = Path(__file__).parent / "fixtures" / "failing.py"
@@ -261,3 +262,18 @@ def test_a_machine_that_is_not_described_is_an_error() -> None:
 
     with pytest.raises(EngineError, match="it last printed: RuntimeError: no driver"):
         api.machine(Mute())
+
+
+def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.engine.client.KILL_S", 0.2)
+    case = Case("Sleep", f"{FAILING}:Sleep", {}, (1, 8, 6, 5))
+    with ForkServer() as server:
+        stuck: list[int | None] = []
+        monkeypatch.setattr(server, "_kill_child", lambda: stuck.append(server._child))
+        ended = server.run(MeasureCase(case, Measure(), ["latency"]), lambda message: None, timeout_s=8)
+        assert (ended.timed_out, ended.signal) == (True, signal.SIGKILL)
+        assert stuck[0]
+        os.killpg(stuck[0], signal.SIGKILL)
+        seen: list[Reply] = []
+        server.run(DescribeEnvironment(), seen.append)  # a new fork server takes the next task
+        assert [type(message) for message in seen] == [Environment]

@@ -21,7 +21,9 @@ __all__ = [
     "check",
     "device",
     "fingerprint",
+    "present",
     "product",
+    "seen",
 ]
 
 # In the order in which `auto` chooses.

@@ -140,8 +140,11 @@ class ForkServer:
                     timed_out, deadline = True, time.monotonic() + KILL_S
                     self._kill_child()
                 case _Late():
+                    # Stuck in a driver, it keeps its end of the pipe open: nothing more is waited for.
+                    self._child = None
                     self._process.kill()
-                    deadline = None
+                    self._process.wait()
+                    return Exit(0, signal.SIGKILL, True, self._tail())
                 case _Gone():
                     self._child = None
                     code = self._process.wait()

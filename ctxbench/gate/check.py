@@ -88,10 +88,9 @@ def suite_in_tree(suite: Suite, root: Path) -> Suite:
 def task_rows(cases: Iterable[Case], inject: Mapping[RowKey, float] | None = None) -> dict[RowKey, PairRow]:
     """The latency rows of the cases as a pair takes them; `inject` slows single rows by a share."""
     return {
-        row: PairRow(case, mode, (inject or {}).get(row, 0.0))
+        RowKey(case.id, mode): PairRow(case, mode, (inject or {}).get(RowKey(case.id, mode), 0.0))
         for case in cases
         for mode in MODES
-        for row in [RowKey(case.id, mode)]
     }
 
 

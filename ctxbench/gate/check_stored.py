@@ -21,7 +21,7 @@ from ctxbench.gate.baseline import (
     relative_latency,
     same_machine,
 )
-from ctxbench.gate.check import Check
+from ctxbench.gate.check import Check, task_rows
 from ctxbench.gate.pairs import Processes, Round, Source, TimeBlock, Worker
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange, GateResult
@@ -29,11 +29,9 @@ from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
 from ctxbench.gate.stored import ProcessFailure, ProcessResult, run_stored
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
-from ctxbench.mode import MODES
 from ctxbench.progress import QuietGate
 from ctxbench.results import Record
 from ctxbench.suite import Case, Measure
-from ctxbench.worker.protocol import PairRow
 
 # Blocks of a row in a process, where pytest-benchmark has its rounds.
 BLOCKS = 6
@@ -196,7 +194,7 @@ class _StoredCheck(Check):
         if stored.by_run:
             processes = LikeRun(root, measure, stored.metrics or self.suite.file.metrics, cases, progress=shown.row)
         else:
-            tasks = {row: PairRow(cases[row.case], mode) for row in asked for mode in MODES if mode == row.mode}
+            tasks = task_rows(cases[name] for name in dict.fromkeys(row.case for row in asked))
             processes = LikePytest(Source(root, tasks), measure, progress=shown.row)
         timed = dict.fromkeys(row.case for row in asked)
         rule = self.request.rule(cases[name] for name in timed)

@@ -7,7 +7,7 @@ from ctxbench.devices import Device, NotMeasurable
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.messages import Doing
 from ctxbench.metrics.base import Column, Measurement, Metric, Pass, Quantity, Unit, by_mode
-from ctxbench.mode import MODES, Mode
+from ctxbench.mode import MODES, NOUNS, Mode
 
 # The counter moves in steps of up to a tenth of a second; in a window this long a step is 1 %.
 WINDOW_S = 10.0
@@ -73,7 +73,7 @@ METRIC = Metric(
             unit=Unit("J"),
             origin="measured",
             part="energy",
-            noun=f"{'training' if mode == 'train' else 'inference'} energy",
+            noun=f"{NOUNS[mode]} energy",
         )
         for mode in reversed(MODES)
     ],

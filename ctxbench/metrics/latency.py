@@ -10,7 +10,7 @@ from ctxbench.messages import Doing, Progress, Sample, Samples
 from ctxbench.metrics.base import MS, Column, Measurement, Metric, Pass, Quantity, Unit, by_mode
 from ctxbench.metrics.control import STREAM, control_columns
 from ctxbench.metrics.launch import LAUNCH_BOUND, LAUNCH_SHARE, host_ms
-from ctxbench.mode import MODES, Mode
+from ctxbench.mode import MODES, NOUNS, Mode
 
 if TYPE_CHECKING:
     from ctxbench.statistics import Summary
@@ -147,7 +147,6 @@ def time_control(measurement: Measurement) -> None:
 
 
 def _quantities() -> list[Quantity]:
-    nouns = {"train": "training", "infer": "inference"}
     times = [
         Quantity(
             key=f"latency_{mode}",
@@ -156,7 +155,7 @@ def _quantities() -> list[Quantity]:
             unit=MS,
             origin="measured",
             part="time",
-            noun=f"{nouns[mode]} latency",
+            noun=f"{NOUNS[mode]} latency",
             has_interval=True,
             on_front=mode == "infer",
         )
@@ -170,7 +169,7 @@ def _quantities() -> list[Quantity]:
             unit=Unit(""),
             origin="measured",
             part="samples",
-            noun=f"autocorrelation of the {nouns[mode]} samples",
+            noun=f"autocorrelation of the {NOUNS[mode]} samples",
             better=None,
             decimals=2,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ctxbench.memory.convention import CONVENTION
 from ctxbench.messages import Doing, Timeline, TimelineStep
 from ctxbench.metrics.base import MIB, Column, ColumnValues, Measurement, Metric, Quantity, RecordRow, by_mode
-from ctxbench.mode import MODES, Mode
+from ctxbench.mode import MODES, NOUNS, Mode
 
 if TYPE_CHECKING:
     from ctxbench.memory.profile import Step
@@ -122,7 +122,7 @@ METRIC = Metric(
             unit=MIB,
             origin="predicted",
             part="memory",
-            noun=f"{'training' if mode == 'train' else 'inference'} memory",
+            noun=f"{NOUNS[mode]} memory",
             exact=True,
             on_front=mode == "train",
             method_column="memory_predicted_for",

@@ -36,8 +36,6 @@ def preload(static: bool = True) -> None:
     ctxbench.registry.names()
     if not static:
         return
-    import torch.utils.flop_counter
-
     from ctxbench.macs.counter import count_macs
     from ctxbench.memory import predict_peak
 
