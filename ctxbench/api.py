@@ -1,7 +1,7 @@
 """`ctxbench.run`: a suite from Python, the same thing that the command does."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,8 @@ from filelock import FileLock, Timeout
 
 from ctxbench import devices, progress, results
 from ctxbench.engine.client import EngineError, ForkServer
-from ctxbench.engine.scheduler import Executor, InProcess, Plan, execute, matmul_rate, measure_static
+from ctxbench.engine.rounds import Launch, execute
+from ctxbench.engine.scheduler import Executor, InProcess, Plan, matmul_rate, measure_static
 from ctxbench.environment import command_line, differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.failures import last_line
@@ -24,14 +25,12 @@ from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
 if TYPE_CHECKING:
     import pandas as pd
 
-Order = Callable[[Sequence[Case], Plan, Executor, RunFolder, progress.Quiet], object]
-
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C: `done` of `total` cases are in the folder `path`, which can be resumed."""
+    """Ctrl-C: `done` of `total` planned processes are in the folder `path`, which can be resumed."""
 
     def __init__(self, path: Path, done: int, total: int) -> None:
-        super().__init__(f"{done} of {total} cases are in {path}")
+        super().__init__(f"{done} of {total} processes are in {path}")
         self.path, self.done, self.total = path, done, total
 
 
@@ -52,7 +51,7 @@ class Run:
 
     @property
     def samples(self) -> "pd.DataFrame":
-        """Every timed block in time order: case, mode, index, at_s, passes, ms; the control workload is a mode, too."""
+        """Every timed block in time order within a process; the control workload is a mode, too."""
         return self.folder.samples()
 
     @property
@@ -121,9 +120,9 @@ def run_suite(
     in_process: bool = False,
     force: bool = False,
     reporter: progress.Quiet | None = None,
-    order: Order = execute,
+    before: Callable[[RunFolder, Sequence[Case]], None] = lambda folder, cases: None,
 ) -> Run:
-    """Measure a suite that is already loaded; see `run`. `order` takes the cases through the executor."""
+    """Measure a suite that is already loaded; see `run`. `before` is called with the new folder and the cases."""
     if counter not in COUNTERS:
         raise unknown("counter", counter, COUNTERS)
     metrics = [name for name in suite.file.metrics if not static or name in static_metrics()]
@@ -131,7 +130,8 @@ def run_suite(
     path = Path(out) if out is not None else results.default_path(suite.name)
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
-        executor: Executor = InProcess() if in_process else stack.enter_context(ForkServer())
+        measure = _measure_of(suite, in_process)
+        executor, launch = _executors(stack, measure, in_process)
         environment = machine(executor)
         cases = _cases(suite, environment, static)
         meta = {
@@ -147,14 +147,15 @@ def run_suite(
         }
         folder = RunFolder.create(path, meta)
         stack.enter_context(_locked(path))
-        _measure(cases, Plan(suite.file.measure, metrics, counter, force), executor, folder, shown, order)
+        before(folder, cases)
+        _measure(cases, Plan(measure, metrics, counter, force), executor, launch, folder, shown)
     return Run(folder)
 
 
 def resume(
     path: str | Path, *, retry_failed: bool = False, in_process: bool = False, reporter: progress.Quiet | None = None
 ) -> Run:
-    """Continue a run that was interrupted: measure the cases without a record, with `retry_failed` the failed ones too.
+    """Continue a run that was interrupted: measure what is missing, with `retry_failed` also the failed cases again.
 
     Raises UsageError if the folder holds no run, another process writes in it, or this machine or torch is another one.
     """
@@ -164,7 +165,8 @@ def resume(
     with ExitStack() as stack:
         stack.enter_context(_locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
-        executor: Executor = InProcess() if in_process else stack.enter_context(ForkServer())
+        measure = _measure_of(suite, in_process)
+        executor, launch = _executors(stack, measure, in_process)
         environment = machine(executor)
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
@@ -173,28 +175,35 @@ def resume(
         if retry_failed:
             frame = folder.frame()
             folder.drop(set(frame.loc[frame["status"] != "ok", "case"]))
-        done = folder.cases()
         folder.save_meta(state="running")
-        plan = Plan(suite.file.measure, meta["metrics"], meta["counter"], meta["force"])
-        _measure([case for case in cases if case.id not in done], plan, executor, folder, shown)
-        folder.arrange([case.id for case in cases])
+        plan = Plan(measure, meta["metrics"], meta["counter"], meta["force"])
+        _measure(cases, plan, executor, launch, folder, shown)
     return Run(folder)
 
 
+def _measure_of(suite: Suite, in_process: bool) -> Measure:
+    """The suite's settings; in this very process there is one process."""
+    return suite.file.measure.model_copy(update={"processes": 1} if in_process else {})
+
+
+def _executors(stack: ExitStack, measure: Measure, in_process: bool) -> tuple[Executor, Launch]:
+    """What measures once, and what starts a new interpreter for each round."""
+    if in_process:
+        return InProcess(), lambda: nullcontext(InProcess())
+    server = stack.enter_context(ForkServer(malloc=measure.malloc))
+    return server, lambda: ForkServer(static=False, malloc=measure.malloc)
+
+
 def _measure(
-    cases: Sequence[Case],
-    plan: Plan,
-    executor: Executor,
-    folder: RunFolder,
-    shown: progress.Quiet,
-    order: Order = execute,
+    cases: Sequence[Case], plan: Plan, executor: Executor, launch: Launch, folder: RunFolder, shown: progress.Quiet
 ) -> None:
-    before = folder.cases()
     try:
-        order(cases, plan, executor, folder, shown)
+        execute(cases, plan, executor, launch, folder, shown)
     except KeyboardInterrupt:
         folder.save_meta(state="interrupted")
-        raise Interrupted(folder.path, len(folder.cases()), len(before) + len(cases)) from None
+        done = sum(map(len, folder.finished().values()))
+        planned = len(cases) * (1 + (plan.measure.processes if plan.repeated().metrics else 0))
+        raise Interrupted(folder.path, done, max(done, planned)) from None
     folder.save_meta(state="finished")
 
 
@@ -248,7 +257,7 @@ def _estimate(measure: Measure, pass_s: float) -> float:
             blocks = max(measure.budget_s, measure.min_samples * seconds)
         return 2 * seconds + max(measure.warmup_s, seconds) + blocks
 
-    return mode(pass_s) + mode(TRAIN_PASSES * pass_s)
+    return measure.processes * (mode(pass_s) + mode(TRAIN_PASSES * pass_s))
 
 
 def _listed(value: Sequence[str] | str | None) -> list[str] | None:

@@ -94,12 +94,15 @@ def run(
         str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
     ] = None,
     chosen: Settings = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
+    ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="Seconds for the latency samples of each case and mode, at most.")
+        float | None, typer.Option(help="Seconds for the latency samples of a mode in each process, at most.")
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="Stop at this relative half-width of the latency's confidence interval, such as 0.02."),
+        typer.Option(help="End a process's samples at this relative half-width of their median's interval, as 0.02."),
     ] = None,
     static: Annotated[
         bool, typer.Option("--static", help="Only params, MACs and predicted memory; no module is timed.")
@@ -143,7 +146,11 @@ def run(
                 threads=_numbers(threads),
                 metrics=_split(metrics),
                 hparams=settings.parse(chosen or []),
-                measure={k: v for k, v in {"budget_s": budget, "target": target}.items() if v is not None},
+                measure={
+                    name: value
+                    for name, value in {"processes": processes, "budget_s": budget, "target": target}.items()
+                    if value is not None
+                },
             )
             loaded = load(suite, overrides)
             if dry_run:
@@ -509,7 +516,7 @@ def _print_table(path: Path) -> None:
 
 
 def _print_interrupted(stop: "Interrupted") -> None:
-    print(f"interrupted; {stop.done} of {stop.total} cases are in {stop.path}", file=sys.stderr)
+    print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
     print(f"continue with: ctxbench run --resume {stop.path}", file=sys.stderr)
 
 

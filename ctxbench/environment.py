@@ -81,7 +81,7 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     for name, key in (("power limit (W)", "power_limit_w"), ("MIG mode", "mig_mode")):
         if gpus and all(key in gpu for gpu in gpus):
             facts[name] = ", ".join(str(gpu[key]) for gpu in gpus)
-    for name, key in (("cuDNN", "cudnn"), ("allocator configuration", "allocator_config")):
+    for name, key in (("cuDNN", "cudnn"), ("allocator configuration", "allocator_config"), ("malloc", "malloc")):
         if key in environment:
             facts[name] = environment[key]
     return facts

@@ -1,11 +1,15 @@
-"""How busy the machine is, asked while this process is idle."""
+"""How busy others keep the machine: before a measurement, and while a process measures."""
 
+import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
 WINDOW_S = 0.1
-# Others' load, in cores, from which a measurement is warned of.
+# Others' load, in cores, from which a check is warned of.
 BUSY = 0.5
+# Others' load, in cores, while a process was timed, from which on its times are not used if better ones can be had.
+OTHERS_LIMIT = 0.2
 # Share of the maximum SM clock below which a GPU under load is warned of.
 FULL_CLOCK = 0.9
 
@@ -15,6 +19,38 @@ def busy_cores() -> float:
     import psutil
 
     return round(psutil.cpu_percent(interval=WINDOW_S) / 100 * (psutil.cpu_count() or 1), 2)
+
+
+class Others:
+    """How many cores others have kept busy since this was made: the machine's processor time but this process's."""
+
+    def __init__(self) -> None:
+        self._start, self._busy, self._own = time.monotonic(), _machine_s(), _own_s()
+
+    def cores(self) -> float:
+        seconds = time.monotonic() - self._start
+        others = (_machine_s() - self._busy) - (_own_s() - self._own)
+        return round(max(others, 0.0) / seconds, 3)
+
+
+def disturbed(others_cores: float | None) -> bool:
+    """Whether others kept more than OTHERS_LIMIT cores busy; not where that is not known."""
+    return others_cores is not None and others_cores > OTHERS_LIMIT
+
+
+def _machine_s() -> float:
+    """Processor seconds of the machine since boot, those that its hypervisor took included."""
+    import psutil
+
+    times = psutil.cpu_times()
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    return sum(float(getattr(times, name, 0.0)) for name in names)
+
+
+def _own_s() -> float:
+    """Processor seconds of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def warnings(state: Mapping[str, Any]) -> list[str]:

@@ -25,8 +25,8 @@ class _Context:
 class Quiet(_Context):
     """Shows nothing; the default for Python callers."""
 
-    def case(self, index: int, total: int, case: Case) -> None:
-        pass
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        """Process `number` of a case begins, the `index`-th of `total`; number 0 measures what needs no clock."""
 
     def metric(self, name: str) -> None:
         pass
@@ -39,21 +39,17 @@ class Quiet(_Context):
 
 
 class Plain(Quiet):
-    """One line when a case begins, one for each metric, one when it is done."""
+    """One line when a process begins, one when a case is done."""
 
-    def case(self, index: int, total: int, case: Case) -> None:
-        self._prefix = f"[{index + 1}/{total}] {case.id}"
-        print(f"{self._prefix}: started, {total - index - 1} cases left after this one", file=sys.stderr, flush=True)
-
-    def metric(self, name: str) -> None:
-        print(f"{self._prefix}: {name}", file=sys.stderr, flush=True)
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        print(f"[{index + 1}/{total}] {_round(number)}: {case.id}", file=sys.stderr, flush=True)
 
     def done(self, record: Record) -> None:
-        print(f"{self._prefix}: {_outcome(record)}", file=sys.stderr, flush=True)
+        print(f"{record.case}: {_outcome(record)}", file=sys.stderr, flush=True)
 
 
 class Live(Quiet):
-    """A bar with the case, the metric, the samples so far and the cases left; finished cases are listed above it.
+    """A bar with the case, the metric, the samples so far and the processes left; finished cases are listed above it.
 
     It is drawn only when the engine asks for it, while the measuring process waits.
     """
@@ -84,8 +80,8 @@ class Live(Quiet):
     ) -> None:
         self._progress.stop()
 
-    def case(self, index: int, total: int, case: Case) -> None:
-        self._update(description=case.id, total=total, completed=index, detail="")
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        self._update(description=f"{_round(number)}: {case.id}", total=total, completed=index, detail="")
 
     def metric(self, name: str) -> None:
         self._update(detail=name)
@@ -164,9 +160,10 @@ def _outcome(record: Record) -> str:
     """The case in a few words: its latencies, or why there are none."""
     if record.status != "ok":
         return f"{record.status}: {record.message}"
-    parts = [
-        f"{mode} {ms:.4g} ms ({record.get(f'latency_{mode}_samples')} samples, {record.get(f'latency_{mode}_stop')})"
-        for mode in MODES
-        if (ms := record.get(f"latency_{mode}_ms")) is not None
-    ]
-    return ", ".join([*parts, f"done in {record.elapsed_s:.1f} s"])
+    parts = [f"{mode} {ms:.4g} ms" for mode in MODES if (ms := record.get(f"latency_{mode}_ms")) is not None]
+    count = [f"{record.processes} process{'es' * (record.processes > 1)}"] if record.processes else []
+    return ", ".join([*parts, *count, f"done in {record.elapsed_s:.1f} s"])
+
+
+def _round(number: int) -> str:
+    return f"round {number}" if number else "costs"

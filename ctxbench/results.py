@@ -1,12 +1,12 @@
-"""Record and the run folder: one row a case, written as it finishes, read back with the right types."""
+"""Record and the run folder: each process is written as it finishes, one row a case is made from its processes."""
 
 import csv
 import io
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from ctxbench.metrics.base import Column
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 3
+SCHEMA = 4
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
 
 
@@ -31,6 +31,8 @@ class Record:
 
     Units are in the columns' names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. The
     files of `ctxbench.metrics` declare them. A column that is not in `values` was not measured, or is not known.
+    `processes` counts the fresh processes that times come from, and `others_cores` is the most that other work kept
+    busy during one of them.
     """
 
     case: str
@@ -54,6 +56,8 @@ class Record:
     values: dict[str, Any] = field(default_factory=dict)
     machine_state: str | None = None
     elapsed_s: float | None = None
+    processes: int | None = None
+    others_cores: float | None = None
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Put values into their columns. KeyError for a name that is no column."""
@@ -93,9 +97,10 @@ class Record:
 
 
 _OWN_TYPES: dict[str, type[int] | type[float]] = {
-    **dict.fromkeys(("batch", "channels", "height", "width", "threads"), int),
-    "elapsed_s": float,
+    **dict.fromkeys(("batch", "channels", "height", "width", "threads", "processes"), int),
+    **dict.fromkeys(("elapsed_s", "others_cores"), float),
 }
+_LATER = {"processes": 4, "others_cores": 4}
 
 
 @cache
@@ -113,7 +118,7 @@ def columns() -> dict[str, Column]:
             found |= metric_columns()
         else:
             former = "conditions" if each.name == "machine_state" else ""
-            found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str), former=former)
+            found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str), _LATER.get(each.name, 1), former)
     return found
 
 
@@ -121,22 +126,35 @@ def _columns(since: int = 1, **types: type[int] | type[float] | type[str]) -> di
     return {name: Column(name, kind, since) for name, kind in types.items()}
 
 
-SAMPLE_COLUMNS = _columns(case=str, mode=str, index=int, at_s=float, passes=int, ms=float)
+SAMPLE_COLUMNS = {
+    **_columns(case=str),
+    **_columns(since=4, process=int),
+    **_columns(mode=str, index=int, at_s=float, passes=int, ms=float),
+}
+_PROCESS = Column("process", int, 4)
 TIMELINE_COLUMNS = _columns(since=2, case=str, mode=str, step=int, phase=str, op=str, bytes=int)
 
 
 def tables() -> dict[str, dict[str, Column]]:
     """The CSV files of a run folder and their columns."""
-    return {"records.csv": columns(), "samples.csv": SAMPLE_COLUMNS, "timeline.csv": TIMELINE_COLUMNS}
+    return {
+        "records.csv": columns(),
+        "processes.csv": {
+            name: replace(column, since=4) for name, column in {**columns(), "process": _PROCESS}.items()
+        },
+        "samples.csv": SAMPLE_COLUMNS,
+        "timeline.csv": TIMELINE_COLUMNS,
+    }
 
 
 @dataclass
 class RunFolder:
-    """A folder `results/<suite>-<time>/` with `records.csv`, `samples.csv`, `timeline.csv` and `run.json`.
+    """A folder `results/<suite>-<time>/` with the CSV files of `tables` and `run.json`.
 
-    A case's samples and timeline are on disk before its record is, and a record is one `write` followed by `fsync`: a
-    folder whose writer was killed holds whole records, possibly with rows of an unfinished case in the other tables,
-    which `recover` removes. A folder of an older schema is read, never written to.
+    What a process measured is a row of `processes.csv`, and `records.csv` is made from these. The samples and timeline
+    of a process are on disk before its row is, and that is one `write` followed by `fsync`: a folder whose writer was
+    killed holds whole processes, possibly with rows of an unfinished one in the other tables, which `recover` removes.
+    A folder of an older schema is read, never written to.
     """
 
     path: Path
@@ -183,26 +201,43 @@ class RunFolder:
             temporary.write_text(json.dumps(self.meta, indent=2) + "\n", encoding="utf-8")
             os.replace(temporary, self.path / "run.json")
 
-    def append(self, record: Record, samples: Mapping[str, Iterable[Sample]]) -> None:
-        """Write a case: its samples first, then its record."""
-        rows = [
-            csv_line([record.case, mode, i, f"{s.at_s:.6f}", s.passes, repr(s.ms)])
+    def append(
+        self,
+        number: int,
+        record: Record,
+        samples: Mapping[str, Iterable[Sample]],
+        timelines: Mapping[str, Iterable[TimelineStep]] | None = None,
+    ) -> None:
+        """Write what process `number` of a case measured: samples, the predicted memory over a pass, then its row."""
+        sampled = [
+            csv_line([record.case, number, mode, i, f"{s.at_s:.6f}", s.passes, repr(s.ms)])
             for mode, stream in samples.items()
             for i, s in enumerate(stream)
         ]
-        with self._written():
-            append_text(self.path / "samples.csv", "".join(rows))
-            append_text(self.path / "records.csv", csv_line(record.row()))
-
-    def append_timeline(self, case: str, timelines: Mapping[str, Iterable[TimelineStep]]) -> None:
-        """Write the predicted memory over a pass, mode by mode; the case's record is to follow."""
-        rows = [
-            csv_line([case, mode, step.step, step.phase, step.op, step.bytes])
-            for mode, timeline in timelines.items()
+        predicted = [
+            csv_line([record.case, mode, step.step, step.phase, step.op, step.bytes])
+            for mode, timeline in (timelines or {}).items()
             for step in timeline
         ]
         with self._written():
-            append_text(self.path / "timeline.csv", "".join(rows))
+            append_text(self.path / "samples.csv", "".join(sampled))
+            append_text(self.path / "timeline.csv", "".join(predicted))
+            append_text(self.path / "processes.csv", csv_line([*record.row(), number]))
+
+    def write_records(self, records: Iterable[Record]) -> None:
+        """Write `records.csv` whole."""
+        lines = [csv_line(columns()), *(csv_line(record.row()) for record in records)]
+        with self._written():
+            replace_file(self.path / "records.csv", "".join(lines).encode())
+
+    def finished(self) -> dict[str, dict[int, Record]]:
+        """What the finished processes of each case measured, by their numbers; none in an older folder."""
+        found: dict[str, dict[int, Record]] = {}
+        frame = read_records(self.path / "processes.csv", self.meta["schema"], columns=tables()["processes.csv"])
+        for row in frame.to_dict("records"):
+            number = int(row.pop("process"))
+            found.setdefault(row["case"], {})[number] = Record.of_row(row)
+        return found
 
     def log(self, case: str, text: str) -> None:
         """Keep what a case printed or raised, for a person to read: `log.txt`."""
@@ -210,7 +245,7 @@ class RunFolder:
             append_text(self.path / "log.txt", f"== {case}\n{text.rstrip()}\n\n")
 
     def recover(self) -> None:
-        """Remove what a killed writer left half done: a torn last line, rows of a case without a record."""
+        """Remove what a killed writer left half done: a torn last line, rows of a process that did not finish."""
         self._make_tables()
         with self._written():
             for name in tables():
@@ -218,15 +253,15 @@ class RunFolder:
                 whole = written[: written.rfind(b"\n") + 1]
                 if whole != written:
                     replace_file(self.path / name, whole)
-            kept = self.cases()
+            finished = self.finished()
             for name in tables():
-                self._keep(name, lambda case: case in kept)
+                self._keep(name, lambda row: int(row.get("process", 0)) in finished.get(row["case"], ()))
 
     def drop(self, cases: set[str]) -> None:
         """Remove what the given cases left in every table, so that they can be measured again."""
         with self._written():
             for name in tables():
-                self._keep(name, lambda case: case not in cases)
+                self._keep(name, lambda row: row["case"] not in cases)
 
     def _make_tables(self) -> None:
         """Write the header of each table that is not there."""
@@ -235,26 +270,12 @@ class RunFolder:
                 if not (self.path / name).exists():
                     (self.path / name).write_text(csv_line(header), encoding="utf-8")
 
-    def _keep(self, name: str, wanted: Callable[[str], bool]) -> None:
-        """Rewrite a table without the rows of the cases that are not wanted, if it has any."""
+    def _keep(self, name: str, wanted: Callable[[Mapping[str, str]], bool]) -> None:
+        """Rewrite a table without the rows that are not wanted, if it has any."""
         header, *rows = csv.reader(io.StringIO((self.path / name).read_text(encoding="utf-8")))
-        kept = [row for row in rows if wanted(row[0])]
+        kept = [row for row in rows if wanted(dict(zip(header, row, strict=True)))]
         if len(kept) < len(rows):
             replace_file(self.path / name, "".join(map(csv_line, [header, *kept])).encode())
-
-    def arrange(self, order: Sequence[str]) -> None:
-        """Put the records into the given order of cases, as a run without an interruption has them."""
-        place = {case: index for index, case in enumerate(order)}
-        with self._written():
-            path = self.path / "records.csv"
-            header, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
-            rows.sort(key=lambda row: place.get(row[0], len(place)))
-            replace_file(path, "".join(map(csv_line, [header, *rows])).encode())
-
-    def cases(self) -> set[str]:
-        """The ids of the cases that have a record."""
-        with (self.path / "records.csv").open(newline="", encoding="utf-8") as file:
-            return {row["case"] for row in csv.DictReader(file)}
 
     def frame(self) -> "pd.DataFrame":
         """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of warnings."""
@@ -281,12 +302,14 @@ class RunFolder:
             raise UsageError(f"cannot write to {self.path}: {error.strerror or error}") from None
 
 
-def read_records(path: Path, schema: int, optional: Collection[str] = ()) -> "pd.DataFrame":
+def read_records(
+    path: Path, schema: int, optional: Collection[str] = (), *, columns: Mapping[str, Column] | None = None
+) -> "pd.DataFrame":
     """The records of a CSV file that was written under a schema; columns that came later are empty, if it lacks them.
 
-    So are the `optional` ones.
+    So are the `optional` ones. `columns` are those of the file (default: of `records.csv`).
     """
-    frame = read_table(path, columns(), schema, optional)
+    frame = read_table(path, columns or tables()["records.csv"], schema, optional)
     frame["warnings"] = [_warnings(text) for text in frame["warnings"]]
     return frame
 

@@ -12,6 +12,8 @@ from scipy import special
 FloatArray = NDArray[np.float64]
 StopReason = Literal["interval", "budget"]
 
+# An interval over fewer processes would be hundreds of standard errors wide.
+FEWEST_PROCESSES = 3
 # Scales a median absolute deviation to the standard deviation of a normal distribution.
 MAD_TO_SIGMA = 1.4826
 OUTLIER_SIGMAS = 3.0
@@ -38,6 +40,7 @@ class Summary:
     `relative_half_width`: (high - low) / (2 median).
     `drift`: the second half's median over the first half's, minus 1.
     `autocorrelation`: of each sample with the next.
+    `spread`: the scaled median absolute deviation over the median.
     `outliers`: samples beyond 3 scaled median absolute deviations of the median. They stay in.
     """
 
@@ -49,6 +52,7 @@ class Summary:
     samples: int
     drift: float
     autocorrelation: float
+    spread: float
     outliers: int
 
 
@@ -60,7 +64,7 @@ def summarise(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Sum
     half = samples.size // 2
     drift = float(np.median(samples[-half:]) / np.median(samples[:half]) - 1) if half else math.nan
     deviations = np.abs(samples - median)
-    limit = OUTLIER_SIGMAS * MAD_TO_SIGMA * np.median(deviations)
+    deviation = MAD_TO_SIGMA * float(np.median(deviations))
     return Summary(
         median=median,
         low=interval.low,
@@ -70,7 +74,8 @@ def summarise(samples_in_time_order: ArrayLike, confidence: float = 0.95) -> Sum
         samples=samples.size,
         drift=drift,
         autocorrelation=float(_autocorrelations(samples)[1]) if samples.size > 2 else math.nan,
-        outliers=int(np.count_nonzero(deviations > limit)),
+        spread=deviation / median,
+        outliers=int(np.count_nonzero(deviations > OUTLIER_SIGMAS * deviation)),
     )
 
 
@@ -174,6 +179,19 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     reach = t_quantile(confidence, array.size) * float(array.std(ddof=1)) / math.sqrt(array.size)
     mean = float(array.mean())
     return Interval(mean - reach, mean + reach, confidence)
+
+
+def process_interval(medians: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Student's interval on the logarithms of the medians of independent processes, widened to hold their median.
+
+    NaN with confidence 0 for fewer than FEWEST_PROCESSES.
+    """
+    array = _positive(medians, "median")
+    if array.size < FEWEST_PROCESSES:
+        return Interval(math.nan, math.nan, 0.0)
+    interval = t_interval(np.log(array), confidence)
+    median = float(np.median(array))
+    return Interval(min(math.exp(interval.low), median), max(math.exp(interval.high), median), confidence)
 
 
 def t_test_above(values: ArrayLike, bound: float) -> float:

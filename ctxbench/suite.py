@@ -68,8 +68,10 @@ class Axes(_Strict):
 
 
 class Measure(_Strict):
-    """How long to measure a case's latency, per mode (infer, train).
+    """How a case's latency is measured: in how many processes, and how long in each, for each mode (infer, train).
 
+    A latency's interval is over `processes`, which are fresh interpreters; fewer than three give none.
+    `malloc` "keep": a CPU process keeps the memory that it frees; "default": as users' own processes do.
     `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `budget_s` is
     spent, and for `min_time_s` at least.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
@@ -77,12 +79,14 @@ class Measure(_Strict):
     `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
     """
 
+    processes: Positive = 5
+    malloc: Literal["keep", "default"] = "keep"
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
     budget_s: Annotated[float, Field(gt=0, strict=False)] = 10.0
     warmup_s: Annotated[float, Field(ge=0, strict=False)] = 1.0
     min_time_s: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    min_samples: Positive = 3
+    min_samples: Positive = 1
     repeats: Positive = 20
     passes: Positive = 100
     flush_l2: bool = False

@@ -57,6 +57,7 @@ class Cpu(Device):
             "cpu_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "torch_threads": torch.get_num_threads(),
+            "malloc": {name: value for name, value in sorted(os.environ.items()) if name.startswith("MALLOC_")},
             "blas": "mkl" if torch.backends.mkl.is_available() else "other",
             "onednn": torch.backends.mkldnn.is_available(),
         }

@@ -49,12 +49,11 @@ class ForkServer:
 
     Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.worker.tree`). The
     server imports torch while its maker goes on; the first task waits for it. One that dies is replaced before the next
-    task. A `timer` is for rows that are timed against each other: it keeps freed memory, and starts a second sooner
-    without what static metrics need.
+    task. It starts a second sooner without what `static` metrics need. `malloc` is "keep" or "default", as in a suite.
     """
 
-    def __init__(self, tree: Path | None = None, timer: bool = False) -> None:
-        self._tree, self._timer = tree, timer
+    def __init__(self, tree: Path | None = None, static: bool = True, malloc: str = "keep") -> None:
+        self._tree, self._static, self._malloc = tree, static, malloc
         # Without a name, so that it is gone when the processes are. Its writers share one offset.
         self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by close()
         self._launch()
@@ -65,10 +64,11 @@ class ForkServer:
         acks_read, self._acks = os.pipe()
         inherited = (orders_read, messages_write, acks_read, self._output.fileno())
         # numpy's OpenBLAS would start its threads at import, before the fork.
-        environment = {**(KEEP_FREED_MEMORY if self._timer else {}), **os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        kept = KEEP_FREED_MEMORY if self._malloc == "keep" else {}
+        environment = {**kept, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
         if self._tree is not None:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        arguments = [*inherited, int(not self._timer), *([self._tree] if self._tree else [])]
+        arguments = [*inherited, int(self._static), *([self._tree] if self._tree else [])]
         self._process = subprocess.Popen(
             # -P: no working folder on the search path while torch and ctxbench are imported.
             [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)],

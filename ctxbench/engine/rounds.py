@@ -1,71 +1,150 @@
-"""Measures cases in two rounds, there and back, so that a drift of the machine falls on all of them alike."""
+"""Measures the cases of a suite: first what needs one process, then their times in rounds of fresh processes."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from ctxbench.engine.scheduler import Executor, Outcome, Plan, Reporter, measure_case
-from ctxbench.messages import Sample
-from ctxbench.metrics.control import STREAM, control_columns
-from ctxbench.metrics.latency import Latency
-from ctxbench.mode import MODES
+from ctxbench.devices import META
+from ctxbench.engine.scheduler import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case
+from ctxbench.machine_load import disturbed
+from ctxbench.metrics import metrics
 from ctxbench.results import Record, RunFolder
-from ctxbench.statistics import summarise
+from ctxbench.statistics import FEWEST_PROCESSES
 from ctxbench.suite import Case
 
+# Starts a new interpreter, so that the layout of its address space is drawn anew.
+Launch = Callable[[], AbstractContextManager[Executor]]
 
-def execute_in_rounds(
-    cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter
+
+def execute(
+    cases: Sequence[Case], plan: Plan, executor: Executor, launch: Launch, folder: RunFolder, reporter: Reporter
 ) -> list[Record]:
-    """Measure the cases in reverse order (C B A), then their latency again in order (A B C).
+    """Measure what the folder lacks of the cases; their records, in order.
 
-    Each round has its own fresh process and half of the time budget; a record pools the samples of both, so that its
-    interval also holds the difference between two processes. A record is on disk after its second round.
+    Process 0 of a case measures what needs one process, in `executor`. Its times are measured in rounds, each with a
+    new interpreter and with the cases in another order, so that a drift of the machine falls on all of them alike. A
+    case that fails takes part in no later round. Each process is on disk before the next begins.
     """
-    measure = plan.measure.model_copy(update={"budget_s": plan.measure.budget_s / 2})
-    there = replace(plan, measure=measure)
-    back = replace(there, metrics=["latency"])
-    first: list[Outcome] = []
-    for index, case in enumerate(reversed(cases)):
-        reporter.case(index, 2 * len(cases), case)
-        first.append(measure_case(case, there, executor, reporter))
-    records = []
-    for index, (case, outcome) in enumerate(zip(cases, reversed(first), strict=True)):
-        reporter.case(len(cases) + index, 2 * len(cases), case)
-        if outcome.record.status == "ok" and "latency" in plan.metrics:
-            pool(outcome, measure_case(case, back, executor, reporter))
-        outcome.record.title, outcome.record.family = case.entry.title, case.entry.family
-        outcome.write(folder)
-        reporter.done(outcome.record)
-        records.append(outcome.record)
+    run = _Run(cases, plan, folder, reporter)
+    try:
+        run.once(executor)
+        run.rounds(launch)
+    finally:
+        records = run.records()
+        folder.write_records(records)
     return records
 
 
-def pool(first: Outcome, second: Outcome) -> None:
-    """Put the second round into the first: the times over the samples of both; the second's status if that failed.
+class _Run:
+    """The cases and their finished processes, by their numbers."""
 
-    The second round's samples follow the first's: their times go on from its last.
+    def __init__(self, cases: Sequence[Case], plan: Plan, folder: RunFolder, reporter: Reporter) -> None:
+        self.cases, self.plan, self.folder, self.reporter = cases, plan, folder, reporter
+        self.processes = plan.measure.processes
+        found = folder.finished()
+        self.finished = {case.id: found.get(case.id, {}) for case in cases}
+        self.is_timed = bool(plan.repeated().metrics)
+
+    def once(self, executor: Executor) -> None:
+        """Measure what needs one process, and the rate of a large matrix product for each device, dtype and threads."""
+        rates: dict[tuple[str, str, int | None], float | None] = {}
+        for case in self.cases:
+            if 0 in self.finished[case.id]:
+                continue
+            outcome = self._measure(case, 0, executor)
+            if self._is_timed(case) and outcome.record.status == "ok":
+                yardstick = (case.device, case.dtype, case.threads)
+                if yardstick not in rates:
+                    rates[yardstick] = matmul_rate(case, self.plan.measure, executor)
+                outcome.record.take({"matmul_macs_per_s": rates[yardstick]})
+            self._keep(case, 0, outcome)
+            if not self._lacks(case, 1):
+                self.reporter.done(outcome.record)
+
+    def rounds(self, launch: Launch) -> None:
+        """Measure the times, round by round."""
+        number = 0
+        while number < self.processes or self._goes_on(number):
+            number += 1
+            cases = [case for case in self.cases if self._lacks(case, number)]
+            random.Random(f"{self.plan.measure.seed} {number}").shuffle(cases)
+            if cases:
+                with launch() as executor:
+                    for case in cases:
+                        self._keep(case, number, self._measure(case, number, executor))
+                self.folder.write_records(self.records())
+        for case, record in zip(self.cases, self.records(), strict=True):
+            if any(self.finished[case.id]):
+                self.reporter.done(record)
+
+    def records(self) -> list[Record]:
+        """The records of the cases that a process has finished of."""
+        return [combine(processes, self.processes) for processes in self.finished.values() if processes]
+
+    def _measure(self, case: Case, number: int, executor: Executor) -> Outcome:
+        index = sum(map(len, self.finished.values()))
+        total = max(index + 1, len(self.cases) * (1 + (self.processes if self.is_timed else 0)))
+        self.reporter.process(index, total, case, number)
+        plan = self.plan.repeated() if number else self.plan.once()
+        return measure_case(case, plan, executor, self.reporter)
+
+    def _keep(self, case: Case, number: int, outcome: Outcome) -> None:
+        outcome.record.title, outcome.record.family = case.entry.title, case.entry.family
+        outcome.write(self.folder, number)
+        self.finished[case.id][number] = outcome.record
+
+    def _is_timed(self, case: Case) -> bool:
+        return self.is_timed and case.device != META
+
+    def _lacks(self, case: Case, number: int) -> bool:
+        """Whether a round is to time a case: the planned ones do, later ones until enough processes were at rest."""
+        finished = self.finished[case.id]
+        if not self._is_timed(case) or number in finished or any(r.status != "ok" for r in finished.values()):
+            return False
+        return number <= self.processes or len(at_rest(finished)) < self.processes
+
+    def _goes_on(self, number: int) -> bool:
+        """Whether another round follows the planned ones: not one that is in vain, nor more than was planned again."""
+        if number >= 2 * self.processes or not any(self._lacks(case, number + 1) for case in self.cases):
+            return False
+        if number > self.processes and not any(number in at_rest(each) for each in self.finished.values()):
+            return False
+        seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]
+        return sum(s for n, s in seconds if n > self.processes) < sum(s for n, s in seconds if n <= self.processes)
+
+
+def at_rest(finished: Mapping[int, Record]) -> dict[int, Record]:
+    """The processes that were timed while the machine had little else to do."""
+    return {number: record for number, record in finished.items() if number and not disturbed(record.others_cores)}
+
+
+def combine(finished: Mapping[int, Record], planned: int) -> Record:
+    """The record of a case from its processes; process 0 has what was measured once.
+
+    Times come from the processes that other work did not disturb, or from all where fewer than three of the `planned`
+    ones are left. Which they are is decided by others' load alone.
     """
-    record, again = first.record, second.record
-    first.log = [*first.log, *second.log]
-    if again.status != "ok":
-        record.status, record.message = again.status, f"in the second round: {again.message}"
-        return
-    record.warn(*again.warnings)
-    record.elapsed_s = round((record.elapsed_s or 0) + (again.elapsed_s or 0), 3)
-    first.samples = {
-        name: _joined(first.samples[name], second.samples[name])
-        for name in (*MODES, STREAM)
-        if name in first.samples and name in second.samples
-    }
-    for name, stream in first.samples.items():
-        if name == STREAM:
-            record.take(control_columns(stream))
-        else:
-            stops = {outcome.get(f"latency_{name}_stop") for outcome in (record, again)}
-            stop = "budget" if "budget" in stops else stops.pop()
-            record.take(Latency(list(stream), summarise([sample.ms for sample in stream]), stop).columns(name))
-
-
-def _joined(first: Sequence[Sample], second: Sequence[Sample]) -> list[Sample]:
-    end = first[-1].at_s
-    return [*first, *(replace(sample, at_s=end + sample.at_s) for sample in second)]
+    first = finished[min(finished)]
+    record = replace(first, values={}, warnings=[])
+    timed = {number: finished[number] for number in sorted(finished) if number}
+    good = at_rest(timed)
+    used = good if len(good) >= min(FEWEST_PROCESSES, planned) else timed
+    for each in (first, *used.values()):
+        record.values = {**each.values, **record.values}
+        record.warn(*each.warnings)
+        record.machine_state = record.machine_state or each.machine_state
+    for metric in metrics().values() if used else ():
+        if metric.combine:
+            for column in metric.columns:
+                record.values.pop(column.name, None)
+            record.take(metric.combine({number: each.values for number, each in used.items()}))
+    record.elapsed_s = round(sum(each.elapsed_s or 0.0 for each in finished.values()), 3)
+    if used:
+        record.processes = len(used)
+        record.others_cores = max((each.others_cores for each in used.values() if each.others_cores), default=0.0)
+    for number, each in timed.items():
+        if each.status != "ok":
+            earlier = f"in process {number} of {planned}: " if number > 1 else ""
+            record.status, record.message = each.status, earlier + each.message
+    return record

@@ -1,4 +1,4 @@
-"""Runs the cases of a suite one after the other, turns what each child reports into a record, and writes it down."""
+"""Has a case measured in one process, and turns what that process reports into a record."""
 
 import re
 import signal
@@ -12,6 +12,7 @@ from ctxbench.devices import META
 from ctxbench.engine.client import Exit
 from ctxbench.failures import last_line
 from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.metrics import metrics
 from ctxbench.mode import MODES
 from ctxbench.results import Record, RunFolder
 from ctxbench.suite import Case, Measure
@@ -27,7 +28,7 @@ class Executor(Protocol):
 class Reporter(Protocol):
     """Shows a person how far a run is."""
 
-    def case(self, index: int, total: int, case: Case) -> None: ...
+    def process(self, index: int, total: int, case: Case, number: int) -> None: ...
 
     def metric(self, name: str) -> None: ...
 
@@ -59,6 +60,14 @@ class Plan:
     counter: str = "ctxbench"
     force: bool = False
 
+    def once(self) -> "Plan":
+        """What one process of a case measures for all of them."""
+        return replace(self, metrics=[name for name in self.metrics if not metrics()[name].combine])
+
+    def repeated(self) -> "Plan":
+        """What every process of a case measures."""
+        return replace(self, metrics=[name for name in self.metrics if metrics()[name].combine])
+
     def task(self, case: Case) -> MeasureCase:
         return MeasureCase(case, self.measure, self.metrics, self.counter, self.force)
 
@@ -72,35 +81,11 @@ class Outcome:
     timelines: Mapping[str, Sequence[TimelineStep]]
     log: Sequence[str] = ()
 
-    def write(self, folder: RunFolder) -> None:
-        """Put it into the run folder, the record last."""
+    def write(self, folder: RunFolder, number: int) -> None:
+        """Put it into the run folder, as process `number` of its case."""
         for text in self.log:
             folder.log(self.record.case, text)
-        if self.timelines:
-            folder.append_timeline(self.record.case, self.timelines)
-        folder.append(self.record, self.samples)
-
-
-def execute(
-    cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, reporter: Reporter
-) -> list[Record]:
-    """Measure the cases in order; each record is on disk before the next case begins."""
-    records = []
-    rates: dict[tuple[str, str, int | None], float | None] = {}
-    for index, case in enumerate(cases):
-        reporter.case(index, len(cases), case)
-        outcome = measure_case(case, plan, executor, reporter)
-        record = outcome.record
-        record.title, record.family = case.entry.title, case.entry.family
-        if record.get("latency_infer_ms") is not None:
-            yardstick = (case.device, case.dtype, case.threads)
-            if yardstick not in rates:
-                rates[yardstick] = matmul_rate(case, plan.measure, executor)
-            record.take({"matmul_macs_per_s": rates[yardstick]})
-        outcome.write(folder)
-        reporter.done(record)
-        records.append(record)
-    return records
+        folder.append(number, self.record, self.samples, self.timelines)
 
 
 def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:

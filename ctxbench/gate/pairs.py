@@ -52,7 +52,7 @@ class Source:
 
 def launch_timer(tree: Path | None) -> Worker:
     """A fork server for rows of this tree that are timed against each other."""
-    return ForkServer(tree, timer=True)
+    return ForkServer(tree, static=False)
 
 
 # Times a block of the row at hand on one side; milliseconds a pass of the control and of the row.

@@ -151,6 +151,8 @@ class Metric:
     Unless `asked_for`, it is measured wherever it applies. A suite that names no metrics gets the `default` ones.
 
     `count` needs no device. `measure` runs before the first pass of a mode, `time` after it; `finish` after both modes.
+    With `combine` a metric is measured in each of a case's processes; it makes the record's values from theirs, which
+    are given by the number of the process. Other metrics are measured once.
     """
 
     name: str
@@ -165,6 +167,7 @@ class Metric:
     measure: Callable[[Measurement, Mode], None] | None = None
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
+    combine: Callable[[Mapping[int, RecordRow]], Mapping[str, Any]] | None = None
 
 
 def by_mode(name: str, type_: type[int] | type[float] | type[str], since: int = 1) -> tuple[Column, ...]:

@@ -1,13 +1,26 @@
-"""Latency: milliseconds a pass, sampled in blocks until the median is known well enough or the budget is spent."""
+"""Latency: milliseconds a pass, sampled in blocks in each of several fresh processes; the median of their medians."""
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.devices.clock import COST_RATIO, Clock, Step, block_cost
 from ctxbench.messages import Doing, Progress, Sample, Samples
-from ctxbench.metrics.base import MS, Column, Measurement, Metric, Pass, Quantity, Unit, by_mode
+from ctxbench.metrics.base import (
+    MS,
+    Column,
+    ColumnValues,
+    Measurement,
+    Metric,
+    Pass,
+    Quantity,
+    RecordRow,
+    Unit,
+    by_mode,
+)
 from ctxbench.metrics.control import STREAM, control_columns
 from ctxbench.metrics.launch import LAUNCH_BOUND, LAUNCH_SHARE, host_ms
 from ctxbench.mode import MODES, NOUNS, Mode
@@ -20,6 +33,9 @@ if TYPE_CHECKING:
 PROGRESS_S = 0.5
 # So many passes at least come between the first pass and the samples; one where `warmup_s` is 0.
 WARM_PASSES = 3
+# A first pass of this many seconds is a sample if the process has run the module in another mode before: measured at
+# Table 3's shape, it then differs from the second by less than two second passes do.
+SLOW_S = 5.0
 # The columns of a mode.
 DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "ms": float,
@@ -32,6 +48,8 @@ DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "autocorrelation": float,
     "outliers": int,
 }
+# Of several processes.
+BETWEEN: dict[str, type[float] | type[str]] = {"process_ms": str, "spread_between": float, "spread_within": float}
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,7 @@ class Latency:
             "drift": _known(summary.drift),
             "autocorrelation": _known(summary.autocorrelation),
             "outliers": summary.outliers,
+            "spread_within": summary.spread,
         }
         return {f"latency_{mode}_{name}": value for name, value in values.items()}
 
@@ -67,16 +86,22 @@ def measure_latency(
     step: Step,
     clock: Clock,
     measure: "Measure",
+    first_s: float = 0.0,
+    warm: bool = False,
     progress: Callable[[int, float], None] = lambda count, ms: None,
 ) -> Latency:
-    """Time `step` (one pass) on `clock`, after its first pass.
+    """Time `step` (one pass) on `clock`, after its first pass, which took `first_s` seconds.
 
-    Warm-up passes, which are no samples, come first (`warm_up`). `interval` goes on for `min_time_s` at least.
-    `progress` is called between blocks with the count of samples and the last one's ms.
+    Warm-up passes, which are no samples, come first (`warm_up`), unless the first pass took the whole budget. Where
+    that is SLOW_S or more in a `warm` process, the first pass is the only sample. `interval` goes on for `min_time_s`
+    at least. `progress` is called between blocks with the count of samples and the last one's ms.
     """
     from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
-    pass_s = warm_up(step, clock, measure.warmup_s)
+    slow = measure.protocol == "interval" and first_s >= measure.budget_s
+    if slow and warm and first_s >= SLOW_S and measure.min_samples == 1:
+        return Latency([Sample(first_s, 1, first_s * 1e3)], summarise([first_s * 1e3]), "budget")
+    pass_s = first_s if slow else warm_up(step, clock, measure.warmup_s)
     if measure.protocol == "paper":
         passes, rule = measure.passes, None
     else:
@@ -130,13 +155,76 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
     time_control(measurement)
     measurement.emit(Doing(f"latency_{mode}"))
-    latency = measure_latency(one_pass.step, clock, measurement.settings, progress)
+    warm = mode != MODES[0]
+    latency = measure_latency(one_pass.step, clock, measurement.settings, one_pass.first_s, warm, progress)
     measurement.emit(Samples(mode, latency.samples))
     measurement.report(latency.columns(mode))
     if measurement.device.queues:
         host = host_ms(one_pass.step, measurement.device.synchronize)
         bound = host >= LAUNCH_SHARE * latency.summary.median
         measurement.report({f"latency_{mode}_host_ms": host}, *[LAUNCH_BOUND.format(mode=mode)] * bound)
+
+
+def combine(processes: Mapping[int, RecordRow]) -> dict[str, Any]:
+    """The columns of a record from those of its processes: the median of their medians, its interval over processes."""
+    values: dict[str, Any] = {}
+    for mode in MODES:
+        rows = {number: row for number, row in processes.items() if row.get(f"latency_{mode}_ms") is not None}
+        if rows:
+            values |= {
+                f"latency_{mode}_{name}": value for name, value in _of_processes(rows, f"latency_{mode}").items()
+            }
+    controls = {number: row["control_ms"] for number, row in processes.items() if row.get("control_ms") is not None}
+    if controls:
+        low, high, _ = _interval(list(controls.values()))
+        values |= {"control_ms": median(controls.values()), "control_low_ms": low, "control_high_ms": high}
+        values["control_process_ms"] = json.dumps(controls)
+    return values
+
+
+def _of_processes(rows: Mapping[int, RecordRow], key: str) -> dict[str, Any]:
+    def known(name: str) -> list[Any]:
+        return [row[f"{key}_{name}"] for row in rows.values() if row.get(f"{key}_{name}") is not None]
+
+    def middle(name: str) -> float | None:
+        return median(known(name)) if known(name) else None
+
+    medians = {number: row[f"{key}_ms"] for number, row in rows.items()}
+    low, high, confidence = _interval(list(medians.values()))
+    logs = [math.log(ms) for ms in medians.values()]
+    return {
+        "ms": median(medians.values()),
+        "low_ms": low,
+        "high_ms": high,
+        "confidence": confidence,
+        "samples": sum(known("samples")),
+        "stop": "budget" if "budget" in known("stop") else known("stop")[0],
+        "drift": middle("drift"),
+        "autocorrelation": middle("autocorrelation"),
+        "outliers": sum(known("outliers")),
+        "process_ms": json.dumps(medians),
+        "spread_between": stdev(logs) if len(logs) > 1 else None,
+        "spread_within": middle("spread_within"),
+        **({"host_ms": middle("host_ms")} if known("host_ms") else {}),
+    }
+
+
+def _interval(medians: Sequence[float]) -> tuple[float | None, float | None, float]:
+    from ctxbench.statistics import process_interval
+
+    low, high, confidence = process_interval(medians)
+    return _known(low), _known(high), confidence
+
+
+def convention(values: ColumnValues) -> str:
+    """What a latency is; records of older runs have the time of one process."""
+    counts = values("processes")
+    over = f"{' or '.join(counts)} fresh processes" if counts else "one process"
+    what = "median of the process medians [95 % interval over processes]" if counts else "median [95 % interval in it]"
+    return (
+        f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward(); "
+        "autocorrelation: of each sample with the next"
+    )
 
 
 def time_control(measurement: Measurement) -> None:
@@ -184,14 +272,14 @@ METRIC = Metric(
     about="milliseconds a pass",
     columns=[
         *(Column(f"latency_{mode}_{name}", kind) for mode in MODES for name, kind in DETAILS.items()),
+        *(Column(f"latency_{mode}_{name}", kind, since=4) for mode in MODES for name, kind in BETWEEN.items()),
         *by_mode("latency_{mode}_host_ms", float, since=3),
         *(Column(name, float, since=2) for name in ("control_ms", "control_low_ms", "control_high_ms")),
+        Column("control_process_ms", str, since=4),
     ],
     quantities=_quantities(),
-    convention=lambda values: (
-        "Time: ms a pass, median [95 % interval of the median]; infer: eval, inference_mode; "
-        "train: forward and y.sum().backward(); autocorrelation: of each sample with the next"
-    ),
+    convention=convention,
     time=time,
     finish=time_control,
+    combine=combine,
 )

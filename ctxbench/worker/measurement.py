@@ -61,7 +61,13 @@ class CaseMeasurement:
             for mode in modes if metric.measure else ():
                 assert metric.measure is not None
                 metric.measure(self, mode)
-        before = {"busy_cores": machine_load.busy_cores(), **self.device.state()}
+        if any(metric.asked_for and metric.time for metric in wanted):
+            self._time(wanted, modes)
+
+    def _time(self, wanted: Sequence[Metric], modes: Sequence[Mode]) -> None:
+        """Run the passes of the modes, and tell what others did meanwhile."""
+        others = machine_load.Others()
+        before = self.device.state()
         self.report({}, *machine_load.warnings(before))
         under_load: dict[str, Any] = {}
         for mode in modes:
@@ -80,7 +86,7 @@ class CaseMeasurement:
             "after": self.device.state(),
             "flags": {**self.device.flags(), "seed": self.settings.seed},
         }
-        self.report({"machine_state": json.dumps(state)})
+        self.report({"machine_state": json.dumps(state), "others_cores": others.cores()})
 
     def report(self, values: Mapping[str, Any], *warnings: str) -> None:
         """Put values into columns of the record, and warnings beside them."""
