@@ -81,9 +81,8 @@ class Row:
     def agree(self) -> list[bool]:
         """Whether two runs differ by no more than both intervals explain, for each pair of runs."""
         pairs = itertools.combinations(range(len(self.ms)), 2)
-        return [
-            move <= math.hypot(self.half(a), self.half(b)) for move, (a, b) in zip(self.moves(), pairs, strict=True)
-        ]
+        explained = [math.hypot(self.half(a), self.half(b)) for a, b in pairs]
+        return [move <= most for move, most in zip(self.moves(), explained, strict=True)]
 
     def contained(self) -> list[bool]:
         """Whether a run's interval contains another run's median, for each ordered pair of runs."""
@@ -95,13 +94,11 @@ def rows_of(frames: Sequence[pd.DataFrame]) -> list[Row]:
     found = []
     indexed = [frame.set_index("case") for frame in frames]
     for case, mode in itertools.product(indexed[0].index, MODES):
-        values = [
-            [float(frame.loc[case, f"latency_{mode}_{name}"]) for frame in indexed]
-            for name in ("ms", "low_ms", "high_ms")
-        ]
-        if not np.isnan(values).any():
+        columns = [f"latency_{mode}_{name}" for name in ("ms", "low_ms", "high_ms")]
+        ms, low, high = ([float(frame.loc[case, column]) for frame in indexed] for column in columns)
+        if not np.isnan([ms, low, high]).any():
             marked = [disturbed(float(frame.loc[case, "others_cores"])) for frame in indexed]
-            found.append(Row(str(case), mode, *values, marked))
+            found.append(Row(str(case), mode, ms, low, high, marked))
     return found
 
 
