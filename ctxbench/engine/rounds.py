@@ -90,7 +90,6 @@ class _Run:
         return measure_case(case, plan, executor, self.reporter)
 
     def _keep(self, case: Case, number: int, outcome: Outcome) -> None:
-        outcome.record.title, outcome.record.family = case.entry.title, case.entry.family
         outcome.write(self.folder, number)
         self.finished[case.id][number] = outcome.record
 

@@ -41,6 +41,7 @@ class CaseMeasurement:
 
     def run(self, names: Sequence[str]) -> None:
         """Measure the metrics of these names, and those that need not be asked for."""
+        self.report({"title": self.entry.title, "family": self.entry.family})
         wanted = [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
         for metric in wanted:
             if metric.count:
