@@ -58,9 +58,9 @@ class Ratio:
     high: float
 
     def __str__(self) -> str:
-        """`1.60 [1.55, 1.66]`: the digits that the interval justifies, and as many as tell it from 1 if it is not."""
-        half = (self.high - self.low) / 2
-        decimals = min(max(-math.floor(math.log10(half)), 0), MOST_DECIMALS) if half else 2
+        """`1.60 [1.55, 1.66]`: the digits that the interval justifies, four at most unless it is close to 1."""
+        half = max((self.high - self.low) / 2, self.value / 1e3)
+        decimals = max(-math.floor(math.log10(half)), 0)
         if not self.low <= 1 <= self.high:
             while decimals < MOST_DECIMALS and 1 in (round(self.low, decimals), round(self.high, decimals)):
                 decimals += 1
@@ -98,9 +98,11 @@ def read_value(row: RecordRow, quantity: Quantity, column: str = "") -> Value | 
     if value is None or not quantity.has_interval:
         return None if value is None else exactly(value)
     low, high = (known(row, quantity.detail(end)) for end in ("low_ms", "high_ms"))
+    if low is None or high is None:
+        low, high = 0.0, math.inf
     processes = read_processes(known(row, quantity.detail("process_ms")) or "{}")
     others = known(row, "others_cores")
-    return Value(value, 0.0 if low is None else low, math.inf if high is None else high, processes, others)
+    return Value(value, low, high, processes, others)
 
 
 def read_processes(text: str) -> dict[int, float]:
@@ -220,16 +222,18 @@ def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
     better = [axis for axis in orders if orders[axis] < 0]
     worse = [axis for axis in orders if orders[axis] > 0]
     same = [axis for axis in orders if orders[axis] == 0]
-    open_ = "".join(f"; {quantity(a).noun} cannot be compared: {why}" for a, why in obstacles.items() if why)
-    count, rest = NUMBERS[len(orders)], f"{_also(same)}{open_}"
+    unclear = "".join(f"; {quantity(a).noun} cannot be compared: {why}" for a, why in obstacles.items() if why)
+    count, rest = NUMBERS[len(orders)], f"{_also(same)}{unclear}"
     if not better and not worse:
-        return f"{candidate.label} is not told apart from {other.label} on any of the {count}{open_}."
+        if unclear:
+            return f"{candidate.label} and {other.label}: {rest.removeprefix('; ')}."
+        return f"{candidate.label} is not told apart from {other.label} on any of the {count}."
     if better and worse:
         gains, prices = _gains(candidate, other, better), _prices(candidate, other, worse)
         return f"{candidate.label}: {gains} than {other.label}, for {prices}{rest}."
     first, second = (candidate, other) if better else (other, candidate)
     gains = _gains(first, second, better or worse)
-    if open_:
+    if unclear:
         return f"{first.label}: {gains} than {second.label}{rest}."
     on_all = "" if same else f" on all {count}"
     if worse:
