@@ -1,4 +1,4 @@
-"""What a case costs beyond its own measuring: the whole of a case whose passes take microseconds, twenty times.
+"""What a process costs beyond its own measuring: cases whose passes take microseconds, in two processes each.
 
 Run: python benchmarks/engine_overhead.py
 """
@@ -16,6 +16,7 @@ metrics = ["params", "macs", "memory", "latency"]
 shape = [1, 8, 4, 4]
 batch = [{batches}]
 [measure]
+processes = 1
 budget_s = 0.001
 warmup_s = 0
 """

@@ -24,6 +24,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 MODES = ("infer", "train")
 # What a prediction of memory, a second protocol and a second GPU may differ by.
 MEMORY_SHARE, PROTOCOL_SHARE, DEVICE_SHARE = 0.01, 0.10, 0.50
+AGREEING_SHARE = 0.9
 MIB = 2**20
 # The exit codes of `ctxbench check` that come with verdicts.
 CHECKED = (0, 1, 3)
@@ -86,7 +87,7 @@ def failures(frame: "pd.DataFrame") -> list[str]:
 
 
 def fork_and_backward(out: Path, deadline: float) -> tuple[bool, str]:
-    measure = {"budget_s": 0.5, "warmup_s": 0.1, "timeout_s": 60}
+    measure = {"processes": 1, "budget_s": 0.5, "warmup_s": 0.1, "timeout_s": 60}
     frame = measured(
         out / "fork", modules=["sa", "ham_nmf"], shape=[(1, 64, 16, 16)], metrics=["latency"], measure=measure
     )
@@ -145,8 +146,8 @@ def table3(out: Path, deadline: float) -> tuple[bool, str]:
     from ctxbench.results import RunFolder
 
     measures: list[dict[str, Any]] = [
-        {"budget_s": 1, "warmup_s": 0.3, "timeout_s": 60},
-        {"protocol": "paper", "repeats": 5, "passes": 10, "warmup_s": 0.3, "timeout_s": 60},
+        {"processes": 3, "budget_s": 0.5, "warmup_s": 0.3, "timeout_s": 60},
+        {"processes": 1, "protocol": "paper", "repeats": 5, "passes": 10, "warmup_s": 0.3, "timeout_s": 60},
     ]
     frames = []
     for folder, measure in zip(folders(out)[1:], measures, strict=True):
@@ -173,7 +174,7 @@ def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
     times: dict[str, Any] = {}
     seen = [] if "graph" in kinds else ["there is no graph execution"]
     for name, (execution, flush) in kinds.items():
-        measure = {"flush_l2": flush, "budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
+        measure = {"processes": 1, "flush_l2": flush, "budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
         options = {"shape": [SMALL, LARGE], "execution": execution, "metrics": ["latency"], "measure": measure}
         frame = measured(out / f"time-{name}", modules=["sa"], **options)
         print(frame.filter(regex="case|status|message|warnings|_infer_ms|host").to_string(), flush=True)
@@ -219,7 +220,7 @@ def second_gpu(out: Path, deadline: float) -> tuple[bool, str]:
 
     if torch.cuda.device_count() < 2:
         raise CannotRun(f"torch sees {torch.cuda.device_count()} GPU")
-    measure = {"budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
+    measure = {"processes": 1, "budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
     options = {"device": ["cuda:0", "cuda:1"], "shape": [LARGE], "metrics": ["memory", "latency"], "measure": measure}
     frame = measured(out / "cuda-1", modules=["sa"], **options)
     if bad := failures(frame):
@@ -227,6 +228,21 @@ def second_gpu(out: Path, deadline: float) -> tuple[bool, str]:
     first, second = frame["latency_infer_ms"].astype(float)
     seen = f"SA infer at {list(LARGE)}: cuda:0 {first:.3f} ms, cuda:1 {second:.3f} ms"
     return abs(second / first - 1) <= DEVICE_SHARE, seen
+
+
+def repeat(out: Path, deadline: float) -> tuple[bool, str]:
+    import repeatability
+
+    measure = {"processes": 4, "budget_s": 0.3, "warmup_s": 0.1, "timeout_s": 60}
+    options = {"suite": "quick", "modules": ["sa", "ham_nmf"], "metrics": ["latency"], "measure": measure}
+    frames = [measured(out / f"repeat-{number}", **options) for number in (1, 2, 3)]
+    if bad := [text for frame in frames for text in failures(frame)]:
+        return False, "; ".join(bad)
+    rows = repeatability.rows_of(frames)
+    agree = [each for row in rows for each in row.agree()]
+    moves = [move for row in rows for move in row.moves()]
+    seen = f"{repeatability.share(agree)} pairs of runs agree; a median moves by {max(moves):.1%} at most"
+    return sum(agree) >= AGREEING_SHARE * len(agree), seen
 
 
 def self_test(out: Path, deadline: float) -> tuple[bool, str]:
@@ -310,6 +326,13 @@ STEPS = (
         f"rows ok; SA on cuda:1 within {DEVICE_SHARE:.0%} of cuda:0",
         60,
         second_gpu,
+    ),
+    Step(
+        "repeat",
+        "The same run three times: SA and Ham (NMF) at a small shape, four processes each",
+        f"{AGREEING_SHARE:.0%} of the pairs of runs differ by no more than both intervals explain",
+        120,
+        repeat,
     ),
     Step(
         "self-test",

@@ -1,145 +1,212 @@
-"""Runs a suite three times and writes docs/repeatability.md: how much medians differ, and what intervals explain of it.
+"""Runs suites several times, idle and with a busy neighbour, and writes docs/repeatability.md: do the numbers repeat?
 
-Run: python benchmarks/repeatability.py [RUN_FOLDER ...]   (without folders: measure three runs first)
+Run: python benchmarks/repeatability.py [--page]   (with --page: only write the page, from the committed runs)
 """
 
 import itertools
-import json
 import math
+import statistics
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import ctxbench
+from ctxbench.machine_load import OTHERS_LIMIT, disturbed
 from ctxbench.mode import MODES
 from ctxbench.progress import Plain
 from ctxbench.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
+RUNS = ROOT / "results" / "repeatability"
 PAGE = ROOT / "docs" / "repeatability.md"
-RUNS = 3
-BUDGET_S = 1.0
-# One thread: with as many threads as cores, any other process stalls every parallel region for a scheduler's tick.
-THREADS = 1
-# The half width of a 95 % interval in standard errors.
-Z = 1.96
+# How often each suite is run, idle and beside one process that computes all the time.
+SUITES = {"quick": 5, "table3": 3}
+STATES = {"idle": "on an idle machine", "busy": "beside one busy process"}
+# Written beside the records, and too large to keep for every run.
+NOT_KEPT = ("samples.csv", "timeline.csv", "processes.csv")
 
 TEXT = """# Do the numbers repeat?
 
-`python benchmarks/repeatability.py` measured the suite `{suite}` {runs} times, one run after the other, and wrote this
-page from the run folders {folders}.
+`python benchmarks/repeatability.py` ran the suite `quick` five times and `table3` three times, one run after the other, and
+then all of them again beside one process that computes all the time. It wrote this page from the records in
+`results/repeatability/`; the other files of these runs are not kept, because of their size.
 
-Machine: {cpu}, {cores} usable cores, one thread, torch {torch}; {budget:g} s for each case and mode, {cases} cases, \
-both modes. When the cases began, other \
-processes kept {busy:.1f} cores busy (median; up to {busiest:.1f}).
+Machine: {cpu}, {cores} usable cores, torch {torch}. `quick`: [1, 64, 32, 32], one thread, {quick} processes a case. `table3`:
+[1, 512, 128, 128], a thread a core, {table3} processes a case. Both modes of 11 modules. The intervals are of 95 %.
 
-| question | answer |
-|---|---|
-| how much does a median differ between two runs? | by less than {half:.1%} in half of the pairs of runs, by less than \
-{ninety:.1%} in nine of ten, by at most {most:.1%} |
-| what is the relative half-width of a 95 % confidence interval? | under {width:.1%} for half of them, under \
-{width90:.1%} for nine of ten |
-| do two runs differ by more than their intervals explain? | {agree} of {pairs} pairs ({agree_share:.0%}) differ by no \
-more than both intervals explain; it would be 95 % if the noise of the samples were the only cause |
-| does the interval of one run contain the median of another? | {contained} of {both} times ({contained_share:.0%}); \
-it would be 83 % with no other cause than this noise, because both medians are uncertain |
+| question | goal | {headers} |
+|---|---|{rule}|
+{questions}
 
-{conclusion} With glibc, the layout of a process's heap decides whether each pass must get its memory pages from the
-kernel again; [gate-error-rates.md](gate-error-rates.md) has the spread between processes with and without that.
+- Two runs *agree* if their medians differ by no more than both intervals explain: the distance of the logarithms is at most the root
+  of the sum of the squares of both half-widths.
+- An interval that contains the true value 95 % of the time contains the median of *another* run less often, because that median is
+  uncertain, too: about 83 % of the time if both runs are equally uncertain.
+- A time is *marked* if other work kept more than {limit:g} cores busy while it was measured, and measuring it again did not help:
+  it is never bold, and no verdict rests on it.
+- *Moved*: the median over the busy runs against the median over the idle runs of the same row.
 
-| case | mode | medians (ms) | intervals (ms) | largest difference |
-|---|---|---|---|---|
-{rows}
-"""
+{notes}
+{tables}"""
+
+NOTES = ""
 
 
-def main() -> None:
-    folders = [RunFolder.open(Path(argument)) for argument in sys.argv[1:]] or measure()
-    PAGE.write_text(page(folders), encoding="utf-8")
-    print(PAGE)
+@dataclass(frozen=True)
+class Row:
+    """A case and a mode over several runs: medians, ends of the intervals (ms), whether other work disturbed it."""
+
+    case: str
+    mode: str
+    ms: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    marked: Sequence[bool]
+
+    def half(self, run: int) -> float:
+        """Half the width of a run's interval on the scale of logarithms."""
+        return math.log(self.high[run] / self.low[run]) / 2
+
+    def moves(self) -> list[float]:
+        """The difference of two runs' medians, relative, for each pair of runs."""
+        return [abs(math.log(a / b)) for a, b in itertools.combinations(self.ms, 2)]
+
+    def agree(self) -> list[bool]:
+        """Whether two runs differ by no more than both intervals explain, for each pair of runs."""
+        pairs = itertools.combinations(range(len(self.ms)), 2)
+        return [
+            move <= math.hypot(self.half(a), self.half(b)) for move, (a, b) in zip(self.moves(), pairs, strict=True)
+        ]
+
+    def contained(self) -> list[bool]:
+        """Whether a run's interval contains another run's median, for each ordered pair of runs."""
+        return [self.low[a] <= self.ms[b] <= self.high[a] for a, b in itertools.permutations(range(len(self.ms)), 2)]
 
 
-def measure() -> list[RunFolder]:
-    folders = []
-    for number in range(RUNS):
-        out = ROOT / "results" / f"repeatability-cpu-{number + 1}"
-        run = ctxbench.run(
-            "quick",
-            threads=THREADS,
-            metrics=["latency"],
-            measure={"budget_s": BUDGET_S, "target": 0.005},
-            out=out,
-            reporter=Plain(),
-        )
-        folders.append(run.folder)
-    return folders
-
-
-def page(folders: list[RunFolder]) -> str:
-    """The page's text from the run folders."""
-    frames = [folder.frame().set_index("case") for folder in folders]
-    differences: list[float] = []
-    widths: list[float] = []
-    agree: list[bool] = []
-    contained: list[bool] = []
-    rows = []
-    for case, mode in itertools.product(frames[0].index, MODES):
-        medians, lows, highs = (
-            np.array([frame.loc[case, f"latency_{mode}_{name}"] for frame in frames])
+def rows_of(frames: Sequence[pd.DataFrame]) -> list[Row]:
+    """The timed rows that all runs have an interval of."""
+    found = []
+    indexed = [frame.set_index("case") for frame in frames]
+    for case, mode in itertools.product(indexed[0].index, MODES):
+        values = [
+            [float(frame.loc[case, f"latency_{mode}_{name}"]) for frame in indexed]
             for name in ("ms", "low_ms", "high_ms")
-        )
-        widths += list((highs - lows) / 2 / medians)
-        case_differences = []
-        for i, j in itertools.combinations(range(len(frames)), 2):
-            difference = abs(float(np.log(medians[i] / medians[j])))
-            case_differences.append(difference)
-            errors = [float(np.log(highs[k] / lows[k])) / 2 / Z for k in (i, j)]
-            agree.append(difference <= Z * math.hypot(*errors))
-            contained += [lows[a] <= medians[b] <= highs[a] for a, b in ((i, j), (j, i))]
-        differences += case_differences
-        shown = ", ".join(f"{m:.3g}" for m in medians)
-        spans = ", ".join(f"[{a:.3g}, {b:.3g}]" for a, b in zip(lows, highs, strict=True))
-        rows.append(f"| {case} | {mode} | {shown} | {spans} | {max(case_differences):.1%} |")
-    environment = folders[0].meta["environment"]
-    share = float(np.mean(agree))
-    busy = [json.loads(text)["before"]["busy_cores"] or 0.0 for frame in frames for text in frame["machine_state"]]
+        ]
+        if not np.isnan(values).any():
+            marked = [disturbed(float(frame.loc[case, "others_cores"])) for frame in indexed]
+            found.append(Row(str(case), mode, *values, marked))
+    return found
+
+
+def share(found: Sequence[bool]) -> str:
+    return f"{sum(found)} of {len(found)} ({np.mean(found):.0%})" if found else "none"
+
+
+def answers(rows: Sequence[Row], idle: Sequence[Row]) -> list[str]:
+    """The answers for one suite in one state; `idle` are the rows of the idle runs."""
+    moves = [move for row in rows for move in row.moves()]
+    agree = [each for row in rows for each in row.agree()]
+    contained = [each for row in rows for each in row.contained()]
+    widths = [row.half(run) for row in rows for run in range(len(row.ms))]
+    marked = [each for row in rows for each in row.marked]
+    before = {(row.case, row.mode): statistics.median(row.ms) for row in idle}
+    against = [abs(math.log(statistics.median(row.ms) / before[row.case, row.mode])) for row in rows]
+    return [
+        share(agree),
+        share(contained),
+        *(f"{np.quantile(moves, q):.1%}" for q in (0.5, 0.9, 1.0)),
+        f"{np.quantile(widths, 0.5):.1%}; {np.quantile(widths, 0.9):.1%}",
+        share(marked),
+        "" if rows is idle else f"{np.quantile(against, 0.5):.1%}; {max(against):.1%}",
+    ]
+
+
+QUESTIONS = (
+    ("pairs of runs that agree", "90 % or more"),
+    ("one run's interval contains another's median", "80 % or more"),
+    ("a median moves between two runs: half of the pairs under", "3 %"),
+    ("nine in ten under", "8 %"),
+    ("at most", "20 %"),
+    ("half-width of an interval: half under; nine in ten under", ""),
+    ("marked as disturbed", ""),
+    ("moved: half under; at most", "25 % (`quick`) or marked"),
+)
+
+
+def page() -> str:
+    """The page's text, from the runs that are there."""
+    folders = {name: sorted(RUNS.glob(f"{name}-*")) for name in (f"{s}-{t}" for s in SUITES for t in STATES)}
+    runs = {name: [RunFolder.open(path) for path in paths] for name, paths in folders.items() if paths}
+    rows = {name: rows_of([run.frame() for run in each]) for name, each in runs.items()}
+    columns = [answers(rows[name], rows[f"{name.partition('-')[0]}-idle"]) for name in rows]
+    table = [[*question, *cells] for question, *cells in zip(QUESTIONS, *columns, strict=True)]
+    first = {suite: runs[f"{suite}-idle"][0].meta for suite in SUITES if f"{suite}-idle" in runs}
+    environment = next(iter(first.values()))["environment"]
     return TEXT.format(
-        suite=folders[0].meta["suite"],
-        runs=len(folders),
-        folders=", ".join(f"`results/{folder.path.name}`" for folder in folders),
         cpu=environment["cpu"],
         cores=environment["cpu_usable"],
         torch=environment["packages"]["torch"],
-        budget=folders[0].meta["definition"]["measure"]["budget_s"],
-        cases=len(frames[0]),
-        busy=np.median(busy),
-        busiest=max(busy),
-        half=np.quantile(differences, 0.5),
-        ninety=np.quantile(differences, 0.9),
-        most=max(differences),
-        width=np.quantile(widths, 0.5),
-        width90=np.quantile(widths, 0.9),
-        agree=sum(agree),
-        pairs=len(agree),
-        agree_share=share,
-        contained=sum(contained),
-        both=len(contained),
-        contained_share=float(np.mean(contained)),
-        conclusion=conclusion(share),
-        rows="\n".join(rows),
+        **{suite: meta["definition"]["measure"]["processes"] for suite, meta in first.items()},
+        headers=" | ".join(name.replace("-", ", ") for name in rows),
+        rule="|".join("---" for _ in rows),
+        questions="\n".join(f"| {' | '.join(line)} |" for line in table),
+        limit=OTHERS_LIMIT,
+        notes=NOTES,
+        tables="\n".join(run_table(name, found) for name, found in rows.items()),
     )
 
 
-def conclusion(share: float) -> str:
-    """What the share of agreeing pairs means, in words."""
-    if share >= 0.9:
-        return "On this machine the confidence interval is about the whole uncertainty of a run."
-    return (
-        "So the confidence intervals explain only a part of the difference between runs: an interval is the "
-        "uncertainty of one process's median, and each fresh process on a shared machine has its own speed. To find "
-        "out whether a change made a module slower, use pairs of fresh processes (`ctxbench check`), not two runs."
-    )
+def run_table(name: str, rows: Sequence[Row]) -> str:
+    """The rows of one suite in one state."""
+    suite, _, state = name.partition("-")
+    lines = [
+        f"## `{suite}` {STATES[state]}\n",
+        "| case | mode | medians (ms) | intervals (ms) | largest difference |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        medians = ", ".join(f"{ms:.3g}{' (marked)' * mark}" for ms, mark in zip(row.ms, row.marked, strict=True))
+        intervals = ", ".join(f"[{low:.3g}, {high:.3g}]" for low, high in zip(row.low, row.high, strict=True))
+        lines.append(f"| {row.case} | {row.mode} | {medians} | {intervals} | {max(row.moves()):.1%} |")
+    return "\n".join([*lines, ""])
+
+
+@contextmanager
+def neighbour(busy: bool) -> Iterator[None]:
+    """One process that computes all the time, if `busy`."""
+    if not busy:
+        yield
+        return
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def measure() -> None:
+    """Run what is not there yet."""
+    for state, suite in itertools.product(STATES, SUITES):
+        for number in range(1, SUITES[suite] + 1):
+            out = RUNS / f"{suite}-{state}-{number}"
+            if not out.exists():
+                with neighbour(state == "busy"):
+                    ctxbench.run(suite, out=out, reporter=Plain())
+                for name in NOT_KEPT:
+                    (out / name).unlink()
+
+
+def main() -> None:
+    if "--page" not in sys.argv:
+        measure()
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
 
 
 if __name__ == "__main__":

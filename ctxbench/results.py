@@ -93,7 +93,7 @@ class Record:
             for name, value in row.items()
         }
         own = {name: value for name, value in known.items() if name not in metric_columns()}
-        return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v is not None})
+        return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
 
 
 _OWN_TYPES: dict[str, type[int] | type[float]] = {

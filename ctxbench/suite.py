@@ -83,8 +83,8 @@ class Measure(_Strict):
     malloc: Literal["keep", "default"] = "keep"
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    budget_s: Annotated[float, Field(gt=0, strict=False)] = 10.0
-    warmup_s: Annotated[float, Field(ge=0, strict=False)] = 1.0
+    budget_s: Annotated[float, Field(gt=0, strict=False)] = 2.0
+    warmup_s: Annotated[float, Field(ge=0, strict=False)] = 0.5
     min_time_s: Annotated[float, Field(ge=0, strict=False)] = 0.0
     min_samples: Positive = 1
     repeats: Positive = 20

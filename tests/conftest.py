@@ -21,6 +21,7 @@ metrics = {metrics}
 shape = [1, 8, 6, 5]
 {axes}
 [measure]
+processes = {processes}
 budget_s = 0.01
 warmup_s = 0
 timeout_s = {timeout}
@@ -60,7 +61,7 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Runs and commands of this process fork their children from one server: torch is imported once, not for each."""
     server: ForkServer = request.getfixturevalue("_server")
     for module in ("ctxbench.api", "ctxbench.engine.client"):
-        monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments: nullcontext(server))
+        monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
 
 
 @pytest.fixture
@@ -73,9 +74,12 @@ def suite_file(tmp_path: Path) -> Callable[..., Path]:
         axes: str = "",
         timeout: float = 60,
         measure: str = "",
+        processes: int = 1,
     ) -> Path:
         path = tmp_path / "tiny.toml"
-        text = TINY.format(modules=modules, metrics=list(metrics), axes=axes, timeout=timeout, measure=measure)
+        text = TINY.format(
+            modules=modules, metrics=list(metrics), axes=axes, timeout=timeout, measure=measure, processes=processes
+        )
         path.write_text(text.replace("'", '"'), encoding="utf-8")
         return path
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     modules = ", ".join(f'"{FAILING}:{name}"' for name in EXPECTED)
     suite.write_text(
         f'title = "t"\nmodules = [{modules}]\nmetrics = ["params", "macs", "latency"]\n[axes]\nshape = [1, 8, 6, 5]\n'
-        "[measure]\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 6\nmemory_limit_gib = 1\n"
+        "[measure]\nprocesses = 1\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 6\nmemory_limit_gib = 1\n"
     )
     frame = ctxbench.run(str(suite), out=folder / "run").frame
     return frame.set_index("module")
@@ -143,7 +144,9 @@ def test_flags_and_load_are_recorded(suite_file: SuiteFile, tmp_path: Path) -> N
     assert found["flags"] == {
         "threads": 1, "tf32_matmul": False, "tf32_cudnn": False, "cudnn_benchmark": False, "seed": 0,
     }  # fmt: skip
-    assert found["before"]["busy_cores"] >= 0
+    assert frame["others_cores"][0] >= 0
+    malloc = json.loads((tmp_path / "run" / "run.json").read_text())["environment"]["malloc"]
+    assert malloc["MALLOC_MMAP_THRESHOLD_"] == str(32 * 2**20)
 
 
 def test_wrong_devices_are_refused_before_anything_is_written(suite_file: SuiteFile, tmp_path: Path) -> None:
@@ -156,49 +159,58 @@ def command(suite: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "ctxbench", "run", "--suite", str(suite), "--out", str(out)]
 
 
+def finished(path: Path) -> int:
+    """How many processes of a run have finished."""
+    return sum(map(len, RunFolder.open(path).finished().values())) if (path / "processes.csv").exists() else 0
+
+
 def test_resume_after_kills_at_random_moments(suite_file: SuiteFile, tmp_path: Path) -> None:
-    suite = suite_file(["sa", "linear", "acf"], axes="batch = [1, 2, 3]")
-    whole = ctxbench.run(str(suite), out=tmp_path / "whole").frame
+    suite = suite_file(["sa", "linear", "acf"], processes=3)
     out = tmp_path / "killed"
     kills = 0
     clock = random.Random(0)
-    for attempt in range(5):
+    for attempt in range(6):
         started = (out / "run.json").exists()
         arguments = [sys.executable, "-m", "ctxbench", "run", "--resume", str(out)] if started else command(suite, out)
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        before = len(RunFolder.open(out).cases()) if started else 0
+        before = finished(out)
         try:
-            process.wait(clock.uniform(1.0, 5.0) if attempt < 4 else None)
+            process.wait(clock.uniform(2.0, 6.0) if attempt < 5 else None)
             break
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-            if (out / "run.json").exists():
-                assert len(RunFolder.open(out).cases()) >= before
+            assert finished(out) >= before
     assert kills > 0
     resumed = RunFolder.open(out)
     assert resumed.meta["state"] == "finished"
-    for column in ("case", "status", "params"):
-        assert resumed.frame()[column].tolist() == whole[column].tolist()
-    counts = resumed.samples().groupby(["case", "mode"]).size()
-    for _, row in resumed.frame().iterrows():
-        assert counts[row["case"], "infer"] == row["latency_infer_samples"]
+    frame = resumed.frame()
+    assert frame["module"].tolist() == ["sa", "linear", "acf"]
+    assert frame["status"].tolist() == ["ok"] * 3
+    found = resumed.finished()
+    assert all({0, 1, 2, 3} <= processes.keys() for processes in found.values())
+    counts = resumed.samples().groupby(["case", "process", "mode"]).size()
+    for case, processes in found.items():
+        for number, each in processes.items():
+            assert counts.get((case, number, "infer"), 0) == (each.get("latency_infer_samples") or 0)
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suite_file: SuiteFile, tmp_path: Path) -> None:
-    suite = suite_file(["sa", f"{FAILING}:Sleep"], timeout=600)
+    suite = suite_file([f"{FAILING}:Sleep", f"{FAILING}:Failing"], timeout=600)
     out = tmp_path / "run"
     process = subprocess.Popen(command(suite, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not ((out / "records.csv").exists() and len(RunFolder.open(out).cases()) == 1):
+    while finished(out) < 2:
         time.sleep(0.05)
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert f"1 of 2 cases are in {out}" in errors
+    assert re.search(rf"[23] of 4 processes are in {out}", errors)
     assert f"ctxbench run --resume {out}" in errors
-    assert RunFolder.open(out).meta["state"] == "interrupted"
+    stopped = RunFolder.open(out)
+    assert stopped.meta["state"] == "interrupted"
+    assert stopped.frame()["params"].tolist() == [8, 8]
 
 
 def test_retry_failed_measures_failed_cases_again(suite_file: SuiteFile, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from fake_clock import FakeClock
 from ctxbench.devices.clock import block_cost
 from ctxbench.engine import scheduler
 from ctxbench.engine.client import Exit
-from ctxbench.engine.scheduler import Plan, execute
+from ctxbench.engine.rounds import execute
+from ctxbench.engine.scheduler import Plan
 from ctxbench.messages import Doing, Failure, Values
 from ctxbench.metrics.latency import Latency, measure_latency
 from ctxbench.progress import Quiet
@@ -137,7 +139,9 @@ CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4))
 
 def record(folder: Path, messages: Sequence[Reply], ended: Exit) -> Any:
     run = RunFolder.create(folder / "run", {})
-    execute([CASE], Plan(Measure(timeout_s=5), ["latency"]), Scripted(messages, ended), run, Quiet())
+    executor = Scripted(messages, ended)
+    plan = Plan(Measure(timeout_s=5, processes=1), ["latency"])
+    execute([CASE], plan, executor, lambda: nullcontext(executor), run, Quiet())
     return run.frame().iloc[0]
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
     return found
 
 
-SINCE_2 = [name for name, column in columns().items() if column.since == 2]
+LATER = [name for name, column in columns().items() if column.since > 1]
 
 
 @pytest.fixture
@@ -35,8 +36,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_a_record_comes_back_with_its_types(folder: RunFolder) -> None:
-    folder.append(record(params=2**60 + 1, latency_infer_ms=0.1 + 0.2, message="two\nlines"), {})
-    folder.append(record("other"), {})
+    folder.write_records([record(params=2**60 + 1, latency_infer_ms=0.1 + 0.2, message="two\nlines"), record("other")])
     frame = folder.frame()
     assert frame["params"].dtype == "Int64"
     assert frame["params"].tolist()[0] == 2**60 + 1
@@ -50,7 +50,7 @@ def test_a_record_comes_back_with_its_types(folder: RunFolder) -> None:
 
 
 def test_plain_pandas_reads_the_columns_that_the_issue_names(folder: RunFolder) -> None:
-    folder.append(record(params=7), {})
+    folder.write_records([record(params=7)])
     frame = pd.read_csv(folder.path / "records.csv")
     wanted = (
         "module,family,hparams,batch,channels,height,width,dtype,device,status,message,params,macs,macs_matmul,"
@@ -62,7 +62,7 @@ def test_plain_pandas_reads_the_columns_that_the_issue_names(folder: RunFolder) 
 
 def test_samples_keep_their_order_and_digits(folder: RunFolder) -> None:
     stream = [Sample(0.1 * i, 3, 1 / (i + 1)) for i in range(5)]
-    folder.append(record(), {"infer": stream, "train": stream[:2]})
+    folder.append(1, record(), {"infer": stream, "train": stream[:2]})
     frame = folder.samples()
     assert frame["mode"].tolist() == ["infer"] * 5 + ["train"] * 2
     assert frame["ms"].tolist()[:5] == [1 / (i + 1) for i in range(5)]
@@ -70,8 +70,8 @@ def test_samples_keep_their_order_and_digits(folder: RunFolder) -> None:
 
 def leave(folder: RunFolder, case: str) -> None:
     """Write a case with a row in every table."""
-    folder.append_timeline(case, {"infer": [TimelineStep(0, "forward", "aten.bmm.default", 2**40)]})
-    folder.append(record(case), {"infer": [Sample(0.1, 1, 1.0)]})
+    timelines = {"infer": [TimelineStep(0, "forward", "aten.bmm.default", 2**40)]}
+    folder.append(0, record(case), {"infer": [Sample(0.1, 1, 1.0)]}, timelines)
 
 
 def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
@@ -79,7 +79,7 @@ def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
         TimelineStep(0, "forward", "aten.bmm.default", 2**60 + 1),
         TimelineStep(7, "backward", "aten.bmm.default", 3),
     ]
-    folder.append_timeline("sa", {"infer": train[:1], "train": train})
+    folder.append(0, record("sa"), {}, {"infer": train[:1], "train": train})
     frame = folder.timeline()
     assert frame["mode"].tolist() == ["infer", "train", "train"]
     assert frame["step"].tolist() == [0, 0, 7]
@@ -93,9 +93,9 @@ def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
     with (folder.path / "timeline.csv").open("a") as file:
         file.write("second,infer,0,forward,aten.bmm.default,7\nsecond,infer,1,forw")
     with (folder.path / "samples.csv").open("a") as file:
-        file.write("second,infer,0,0.1,1,2.0\nsecond,infer,1,0.")
-    with (folder.path / "records.csv").open("a") as file:
-        file.write("second,sa,SA")
+        file.write("first,2,infer,0,0.1,1,2.0\nfirst,2,infer,1,0.")
+    with (folder.path / "processes.csv").open("a") as file:
+        file.write("first,sa,SA")
     folder.recover()
     assert {name: (folder.path / name).read_bytes() for name in whole} == whole
 
@@ -104,29 +104,33 @@ def test_drop_removes_a_case_from_every_table(folder: RunFolder) -> None:
     for case in ("first", "second"):
         leave(folder, case)
     folder.drop({"first"})
-    assert folder.cases() == {"second"}
+    assert [*folder.finished()] == ["second"]
     assert folder.samples()["case"].tolist() == ["second"]
     assert folder.timeline()["case"].tolist() == ["second"]
 
 
-def test_arrange_puts_records_into_the_order_of_the_suite(folder: RunFolder) -> None:
-    for case in ("third", "first", "second"):
-        folder.append(record(case), {})
-    folder.arrange(["first", "second", "third"])
-    assert folder.frame()["case"].tolist() == ["first", "second", "third"]
+def test_a_process_comes_back_as_it_was_written(folder: RunFolder) -> None:
+    slow = record("first", latency_infer_ms=1 / 3)
+    slow.warn("one; two", "three")
+    for number, each in ((2, slow), (0, record("first", params=7)), (1, record("second"))):
+        folder.append(number, each, {"infer": [Sample(0.1, 1, 1.0)]})
+    found = folder.finished()
+    assert {case: [*processes] for case, processes in found.items()} == {"first": [2, 0], "second": [1]}
+    assert found["first"][2] == replace(slow, machine_state="")
+    assert folder.samples()["process"].tolist() == [2, 0, 1]
 
 
 def test_a_full_disk_is_a_sentence_and_no_half_row(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.append(record("first"), {})
-    before = (folder.path / "records.csv").read_bytes()
+    folder.append(1, record("first"), {})
+    before = (folder.path / "processes.csv").read_bytes()
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match=r"cannot write to .*: No space left on device"):
-        folder.append(record("second"), {})
-    assert (folder.path / "records.csv").read_bytes() == before
+        folder.append(1, record("second"), {})
+    assert (folder.path / "processes.csv").read_bytes() == before
 
 
 def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) -> None:
@@ -143,12 +147,12 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
     ("content", "sentence"),
     [
         ("{", "is damaged"),
-        ('{"schema": 99}', "it has schema 99, this one reads up to 3; install a newer ctxbench"),
-        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 3"),
-        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 3"),
-        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 3"),
-        ("{}", "run.json has schema None; a run has one from 1 to 3"),
-        ("[]", "run.json has schema None; a run has one from 1 to 3"),
+        ('{"schema": 99}', "it has schema 99, this one reads up to 4; install a newer ctxbench"),
+        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 4"),
+        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 4"),
+        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 4"),
+        ("{}", "run.json has schema None; a run has one from 1 to 4"),
+        ("[]", "run.json has schema None; a run has one from 1 to 4"),
     ],
 )
 def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str, sentence: str) -> None:
@@ -167,19 +171,23 @@ def of_schema_1(folder: RunFolder) -> Path:
     """What an older ctxbench would have written in this folder's place."""
     meta = json.loads((folder.path / "run.json").read_text())
     (folder.path / "run.json").write_text(json.dumps(meta | {"schema": 1}))
-    frame = pd.read_csv(folder.path / "records.csv", dtype="string").drop(columns=[*SINCE_2])
+    frame = pd.read_csv(folder.path / "records.csv", dtype="string").drop(columns=[*LATER])
     frame.to_csv(folder.path / "records.csv", index=False)
-    (folder.path / "timeline.csv").unlink()
+    samples = pd.read_csv(folder.path / "samples.csv", dtype="string").drop(columns="process")
+    samples.to_csv(folder.path / "samples.csv", index=False)
+    for name in ("timeline.csv", "processes.csv"):
+        (folder.path / name).unlink()
     return folder.path
 
 
 def test_an_older_run_is_read_with_its_new_columns_empty(folder: RunFolder) -> None:
-    folder.append(record(params=7, control_ms=1.5), {"infer": [Sample(0.1, 1, 1.0)]})
+    folder.append(1, record(), {"infer": [Sample(0.1, 1, 1.0)]})
+    folder.write_records([record(params=7, control_ms=1.5)])
     old = RunFolder.open(of_schema_1(folder))
     frame = old.frame()
     assert frame.columns.tolist() == [*columns()]
     assert frame["params"].tolist() == [7]
-    assert frame[[*SINCE_2]].isna().all(axis=None)
+    assert (frame[[*LATER]].isna() | (frame[[*LATER]] == "")).all(axis=None)
     assert frame["control_ms"].dtype == "float64"
     assert len(old.samples()) == 1
     assert old.timeline().columns.tolist() == [*results.TIMELINE_COLUMNS]
@@ -191,13 +199,13 @@ def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:
     path = of_schema_1(folder)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     old = RunFolder.open(path)
-    for write in (old.recover, lambda: old.append(record("second"), {}), lambda: old.save_meta(state="running")):
-        with pytest.raises(UsageError, match=r"\(schema 1, now 3\), so it cannot be resumed; start a new run"):
+    for write in (old.recover, lambda: old.append(1, record("second"), {}), lambda: old.save_meta(state="running")):
+        with pytest.raises(UsageError, match=r"\(schema 1, now 4\), so it cannot be resumed; start a new run"):
             write()
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
-@pytest.mark.parametrize("column", SINCE_2)
+@pytest.mark.parametrize("column", LATER)
 def test_a_run_of_today_must_have_its_columns(folder: RunFolder, column: str) -> None:
     path = folder.path / "records.csv"
     path.write_text(path.read_text().replace(f",{column}", "", 1))
@@ -206,8 +214,7 @@ def test_a_run_of_today_must_have_its_columns(folder: RunFolder, column: str) ->
 
 
 def test_a_hand_edited_cell_is_named_with_its_line(folder: RunFolder) -> None:
-    folder.append(record("first", params=1), {})
-    folder.append(record("second", params=777), {})
+    folder.write_records([record("first", params=1), record("second", params=777)])
     path = folder.path / "records.csv"
     path.write_text(path.read_text().replace("777", "many"))
     with pytest.raises(UsageError, match=r"records\.csv, line 3: params is 'many', not an integer"):

@@ -111,7 +111,7 @@ class _Run:
         if number > self.processes and not any(number in at_rest(each) for each in self.finished.values()):
             return False
         seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]
-        return sum(s for n, s in seconds if n > self.processes) < sum(s for n, s in seconds if n <= self.processes)
+        return sum(s for n, s in seconds if n > self.processes) <= sum(s for n, s in seconds if n <= self.processes)
 
 
 def at_rest(finished: Mapping[int, Record]) -> dict[int, Record]:

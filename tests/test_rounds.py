@@ -1,0 +1,175 @@
+"""Rounds of processes on a scripted executor: their order, what is measured again, what a record is made from."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ctxbench.engine.client import Exit
+from ctxbench.engine.rounds import execute
+from ctxbench.engine.scheduler import Plan
+from ctxbench.messages import Failure, Samples, Values
+from ctxbench.messages import Sample as Block
+from ctxbench.progress import Quiet
+from ctxbench.results import Record, RunFolder
+from ctxbench.statistics import t_interval
+from ctxbench.suite import Case, Measure
+from ctxbench.worker.protocol import MeasureCase, Reply, Task
+
+CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
+
+
+class Script:
+    """Executors of all rounds: `times(case, number)` gives the ms of process `number`, `load` what others kept busy."""
+
+    def __init__(
+        self,
+        times: Callable[[str, int], float] = lambda module, number: 1.0,
+        load: Callable[[str, int], float] = lambda module, number: 0.0,
+        fails: tuple[str, int] | None = None,
+        stops: tuple[str, int] | None = None,
+    ) -> None:
+        self.times, self.load, self.fails, self.stops = times, load, fails, stops
+        self.tasks: list[tuple[str, int, Sequence[str]]] = []
+        self.launched = 0
+
+    def launch(self) -> "nullcontext[Script]":
+        self.launched += 1
+        return nullcontext(self)
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        if not isinstance(task, MeasureCase):
+            on_message(Values({"matmul_macs_per_s": 5.0}))
+            return Exit(0, 0, False, "")
+        module = task.case.module
+        number = self.launched if "latency" in task.metrics else 0
+        if self.stops == (module, number):
+            raise KeyboardInterrupt
+        self.tasks.append((module, number, task.metrics))
+        if self.fails == (module, number):
+            on_message(Failure("nan", "no number", "Traceback"))
+        elif number:
+            ms = self.times(module, number)
+            values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
+            on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
+            on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
+            on_message(Values({"control_ms": 2.0 * number, "others_cores": self.load(module, number)}))
+        else:
+            on_message(Values({"params": 7}))
+        return Exit(0, 0, False, "")
+
+
+def run(script: Script, path: Path, cases: Sequence[Case] = CASES, **measure: Any) -> dict[str, Record]:
+    """Run in a folder, or go on in it; the records by their module."""
+    folder = RunFolder.open(path) if (path / "run.json").exists() else RunFolder.create(path, {})
+    plan = Plan(Measure(**measure), ["params", "latency"])
+    return {record.module: record for record in execute(cases, plan, script, script.launch, folder, Quiet())}
+
+
+def test_each_round_is_a_new_interpreter_and_another_order(tmp_path: Path) -> None:
+    script = Script()
+    records = run(script, tmp_path / "run")
+    assert script.launched == 5
+    assert [task for task in script.tasks if not task[1]] == [(key, 0, ["params"]) for key in ("sa", "a2", "dm")]
+    rounds = [[module for module, number, _ in script.tasks if number == n] for n in range(1, 6)]
+    assert [sorted(each) for each in rounds] == [["a2", "dm", "sa"]] * 5
+    assert len({tuple(each) for each in rounds}) >= 3
+    assert [*records] == ["sa", "a2", "dm"]
+    assert records["a2"].get("params") == 7
+    assert records["a2"].get("matmul_macs_per_s") == 5.0
+
+
+def test_the_interval_is_students_on_the_logs_of_the_process_medians(tmp_path: Path) -> None:
+    medians = [1.0, 1.1, 0.9, 1.3, 1.05]
+    record = run(Script(lambda module, number: medians[number - 1]), tmp_path / "run")["sa"]
+    low, high, _ = np.exp(t_interval(np.log(medians)))
+    values = {name: record.get(f"latency_infer_{name}") for name in ("ms", "low_ms", "high_ms", "confidence")}
+    assert values == {"ms": 1.05, "low_ms": pytest.approx(low), "high_ms": pytest.approx(high), "confidence": 0.95}
+    assert json.loads(record.get("latency_infer_process_ms")) == {str(n): ms for n, ms in enumerate(medians, 1)}
+    assert record.get("latency_infer_spread_between") == pytest.approx(np.std(np.log(medians), ddof=1))
+    assert (record.get("latency_infer_samples"), record.get("latency_infer_outliers"), record.processes) == (10, 5, 5)
+    assert record.get("latency_infer_drift") == pytest.approx(0.3)
+    assert json.loads(record.get("control_process_ms")) == {"1": 2, "2": 4, "3": 6, "4": 8, "5": 10}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_too_few_processes_have_no_interval(tmp_path: Path, processes: int) -> None:
+    record = run(Script(), tmp_path / "run", processes=processes)["sa"]
+    assert (record.get("latency_infer_ms"), record.processes) == (1.0, processes)
+    assert record.get("latency_infer_low_ms") is record.get("latency_infer_high_ms") is None
+    assert record.get("latency_infer_confidence") == 0
+
+
+def test_a_disturbed_process_is_measured_again_and_not_used(tmp_path: Path) -> None:
+    script = Script(
+        times=lambda module, number: 9.0 if (module, number) == ("sa", 2) else 1.0,
+        load=lambda module, number: 0.9 if (module, number) == ("sa", 2) else 0.1,
+    )
+    records = run(script, tmp_path / "run")
+    assert [task[:2] for task in script.tasks[18:]] == [("sa", 6)]
+    assert json.loads(records["sa"].get("latency_infer_process_ms")) == dict.fromkeys("13456", 1.0)
+    assert (records["sa"].processes, records["sa"].others_cores) == (5, 0.1)
+    assert RunFolder.open(tmp_path / "run").finished()[CASES[0].id][2].get("latency_infer_ms") == 9.0
+
+
+def test_load_alone_decides_and_a_slow_process_at_rest_stays(tmp_path: Path) -> None:
+    script = Script(times=lambda module, number: 9.0 if number == 2 else 1.0)
+    record = run(script, tmp_path / "run")["sa"]
+    assert (script.launched, record.processes) == (5, 5)
+    assert record.get("latency_infer_high_ms") > 5
+
+
+def test_a_machine_that_is_never_at_rest_costs_one_round_more(tmp_path: Path) -> None:
+    script = Script(load=lambda module, number: 1.0)
+    record = run(script, tmp_path / "run")["sa"]
+    assert script.launched == 6
+    assert (record.processes, record.others_cores) == (6, 1.0)
+
+
+def test_rounds_are_repeated_as_often_as_were_planned_at_most(tmp_path: Path) -> None:
+    script = Script(load=lambda module, number: 1.0 if module == "sa" or number < 3 else 0.0)
+    records = run(script, tmp_path / "run", processes=4)
+    assert script.launched == 7  # the seventh brings nothing to the only case that lacks a process
+    assert {module: record.processes for module, record in records.items()} == {"sa": 7, "a2": 4, "dm": 4}
+
+
+def test_a_case_that_fails_in_its_third_process_only(tmp_path: Path) -> None:
+    script = Script(fails=("a2", 3))
+    record = run(script, tmp_path / "run")["a2"]
+    assert (record.status, record.message) == ("nan", "in process 3 of 5: no number")
+    assert (record.get("params"), record.get("latency_infer_ms")) == (7, 1.0)
+    assert [number for module, number, _ in script.tasks if module == "a2"] == [0, 1, 2, 3]
+
+
+def test_a_case_that_fails_before_it_is_timed_takes_part_in_no_round(tmp_path: Path) -> None:
+    script = Script(fails=("a2", 0))
+    record = run(script, tmp_path / "run")["a2"]
+    assert (record.status, record.message, record.processes) == ("nan", "no number", None)
+    assert len(script.tasks) == 3 + 2 * 5
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_stop_in_any_round_loses_no_finished_process(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "run"
+    first = Script(stops=("dm", number), times=lambda module, n: float(n))
+    with pytest.raises(KeyboardInterrupt):
+        run(first, path)
+    assert RunFolder.open(path).frame()["params"].tolist() == [7.0] * (3 if number else 2)
+    second = Script(times=lambda module, n: float(max(number, 1) + n - 1))
+    records = run(second, path)
+    done = [(module, n) for module, n, _ in first.tasks]
+    missing = [(module, max(number, 1) + n - 1 if n else 0) for module, n, _ in second.tasks]
+    assert sorted(done + missing) == sorted((case.module, n) for case in CASES for n in range(6))
+    assert json.loads(records["dm"].get("latency_infer_process_ms")) == {str(n): float(n) for n in range(1, 6)}
+
+
+def test_without_a_metric_of_several_processes_there_is_no_round(tmp_path: Path) -> None:
+    script = Script()
+    folder = RunFolder.create(tmp_path / "run", {})
+    execute(CASES, Plan(Measure(), ["params"]), script, script.launch, folder, Quiet())
+    assert (script.launched, len(script.tasks)) == (0, 3)
+    assert folder.frame()["params"].tolist() == [7, 7, 7]
