@@ -180,7 +180,7 @@ def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> di
 def _condition(record: Record) -> str:
     parts = [f"[{record.batch}, {record.channels}, {record.height}, {record.width}]", record.dtype, record.device]
     parts += [part for part in (record.memory_format, record.execution) if part not in ("contiguous", "eager")]
-    parts += [f"{record.threads} threads"] if record.threads is not None else []
+    parts += [f"{record.threads} thread{'s' * (record.threads != 1)}"] if record.threads is not None else []
     return ", ".join(parts)
 
 

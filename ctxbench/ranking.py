@@ -204,7 +204,9 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
     found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
     if not axes:
         return found
-    found.append(f"On the Pareto front: {listed([standing.label for standing in front(standings, axes)])}.")
+    unsettled = any(row.values[axis].obstacle for row in standings if row.status == "ok" for axis in axes)
+    where = "On the Pareto front, as far as can be told" if unsettled else "On the Pareto front"
+    found.append(f"{where}: {listed([standing.label for standing in front(standings, axes)])}.")
     candidates = [standing for standing in standings if standing.is_candidate]
     for number, candidate in enumerate(candidates):
         others = [one for one in standings if not one.is_candidate] + candidates[number + 1 :]

@@ -54,7 +54,7 @@ def _caption(
     ]
     if axes:
         nouns = listed([quantity(axis).noun for axis in axes])
-        lines.append(f"Front: no other row is nowhere worse and somewhere better in {nouns}.")
+        lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
     lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
     times = {row.label: [v for v in row.values.values() if v.low < v.high < math.inf] for row in ranking.standings}
     counts = sorted({len(value.processes) for values in times.values() for value in values} - {0})

@@ -182,6 +182,7 @@ def test_a_row_without_a_verdict_dominates_nothing_and_is_dominated_by_nothing()
     busy = timed("busy", 1, 1, 1, 1, busy=0.5)
     rows = [FAST, busy, timed("worse", 2000, 20, 20, 20), timed("slow", 3000, 30, 30, 30, busy=2)]
     assert [row.label for row in front(rows, ["macs", "latency_infer"])] == ["fast", "busy", "slow"]
+    assert sentences(rows)[1] == "On the Pareto front, as far as can be told: fast, busy and slow."
 
 
 @pytest.mark.parametrize(
@@ -302,15 +303,16 @@ def invoke(*arguments: object) -> Result:
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
-    file: Path, tmp_path: Path, suite_file: Callable[..., Path]
+    file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    suite = suite_file(["sa"], metrics=("params", "macs", "memory", "latency"))
+    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)  # tests run side by side
+    suite = suite_file(["sa"], metrics=("params", "macs", "memory", "latency"), processes=3)
     options = ["--suite", suite, "--against", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
     assert re.search(r"Mine meets the contract: \d+ passed, 1 note", first.output)
     assert "Local does not meet the contract" in first.output
-    assert re.search(r"On the Pareto front: .*Mine \(width=3\)", first.output)
+    assert re.search(r"On the Pareto front.*: .*Mine \(width=3\)", first.output)
     assert re.search(r"^Mine \(width=3\).* sa\b", first.output, re.MULTILINE)
     one = RunFolder.open(tmp_path / "one")
     frame = one.frame()
@@ -322,20 +324,45 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     now = one.meta["environment"]
     run = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "two")
     second, held = run.frame.set_index("module"), frame.set_index("module")
-    assert second.loc["sa", "latency_infer_ms"] == held.loc["sa", "latency_infer_ms"]
-    assert second.loc["sa", "warnings"][-1] == f"reused from {tmp_path / 'one'}"
+    for column in ("params", "processes", "latency_infer_ms", "latency_infer_low_ms", "latency_infer_process_ms"):
+        assert second.loc["sa", column] == held.loc["sa", column]
+    assert f"reused from {tmp_path / 'one'}" in second.loc["sa", "warnings"]
     assert second.loc["Mine", "params"] == 8 * 4 + 4 + 4 * 8 + 8
     assert run.folder.meta["reused"]["cases"] == list(held.loc[["sa", "linear"], "case"])
-    copied, original = (r.samples()[lambda f: f["case"].str.startswith("sa")]["ms"] for r in (run.folder, one))
-    assert list(copied) == list(original)
+    copied, original = (
+        r.samples()[lambda f: f["case"].str.startswith("sa")][["process", "mode", "at_s", "ms"]].to_numpy().tolist()
+        for r in (run.folder, one)
+    )
+    assert copied == original
+    assert list(run.folder.finished()[held.loc["sa", "case"]]) == [0, 1, 2, 3]
     copied, original = (r.timeline()[lambda f: f["case"].str.startswith("sa")]["bytes"] for r in (run.folder, one))
     assert list(copied) == list(original)
     assert len(copied) > 0
+    (ranking,) = compare.rankings(run)
+    rounds = {row.label: list(row.values["latency_infer"].processes) for row in ranking.standings}
+    assert rounds == {"Mine (width=4)": [1, 2, 3], "sa": [], "linear (reduction=4)": []}
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
         compare.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
-    with pytest.raises(UsageError, match=r"budget_s: 0.01 then, 2.0 now"):
+    with pytest.raises(UsageError, match=r"processes: 3 then, 5 now; .*budget_s: 0.01 then, 0.3 now"):
         compare.measure(request, now, reuse=tmp_path / "one")
+    meta = tmp_path / "one" / "run.json"
+    for old, new, reason in (
+        ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with --resume"),
+        ('"schema": 4', '"schema": 3', "it was written by an older ctxbench; measure it again"),
+    ):
+        meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        with pytest.raises(UsageError, match=f"cannot be reused: {reason}"):
+            compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one")
+        meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
+
+    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", -1)  # every process is disturbed
+    assert (
+        compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three").folder.meta[
+            "reused"
+        ]
+        is None
+    )
 
 
 @pytest.mark.processes
