@@ -33,23 +33,24 @@ NOT_KEPT = ("samples.csv", "timeline.csv", "processes.csv")
 
 TEXT = """# Do the numbers repeat?
 
-`python benchmarks/repeatability.py` ran the suite `quick` five times and `table3` three times, one run after the other, and
-then all of them again beside one process that computes all the time. It wrote this page from the records in
-`results/repeatability/`; the other files of these runs are not kept, because of their size.
+`python benchmarks/repeatability.py` ran the suite `quick` five times and `table3` three times, one run after the
+other, and then all of them again beside one process that computes all the time. It wrote this page from the records
+in `results/repeatability/`; the other files of these runs are not kept, because of their size.
 
-Machine: {cpu}, {cores} usable cores, torch {torch}. `quick`: [1, 64, 32, 32], one thread, {quick} processes a case. `table3`:
-[1, 512, 128, 128], a thread a core, {table3} processes a case. Both modes of 11 modules. The intervals are of 95 %.
+Machine: {cpu}, {cores} usable cores, torch {torch}. `quick`: [1, 64, 32, 32], one thread, {quick} processes a case.
+`table3`: [1, 512, 128, 128], a thread a core, {table3} processes a case. Both modes of 11 modules. The intervals are
+of 95 %.
 
 | question | goal | {headers} |
 |---|---|{rule}|
 {questions}
 
-- Two runs *agree* if their medians differ by no more than both intervals explain: the distance of the logarithms is at most the root
-  of the sum of the squares of both half-widths.
-- An interval that contains the true value 95 % of the time contains the median of *another* run less often, because that median is
-  uncertain, too: about 83 % of the time if both runs are equally uncertain.
-- A time is *marked* if other work kept more than {limit:g} cores busy while it was measured, and measuring it again did not help:
-  it is never bold, and no verdict rests on it.
+- Two runs *agree* if their medians differ by no more than both intervals explain: the distance of the logarithms is
+  at most the root of the sum of the squares of both half-widths.
+- An interval that contains the true value 95 % of the time contains the median of *another* run less often, because
+  that median is uncertain, too: about 83 % of the time if both runs are equally uncertain.
+- A time is *marked* if other work kept more than {limit:g} cores busy while it was measured, and measuring it again
+  did not help: it is never bold, and no verdict rests on it.
 - *Moved*: the median over the busy runs against the median over the idle runs of the same row.
 
 {notes}
@@ -80,9 +81,8 @@ class Row:
     def agree(self) -> list[bool]:
         """Whether two runs differ by no more than both intervals explain, for each pair of runs."""
         pairs = itertools.combinations(range(len(self.ms)), 2)
-        return [
-            move <= math.hypot(self.half(a), self.half(b)) for move, (a, b) in zip(self.moves(), pairs, strict=True)
-        ]
+        explained = [math.hypot(self.half(a), self.half(b)) for a, b in pairs]
+        return [move <= most for move, most in zip(self.moves(), explained, strict=True)]
 
     def contained(self) -> list[bool]:
         """Whether a run's interval contains another run's median, for each ordered pair of runs."""
@@ -94,13 +94,11 @@ def rows_of(frames: Sequence[pd.DataFrame]) -> list[Row]:
     found = []
     indexed = [frame.set_index("case") for frame in frames]
     for case, mode in itertools.product(indexed[0].index, MODES):
-        values = [
-            [float(frame.loc[case, f"latency_{mode}_{name}"]) for frame in indexed]
-            for name in ("ms", "low_ms", "high_ms")
-        ]
-        if not np.isnan(values).any():
+        columns = [f"latency_{mode}_{name}" for name in ("ms", "low_ms", "high_ms")]
+        ms, low, high = ([float(frame.loc[case, column]) for frame in indexed] for column in columns)
+        if not np.isnan([ms, low, high]).any():
             marked = [disturbed(float(frame.loc[case, "others_cores"])) for frame in indexed]
-            found.append(Row(str(case), mode, *values, marked))
+            found.append(Row(str(case), mode, ms, low, high, marked))
     return found
 
 
@@ -197,7 +195,7 @@ def measure() -> None:
             out = RUNS / f"{suite}-{state}-{number}"
             if not out.exists():
                 with neighbour(state == "busy"):
-                    ctxbench.run(suite, out=out, reporter=Plain())
+                    ctxbench.run(suite, metrics=["latency"], out=out, reporter=Plain())
                 for name in NOT_KEPT:
                     (out / name).unlink()
 

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import math
 import os
 import signal
 import sys
@@ -58,7 +59,11 @@ def _server() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs and commands of this process fork their children from one server: torch is imported once, not for each."""
+    """Runs and commands of this process fork their children from one server: torch is imported once, not for each.
+
+    Tests that run side by side are each other's load, which is no reason to measure again here.
+    """
+    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)
     server: ForkServer = request.getfixturevalue("_server")
     for module in ("ctxbench.api", "ctxbench.engine.client"):
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))

@@ -163,13 +163,13 @@ def test_a_step_tells_its_verdict_in_its_last_line(
     ]
 
 
-def test_a_dry_run_lists_the_eight_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_lists_the_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry-run"])
     assert gpu.main() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(".")[0] for line in lines[::2]] == [str(number) for number in range(1, 9)]
+    assert [line.split(".")[0] for line in lines[::2]] == [str(number) for number in range(1, 10)]
     assert all(line.startswith("   expected: ") and len(line) > 20 for line in lines[1::2])
-    names = ["fork", "workspace", "memory", "table3", "time", "cuda-1", "self-test", "nvml"]
+    names = ["fork", "workspace", "memory", "table3", "time", "cuda-1", "repeat", "self-test", "nvml"]
     assert [step.name for step in gpu_steps.STEPS] == names
 
 
