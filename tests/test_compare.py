@@ -305,7 +305,6 @@ def invoke(*arguments: object) -> Result:
 def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)  # tests run side by side
     suite = suite_file(["sa"], metrics=("params", "macs", "memory", "latency"), processes=3)
     options = ["--suite", suite, "--against", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
