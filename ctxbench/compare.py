@@ -1,7 +1,6 @@
 """`ctxbench compare`: candidates and registry modules through the contract, one run, and a ranking."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import Any
 from ctxbench import registry
 from ctxbench.api import Run, run_suite
 from ctxbench.contract import CheckResult
-from ctxbench.engine.rounds import execute_in_rounds
-from ctxbench.engine.scheduler import Executor, Outcome, Plan
+from ctxbench.engine.rounds import at_rest
+from ctxbench.engine.scheduler import Executor, Outcome
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.messages import Sample, TimelineStep
 from ctxbench.metrics import quantities
-from ctxbench.metrics.base import Quantity
+from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.progress import Quiet
-from ctxbench.ranking import Ranking, Standing, Value, exactly
-from ctxbench.results import Record, RunFolder
+from ctxbench.ranking import Ranking, Standing, known, read_value, without_reused
+from ctxbench.results import SCHEMA, Record, RunFolder
 from ctxbench.suite import Case, Overrides, Shape, Suite, load
 from ctxbench.verify import verify
 
@@ -69,42 +68,42 @@ def measure(
     out: Path | None = None,
     reporter: Quiet | None = None,
 ) -> Run:
-    """Measure candidates and registry modules in two rounds, in one run; `environment` is this machine's.
+    """Measure candidates and registry modules in one run; `environment` is this machine's.
 
-    With `reuse`, the registry's cases that this earlier run holds are copied from it instead. Raises UsageError if a
-    name is unknown, two candidates share a key, or the earlier run was made elsewhere or with other settings.
+    With `reuse`, the registry's cases that this earlier run holds, with enough undisturbed processes, are copied from
+    it instead. Raises UsageError if a name is unknown, two candidates share a key, or the earlier run is not finished,
+    is of an older schema, or was made elsewhere or with other settings.
     """
     loaded, keys = _suite(request, suite, shape)
     earlier = _reusable(reuse, loaded, keys, environment) if reuse else {}
 
-    def order(cases: Sequence[Case], plan: Plan, executor: Executor, folder: RunFolder, shown: Quiet) -> None:
+    def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
         reused = [case.id for case in cases if case.id in earlier]
         folder.save_meta(candidates=keys, reused={"folder": str(reuse), "cases": reused} if reused else None)
-        for case in reused:
-            earlier[case].write(folder)
-        execute_in_rounds([case for case in cases if case.id not in earlier], plan, executor, folder, shown)
+        for number, outcome in (each for case in reused for each in earlier[case].items()):
+            outcome.write(folder, number)
 
-    return run_suite(loaded, out=out, reporter=reporter, order=order)
+    return run_suite(loaded, out=out, reporter=reporter, before=copy)
 
 
 def rankings(run: Run) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what was measured, else predicted."""
     candidates: list[str] = run.folder.meta["candidates"]
     found = []
-    for _, rows in run.frame.groupby(list(CONDITIONS), sort=False, dropna=False):
-        records = [Record.of_row(row) for row in rows.to_dict("records")]
-        columns = {key: _column(each, records) for key, each in quantities().items()}
+    for _, group in without_reused(run.frame, run.folder.meta).groupby(list(CONDITIONS), sort=False, dropna=False):
+        rows = group.to_dict("records")
+        columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
-        standings = [_standing(record, columns, candidates) for record in records]
-        found.append(Ranking(_condition(records[0]), memory, standings))
+        standings = [_standing(row, columns, candidates) for row in rows]
+        found.append(Ranking(_condition(Record.of_row(rows[0])), memory, standings))
     return found
 
 
-def _column(each: Quantity, records: Sequence[Record]) -> str:
-    """The measured column of a quantity if any record has it, else the predicted one."""
+def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
+    """The measured column of a quantity if any row has it, else the predicted one."""
     measured = each.measured_column
-    return measured if measured and any(r.get(measured) is not None for r in records) else each.column
+    return measured if measured and any(known(row, measured) is not None for row in rows) else each.column
 
 
 def _suite(request: Request, name: str, shape: Sequence[Shape] | None) -> tuple[Suite, list[str]]:
@@ -131,56 +130,63 @@ def _suite(request: Request, name: str, shape: Sequence[Shape] | None) -> tuple[
 
 def _reusable(
     path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]
-) -> dict[str, Outcome]:
-    """The cases that the run in `path` holds, the candidates' apart. UsageError if they do not go with a run of now."""
+) -> dict[str, dict[int, Outcome]]:
+    """The processes of the cases that the run in `path` holds, the candidates' apart, by their numbers.
+
+    UsageError if they do not go with a run of now.
+    """
     folder = RunFolder.open(path)
-    meta = folder.meta
+    if folder.meta["schema"] < SCHEMA:
+        raise UsageError(f"{path} cannot be reused: it was written by an older ctxbench; measure it again")
+    if folder.meta["state"] != "finished":
+        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with --resume {path}")
+    if changed := _changed(folder.meta, suite, environment):
+        raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
+    found = {}
+    wanted = suite.file.measure.processes if "latency" in suite.file.metrics else 0
+    for case, processes in folder.finished().items():
+        failed = any(record.status != "ok" for record in processes.values())
+        if processes[0].module not in candidates and (failed or len(at_rest(processes)) >= wanted):
+            processes[0].warn(f"reused from {path}")
+            found[case] = {number: Outcome(record, {}, {}) for number, record in processes.items()}
+    return _with_streams(found, folder)
+
+
+def _changed(meta: Mapping[str, Any], suite: Suite, environment: Mapping[str, Any]) -> list[str]:
+    """What was otherwise in an earlier run: machine, software, settings, metrics."""
     changed = differences(meta["environment"], environment)
     then, now = meta["definition"]["measure"], suite.file.measure.model_dump(mode="json")
     changed += [f"{name}: {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
     metrics = [metric for metric in suite.file.metrics if metric not in meta["metrics"]]
     if meta["static"] or metrics:
         changed.append(f"{', '.join(metrics) or 'everything but static metrics'} was not measured")
-    if changed:
-        raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
-    frame, samples, timeline = folder.frame(), folder.samples(), folder.timeline()
-    found = {}
-    for row in frame[~frame["module"].isin(candidates)].to_dict("records"):
-        record = Record.of_row(row)
-        record.warn(f"reused from {path}")
-        streams = {
-            str(mode): [Sample(at_s, int(n), ms) for at_s, n, ms in zip(part.at_s, part.passes, part.ms, strict=True)]
-            for mode, part in samples[samples["case"] == record.case].groupby("mode", sort=False)
-        }
-        timelines = {
-            str(mode): [
-                TimelineStep(int(step), phase, op, int(size))
-                for step, phase, op, size in zip(part.step, part.phase, part.op, part.bytes, strict=True)
-            ]
-            for mode, part in timeline[timeline["case"] == record.case].groupby("mode", sort=False)
-        }
-        found[record.case] = Outcome(record, streams, timelines)
+    return changed
+
+
+def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> dict[str, dict[int, Outcome]]:
+    """The outcomes with their samples; process 0 with the memory over a pass."""
+    for (case, number, mode), part in folder.samples().groupby(["case", "process", "mode"], sort=False):
+        if outcome := found.get(case, {}).get(number):
+            rows = zip(part.at_s, part.passes, part.ms, strict=True)
+            outcome.samples = {**outcome.samples, mode: [Sample(at_s, int(n), ms) for at_s, n, ms in rows]}
+    for (case, mode), part in folder.timeline().groupby(["case", "mode"], sort=False):
+        if outcome := found.get(case, {}).get(0):
+            steps = zip(part.step, part.phase, part.op, part.bytes, strict=True)
+            timeline = [TimelineStep(int(step), phase, op, int(size)) for step, phase, op, size in steps]
+            outcome.timelines = {**outcome.timelines, mode: timeline}
     return found
 
 
 def _condition(record: Record) -> str:
     parts = [f"[{record.batch}, {record.channels}, {record.height}, {record.width}]", record.dtype, record.device]
     parts += [part for part in (record.memory_format, record.execution) if part not in ("contiguous", "eager")]
-    parts += [f"{record.threads} threads"] if record.threads is not None else []
+    parts += [f"{record.threads} thread{'s' * (record.threads != 1)}"] if record.threads is not None else []
     return ", ".join(parts)
 
 
-def _standing(record: Record, columns: Mapping[str, str], candidates: Sequence[str]) -> Standing:
-    settings = ", ".join(f"{name}={value}" for name, value in json.loads(record.hparams).items())
-    values = {}
-    for key, column in columns.items():
-        value = record.get(column)
-        if value is None:
-            continue
-        values[key] = exactly(value)
-        if quantities()[key].has_interval:
-            low, high = (record.get(quantities()[key].detail(end)) for end in ("low_ms", "high_ms"))
-            # Without an interval a time is told apart from none.
-            values[key] = Value(value, low if low is not None else 0.0, high if high is not None else math.inf)
-    label = f"{record.module} ({settings})" if settings else record.module
-    return Standing(label, record.module in candidates, values, record.status, record.message)
+def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str]) -> Standing:
+    settings = ", ".join(f"{name}={value}" for name, value in json.loads(row["hparams"]).items())
+    read = {key: read_value(row, quantities()[key], column) for key, column in columns.items()}
+    values = {key: value for key, value in read.items() if value}
+    label = f"{row['module']} ({settings})" if settings else str(row["module"])
+    return Standing(label, row["module"] in candidates, values, str(row["status"]), str(row["message"]))

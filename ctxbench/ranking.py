@@ -1,23 +1,71 @@
 """Who stands where: an order by one quantity, the Pareto front, and plain sentences about two modules.
 
-Pure functions on standings. Counts are compared exactly; two latencies whose intervals overlap are about the same.
+Counts are compared exactly. Two times of one run are compared round by round: each round gives the ratio of two
+processes that are neighbours in time, and Student's interval of the mean log ratio decides.
 """
 
+import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from ctxbench import machine_load
 from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.statistics import FEWEST_PROCESSES, t_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+# A ratio has no more decimals.
+MOST_DECIMALS = 9
 
 
 @dataclass(frozen=True)
 class Value:
-    """A quantity and the interval around it: of no width for a count, of any width for a time without an interval."""
+    """A quantity and the interval around it: of no width for a count, of any width for a time without an interval.
+
+    Of a time, `processes` holds the median of each process by its round, and `others_cores` how many cores other work
+    kept busy meanwhile.
+    """
 
     value: float
     low: float
     high: float
+    processes: Mapping[int, float] = field(default_factory=dict)
+    others_cores: float | None = None
+
+    @property
+    def disturbed(self) -> bool:
+        return machine_load.disturbed(self.others_cores)
+
+    @property
+    def obstacle(self) -> str:
+        """Why no verdict rests on it; empty if one may."""
+        if self.disturbed:
+            return f"other work kept {self.others_cores:.1f} cores busy"
+        return f"fewer than {FEWEST_PROCESSES} processes" if self.high == math.inf else ""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two times and its 95 % interval over rounds."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """`1.60 [1.55, 1.66]`: the digits that the interval justifies, four at most unless it is close to 1."""
+        half = max((self.high - self.low) / 2, self.value / 1e3)
+        decimals = max(-math.floor(math.log10(half)), 0)
+        if not self.low <= 1 <= self.high:
+            while decimals < MOST_DECIMALS and 1 in (round(self.low, decimals), round(self.high, decimals)):
+                decimals += 1
+        value, low, high = (f"{each:.{decimals}f}" for each in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
@@ -44,17 +92,73 @@ def exactly(value: float) -> Value:
     return Value(value, value, value)
 
 
+def read_value(row: RecordRow, quantity: Quantity, column: str = "") -> Value | None:
+    """A quantity of a record, from `column` if it is given; None if it is not known."""
+    value = known(row, column or quantity.column)
+    if value is None or not quantity.has_interval:
+        return None if value is None else exactly(value)
+    low, high = (known(row, quantity.detail(end)) for end in ("low_ms", "high_ms"))
+    if low is None or high is None:
+        low, high = 0.0, math.inf
+    processes = read_processes(known(row, quantity.detail("process_ms")) or "{}")
+    others = known(row, "others_cores")
+    return Value(value, low, high, processes, others)
+
+
+def read_processes(text: str) -> dict[int, float]:
+    """The medians of processes by round from their column; ValueError if it holds anything else."""
+    found = {int(number): float(ms) for number, ms in dict(json.loads(text)).items()}
+    if not all(0 < ms < math.inf for ms in found.values()):
+        raise ValueError("the median of a process is a positive number")
+    return found
+
+
+def known(row: RecordRow, column: str) -> Any:
+    """The value of a column; None if it is not known."""
+    import pandas as pd
+
+    return None if pd.isna(row[column]) else row[column]
+
+
+def without_reused(frame: "pd.DataFrame", meta: Mapping[str, Any]) -> "pd.DataFrame":
+    """A run's records without the process medians of reused rows: their rounds are not those of the other rows."""
+    reused = frame["case"].isin((meta.get("reused") or {}).get("cases", ()))
+    columns = [each.detail("process_ms") for each in quantities().values() if each.has_interval]
+    frame.loc[reused, columns] = ""
+    return frame
+
+
+def ratio(first: Value, second: Value) -> Ratio | None:
+    """The first time over the second, from the rounds that both have; None if these are fewer than three."""
+    rounds = sorted(first.processes.keys() & second.processes.keys())
+    if len(rounds) < FEWEST_PROCESSES:
+        return None
+    logs = [math.log(first.processes[number] / second.processes[number]) for number in rounds]
+    low, high, _ = t_interval(logs)
+    return Ratio(math.exp(math.fsum(logs) / len(logs)), math.exp(low), math.exp(high))
+
+
 def order(first: Value, second: Value) -> int:
-    """-1 if the first is smaller, 1 if larger, 0 if they are equal or their intervals overlap."""
-    if first.high < second.low:
-        return -1
-    return 1 if first.low > second.high else 0
+    """-1 if the first is smaller, 1 if larger, 0 if they are equal, not told apart, or without a verdict.
+
+    Times with fewer than three common rounds are told apart if their intervals do not overlap.
+    """
+    if first.obstacle or second.obstacle:
+        return 0
+    found = ratio(first, second)
+    below, above = (found.high < 1, found.low > 1) if found else (first.high < second.low, first.low > second.high)
+    return int(above) - int(below)
 
 
 def order_by(key: str, first: Standing, second: Standing) -> int:
-    """-1 if the first is better in a quantity, 1 if worse, 0 if they are equal or their intervals overlap."""
+    """-1 if the first is better in a quantity, 1 if worse, else 0 (see `order`)."""
     found = order(first.values[key], second.values[key])
     return -found if quantity(key).better == "larger" else found
+
+
+def obstacle(key: str, first: Standing, second: Standing) -> str:
+    """Why two rows cannot be compared in a quantity; empty if they can."""
+    return first.values[key].obstacle or second.values[key].obstacle
 
 
 def axes_of_front() -> list[str]:
@@ -69,7 +173,9 @@ def shared_axes(standings: Sequence[Standing]) -> list[str]:
 
 
 def dominates(first: Standing, second: Standing, axes: Sequence[str]) -> bool:
-    """Whether the first is nowhere worse than the second and somewhere better."""
+    """Whether the first is nowhere worse than the second and somewhere better; not where a verdict is missing."""
+    if any(obstacle(axis, first, second) for axis in axes):
+        return False
     orders = [order_by(axis, first, second) for axis in axes]
     return -1 in orders and 1 not in orders
 
@@ -98,7 +204,9 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
     found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
     if not axes:
         return found
-    found.append(f"On the Pareto front: {listed([standing.label for standing in front(standings, axes)])}.")
+    unsettled = any(row.values[axis].obstacle for row in standings if row.status == "ok" for axis in axes)
+    where = "On the Pareto front, as far as can be told" if unsettled else "On the Pareto front"
+    found.append(f"{where}: {listed([standing.label for standing in front(standings, axes)])}.")
     candidates = [standing for standing in standings if standing.is_candidate]
     for number, candidate in enumerate(candidates):
         others = [one for one in standings if not one.is_candidate] + candidates[number + 1 :]
@@ -108,26 +216,37 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
 
 def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
     """How the candidate stands to another module, in plain words."""
-    for one in (candidate, other):
-        if one.status != "ok":
-            return f"{candidate.label} and {other.label} cannot be compared: {one.label} ended with {one.status}."
-    orders = {axis: order_by(axis, candidate, other) for axis in axes}
-    better = [axis for axis in axes if orders[axis] < 0]
-    worse = [axis for axis in axes if orders[axis] > 0]
-    same = [axis for axis in axes if orders[axis] == 0]
-    count = NUMBERS[len(axes)]
+    reasons = [f"{one.label} ended with {one.status}" for one in (candidate, other) if one.status != "ok"]
+    obstacles = {} if reasons else {axis: obstacle(axis, candidate, other) for axis in axes}
+    orders = {axis: order_by(axis, candidate, other) for axis, reason in obstacles.items() if not reason}
+    if not orders:
+        return f"{candidate.label} and {other.label} cannot be compared: {[*reasons, *obstacles.values()][0]}."
+    better = [axis for axis in orders if orders[axis] < 0]
+    worse = [axis for axis in orders if orders[axis] > 0]
+    same = [axis for axis in orders if orders[axis] == 0]
+    unclear = "".join(f"; {quantity(a).noun} cannot be compared: {why}" for a, why in obstacles.items() if why)
+    count, rest = NUMBERS[len(orders)], f"{_also(same)}{unclear}"
     if not better and not worse:
+        if unclear:
+            return f"{candidate.label} and {other.label}: {rest.removeprefix('; ')}."
         return f"{candidate.label} is not told apart from {other.label} on any of the {count}."
-    if not better:
-        if not same:
-            return f"{candidate.label} is dominated by {other.label} on all {count}."
-        return f"{candidate.label} is dominated by {other.label}: {_gains(other, candidate, worse)}{_also(same)}."
-    gains = _gains(candidate, other, better)
-    if not worse:
-        if not same:
-            return f"{candidate.label} dominates {other.label} on all {count}: {gains}."
-        return f"{candidate.label} dominates {other.label}: {gains}{_also(same)}."
-    return f"{candidate.label}: {gains} than {other.label}, for {_prices(candidate, other, worse)}{_also(same)}."
+    if better and worse:
+        gains, prices = _gains(candidate, other, better), _prices(candidate, other, worse)
+        return f"{candidate.label}: {gains} than {other.label}, for {prices}{rest}."
+    first, second = (candidate, other) if better else (other, candidate)
+    gains = _gains(first, second, better or worse)
+    if unclear:
+        return f"{first.label}: {gains} than {second.label}{rest}."
+    on_all = "" if same else f" on all {count}"
+    if worse:
+        return f"{candidate.label} is dominated by {other.label}{on_all or f': {gains}{rest}'}."
+    return f"{candidate.label} dominates {other.label}{on_all}: {gains}{rest}."
+
+
+def ratio_text(first: Value, second: Value) -> str:
+    """The first over the second: `1.60x [1.55, 1.66]` from rounds, else `1.60x`."""
+    found = ratio(first, second)
+    return str(found).replace(" ", "x ", 1) if found else times(first.value / second.value)
 
 
 def times(value: float) -> str:
@@ -141,10 +260,12 @@ def times(value: float) -> str:
 def _gains(better: Standing, worse: Standing, axes: Sequence[str]) -> str:
     def gain(axis: str) -> str:
         what = quantity(axis)
-        mine, theirs = better.values[axis].value, worse.values[axis].value
-        if not min(mine, theirs):
+        less, more = better.values[axis], worse.values[axis]
+        if what.better == "larger":
+            less, more = more, less
+        if not less.value:
             return f"no {what.noun}" if what.better == "smaller" else f"{what.comparative} {what.noun}"
-        return f"{times(max(mine, theirs) / min(mine, theirs))} {what.comparative} {what.noun}"
+        return f"{ratio_text(more, less)} {what.comparative} {what.noun}"
 
     return listed([gain(axis) for axis in axes])
 
@@ -152,8 +273,10 @@ def _gains(better: Standing, worse: Standing, axes: Sequence[str]) -> str:
 def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
     def price(axis: str) -> str:
         noun = quantity(axis).noun
-        mine, theirs = worse.values[axis].value, better.values[axis].value
-        return f"{times(mine / theirs)} its {noun}" if theirs else f"{mine:,.0f} {noun} where it has none"
+        mine, theirs = worse.values[axis], better.values[axis]
+        return (
+            f"{ratio_text(mine, theirs)} its {noun}" if theirs.value else f"{mine.value:,.0f} {noun} where it has none"
+        )
 
     return listed([price(axis) for axis in axes])
 

@@ -1,11 +1,13 @@
 """What the tables share: a number in its unit, a time with its interval, a ratio, a failed row, whole tables."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
 
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.ranking import Value
+from ctxbench.ranking import Value, known, read_value
+from ctxbench.statistics import FEWEST_PROCESSES
 
 from .numbers import fixed, ratio_text, significant, with_interval
 from .table import Cell, Column, Row, Table
@@ -21,17 +23,19 @@ def value_of(row: RecordRow | None, column: str) -> float | None:
 
 def interval_of(row: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
     """The confidence interval of a record's time; None if it has none, or the quantity is no time."""
-    if not quantity.has_interval:
-        return None
-    low, high = (value_of(row, quantity.detail(name)) for name in ("low_ms", "high_ms"))
-    return None if low is None or high is None else (low, high)
+    value = read_value(row, quantity) if quantity.has_interval else None
+    return None if value is None or value.high == math.inf else (value.low, value.high)
 
 
-def spread_of(row: RecordRow, quantity: Quantity) -> Value:
-    """The known number of a record with its interval, of no width where there is none."""
-    value = float(row[quantity.column])
-    low, high = interval_of(row, quantity) or (value, value)
-    return Value(value, low, high)
+def doubts(value: Value, over: str = "") -> list[str]:
+    """The footnotes of a time, or of a ratio of times (`over` " of the ratio"), that no verdict rests on."""
+    found = []
+    if value.disturbed:
+        cores = f"{value.others_cores:.1f} cores"
+        found.append(f"Other work kept up to {cores} busy while it was timed: no verdict rests on it.")
+    if value.high == math.inf:
+        found.append(f"Fewer than {FEWEST_PROCESSES} processes: no interval{over}.")
+    return found
 
 
 def amount(row: RecordRow, quantity: Quantity, unit: Unit, column: str = "", digits: int = 3) -> str:
@@ -54,12 +58,15 @@ def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
     if not quantity.has_interval:
         return f"{int(value):,}" if quantity.unit.factor > 1 else f"{value:.6g} {quantity.unit.symbol}".strip()
     samples, outliers, stop = (row[quantity.detail(name)] for name in ("samples", "outliers", "stop"))
-    text = f"{value:.6g} ms, {samples} samples, {outliers} outliers kept, ended by {stop}"
-    interval = interval_of(row, quantity)
-    if interval is None:
-        return text
-    confidence, drift = (row[quantity.detail(name)] for name in ("confidence", "drift"))
-    return f"{text}, {confidence:.1%} interval [{interval[0]:.6g}, {interval[1]:.6g}], drift {drift:+.1%}"
+    count = known(row, "processes")
+    text = f"{value:.6g} ms, " + (f"{count} process{'es' * (count > 1)}, " if count else "")
+    text += f"{samples} samples, {outliers} outliers kept, ended by {stop}"
+    if interval := interval_of(row, quantity):
+        text += f", {row[quantity.detail('confidence')]:.1%} interval [{interval[0]:.6g}, {interval[1]:.6g}]"
+    between, within, drift = (known(row, quantity.detail(n)) for n in ("spread_between", "spread_within", "drift"))
+    if between is not None and within is not None:
+        text += f", spread between processes {between:.1%}, within {within:.1%}"
+    return text if drift is None else f"{text}, drift {drift:+.1%}"
 
 
 def quantity_cell(row: RecordRow | None, quantity: Quantity, unit: Unit, column: str = "", digits: int = 3) -> Cell:

@@ -10,10 +10,12 @@ import pandas as pd
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Origin, Quantity, RecordRow
+from ctxbench.ranking import listed, read_value
 
 from .caption import convention_lines, setup, values_in
 from .cells import (
     Filled,
+    doubts,
     heading,
     interval_of,
     put_together,
@@ -76,14 +78,14 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     keys = list(dict.fromkeys(key for rows in found for key in rows))
     shown, notes = keys[:ROW_LIMIT], Footnotes()
     filled = _label_columns(names, shown, found, notes)
-    known = [each for each in compared() if any(run.frame[each.column].notna().any() for run in runs)]
-    same = [each for each in known if each.quantity.exact and _agree(each, keys, found)]
-    different = [each for each in known if each not in same]
+    every = [each for each in compared() if any(run.frame[each.column].notna().any() for run in runs)]
+    same = [each for each in every if each.quantity.exact and _agree(each, keys, found)]
+    different = [each for each in every if each not in same]
     for each in different:
         filled += _quantity_columns(each, found, shown, notes)
     caption = _caption(runs, same, different, len(keys) - len(shown))
     about = [_about(key, found) for key in shown]
-    data = _data(names, keys, found, known)
+    data = _data(names, keys, found, every)
     return put_together(
         f"{suites[0]}-compared", f"{len(runs)} runs of {suites[0]}", filled, about, caption, notes.texts, data
     )
@@ -170,10 +172,11 @@ def _ratio_cell(
         return Cell()
     if not each.has_interval:
         return ratio_cell(two / one)
+    values = [read_value(row, each.quantity, each.column) for row in (first, other)]
+    reasons = dict.fromkeys(reason for value in values if value for reason in doubts(value, " of the ratio"))
     interval = ratio_interval(first, other, each.quantity)
-    if interval is None:
-        few = notes.number("Too few samples for an interval of the ratio.")
-        return Cell(ratio_text(two / one), two / one, notes=(few,))
+    if reasons or interval is None:
+        return Cell(ratio_text(two / one), two / one, notes=tuple(sorted(map(notes.number, reasons))))
     low, high = interval
     confidence = each.quantity.detail("confidence")
     sure = min(first[confidence], other[confidence]) >= SURE
@@ -215,9 +218,12 @@ def _caption(
 ) -> tuple[str, ...]:
     lines = [f"run {number}: {run.name}: {setup(run)}." for number, run in enumerate(runs, 1)]
     lines.append(
-        "Ratios: a later run over run 1; of a time with its 95 % interval, bold where that does not contain 1. The "
-        "interval is that of these processes; whether a change is slower takes pairs of fresh ones (ctxbench check)."
+        "Ratios: a later run over run 1; of a time with its 95 % interval over processes, bold where that does not "
+        "contain 1."
     )
+    older = [f"run {number}" for number, run in enumerate(runs, 1) if run.frame["processes"].isna().all()]
+    if older and any(each.has_interval for each in different):
+        lines.append(f"The times of {listed(older)} are of one process each; another process may differ by more.")
     lines += _control_lines(runs)
     if same:
         lines.append(f"The same in all runs: {'; '.join(each.title for each in same)}.")

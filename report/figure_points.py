@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
-from ctxbench.ranking import Standing, exactly, front
+from ctxbench.ranking import Standing, exactly, front, read_value
 
 from .cells import amount
 from .labels import freeze_layout, place_labels
@@ -113,15 +113,20 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
     missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed.to_dict("records"))
     axes.set_xlabel(f"peak memory, MiB ({kind})" + (f"\nnot shown: {missing}" if missing else ""))
     labels = [label_of(row) for row in frame.to_dict("records")]
-    return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
+    values = [read_value(row, time) for row in frame.to_dict("records")]
+    return pd.DataFrame({"x": x, "y": y, "time": values, "radius": np.sqrt(area) / 2, "label": labels})
 
 
 def front_of(points: pd.DataFrame) -> pd.DataFrame:
-    """The points (`x` memory, `y` time) that no other beats in both, by rising `x`; of equal ones the first."""
+    """The points (`x` memory, `time` with its interval) that no other beats in both, by rising `x`; no equal ones.
+
+    Times that no verdict rests on are left out.
+    """
     axes = ("memory_train", "latency_train")  # of either mode less is better
     standings = [
-        Standing(str(place), False, dict(zip(axes, map(exactly, point), strict=True)))
-        for place, point in enumerate(zip(points["x"], points["y"], strict=True))
+        Standing(str(place), False, dict(zip(axes, (exactly(x), time), strict=True)))
+        for place, (x, time) in enumerate(zip(points["x"], points["time"], strict=True))
+        if not time.obstacle
     ]
     best = [int(standing.label) for standing in front(standings, axes)]
     return points.iloc[best].drop_duplicates(["x", "y"]).sort_values("x")

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
@@ -14,7 +16,9 @@ from ctxbench.mode import MODES, Mode
 from .cells import interval_of
 from .panels import Panel, label_of
 from .runs import drifts
-from .style import INK, Drawing, looks, new_figure
+from .style import FAINT, INK, Drawing, looks, new_figure
+
+Floats = NDArray[np.float64]
 
 MOST_STREAMS = 32
 _COLUMNS = 4
@@ -47,7 +51,7 @@ def has_samples(panels: Sequence[Panel]) -> bool:
 
 
 def sample_streams(panels: Sequence[Panel]) -> Drawing:
-    """Each timed block as a point; the median and its interval; both halves' medians where they drift apart."""
+    """Each timed block as a point, process by process; medians and interval; the halves' medians where they drift."""
     streams = streams_of(panels)
     shown = streams
     if len(streams) > MOST_STREAMS:
@@ -59,7 +63,7 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
     omitted = (
         f" Shown: the {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
     )
-    drawing = Drawing(figure, f"Samples in time order, their median and its interval; drift is marked.{omitted}")
+    drawing = Drawing(figure, f"Samples process by process, the medians and the interval; drift is marked.{omitted}")
     grid = list(figure.subplots(lines, columns, squeeze=False).flat)
     for axes, stream in zip(grid, shown, strict=False):
         _stream_axes(drawing, axes, stream.samples, stream.row, stream.mode)
@@ -72,6 +76,22 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
     return drawing
 
 
+def one_after_the_other(samples: pd.DataFrame) -> list[tuple[Floats, Floats]]:
+    """Times and milliseconds of each process, its times shifted behind those of the process before."""
+    found: list[tuple[Floats, Floats]] = []
+    end = 0.0
+    for _, part in samples.groupby("process", sort=False, dropna=False):
+        at = end + part["at_s"].to_numpy("float64")
+        found.append((at, part["ms"].to_numpy("float64")))
+        end = float(at[-1])
+    return found
+
+
+def _halves(at: Floats, ms: Floats) -> list[tuple[Floats, Floats]]:
+    half = len(ms) // 2
+    return [(at[:half], ms[:half]), (at[-half:], ms[-half:])] if half else []
+
+
 def _drift(row: RecordRow, mode: Mode) -> float:
     drift = row[f"latency_{mode}_drift"]
     return 0.0 if pd.isna(drift) else float(drift)
@@ -79,7 +99,8 @@ def _drift(row: RecordRow, mode: Mode) -> float:
 
 def _stream_axes(drawing: Drawing, axes: Axes, samples: pd.DataFrame, row: RecordRow, mode: Mode) -> None:
     look = looks([row["module"]])[row["module"]]
-    at, ms = samples["at_s"].to_numpy(), samples["ms"].to_numpy()
+    processes = one_after_the_other(samples)
+    at, ms = (np.concatenate(parts) for parts in zip(*processes, strict=True))
     (points,) = axes.plot(at, ms, ".", color=INK, markersize=3, zorder=3)
     points.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {len(ms)} samples, {_drift(row, mode):+.1%} drift"))
     time = quantity(f"latency_{mode}")
@@ -87,10 +108,13 @@ def _stream_axes(drawing: Drawing, axes: Axes, samples: pd.DataFrame, row: Recor
     if interval:
         axes.axhspan(*interval, color=look.colour, alpha=0.25, linewidth=0, zorder=1)
     axes.axhline(row[time.column], color=look.colour, linewidth=1.2, zorder=2)
+    for times, part in processes if len(processes) > 1 else ():
+        axes.plot([times[0], times[-1]], [np.median(part)] * 2, color=look.colour, linewidth=2, zorder=4)
+    for before, after in pairwise(processes):
+        axes.axvline((before[0][-1] + after[0][0]) / 2, color=FAINT, linewidth=0.5, zorder=0)
     title = f"{label_of(row)}, {mode}"
     if drifts(row, time):
-        half = len(ms) // 2
-        for part, times in ((ms[:half], at[:half]), (ms[-half:], at[-half:])):
+        for times, part in (half for process in processes for half in _halves(*process)):
             axes.plot([times[0], times[-1]], [np.median(part)] * 2, color="#D55E00", linewidth=2, zorder=4)
         title += f"  drift {_drift(row, mode):+.0%}"
     axes.set_title(title, fontsize=7, fontweight="bold" if "drift" in title else "normal")

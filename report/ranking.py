@@ -7,12 +7,12 @@ import pandas as pd
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
-from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, order, ranked, shared_axes
+from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, order, ranked, ratio, shared_axes
 
 from .caption import convention_lines
-from .cells import Filled, heading, plain_amount, put_together
+from .cells import Filled, doubts, heading, plain_amount, put_together
 from .numbers import is_prefix, justified, ratio_text, scaled_unit
-from .table import Cell, Column, Table
+from .table import Cell, Column, Footnotes, Table
 
 
 def ranking_table(ranking: Ranking, rank_by: str) -> Table:
@@ -23,7 +23,7 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     standings = ranking.standings
     rows = ranked(standings, rank_by)
     candidate = next(standing for standing in standings if standing.is_candidate)
-    axes = shared_axes(standings)
+    axes, notes = shared_axes(standings), Footnotes()
     on_front = {standing.label for standing in front(standings, axes)}
     filled: list[Filled] = [
         (Column("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
@@ -32,7 +32,7 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     ]
     for key in dict.fromkeys([*axes_of_front(), rank_by]):
         if any(key in row.values for row in rows):
-            filled += _columns(quantity(key), rows, candidate)
+            filled += _columns(quantity(key), rows, candidate, notes)
     if any(row.status != "ok" for row in rows):
         cells = [Cell(row.status, failed=row.status != "ok", detail=row.message) for row in rows]
         filled.append((Column("status", "", "Status", "status"), cells))
@@ -42,20 +42,27 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     about = [(row.label, "", row.status) for row in rows]
     shown = [column.key for column, _ in filled if column.origin == "measured"]
     caption = _caption(ranking, rank_by, candidate, axes, shown)
-    return put_together("compare", ranking.condition, filled, about, caption, (), data)
+    return put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
 
 
 def _caption(
     ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Sequence[str]
 ) -> list[str]:
-    lines = [f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s; =: the intervals overlap."]
+    lines = [
+        f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s, of a time with its 95 % interval over "
+        "rounds; =: that interval contains 1."
+    ]
     if axes:
         nouns = listed([quantity(axis).noun for axis in axes])
-        lines.append(f"Front: no other row is nowhere worse and somewhere better in {nouns}.")
-    lines.append(
-        f"Memory: {ranking.memory}. Time: median over two fresh processes, measured in two rounds (C B A, then A B C)."
+        lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
+    lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
+    times = {row.label: [v for v in row.values.values() if v.low < v.high < math.inf] for row in ranking.standings}
+    counts = sorted({len(value.processes) for values in times.values() for value in values} - {0})
+    lines += convention_lines(
+        {key: quantity(key).unit for key in shown}, lambda column: [str(n) for n in counts if column == "processes"]
     )
-    lines += convention_lines({key: quantity(key).unit for key in shown}, lambda column: [])
+    if apart := [label for label, values in times.items() if any(not value.processes for value in values)]:
+        lines.append(f"Measured in other rounds, so = where two intervals overlap: {listed(apart)}.")
     failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]
     return [*lines, *(f"{row.label}: {row.status}: {row.message}" for row in failed)]
 
@@ -64,12 +71,12 @@ def _name(standing: Standing) -> str:
     return f"> {standing.label}" if standing.is_candidate else standing.label
 
 
-def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing) -> list[Filled]:
+def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, notes: Footnotes) -> list[Filled]:
     """A quantity's value and its ratio to the candidate's; no ratio where neither of two values is better."""
     known = [row.values[what.key].value for row in rows if what.key in row.values]
     unit = scaled_unit(what.unit, known) if is_prefix(what.unit) else what.unit
     group = heading(what.title, unit)
-    values = [_value(row, what, unit) for row in rows]
+    values = [_value(row, what, unit, notes) for row in rows]
     filled = [(Column(what.key, group, "value", "measured", what.key), values)]
     if what.better:
         ratios = [_ratio(row, candidate, what) for row in rows]
@@ -77,7 +84,7 @@ def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing) -> l
     return filled
 
 
-def _value(row: Standing, what: Quantity, unit: Unit) -> Cell:
+def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
     found = row.values.get(what.key)
     if found is None:
         return Cell()
@@ -85,14 +92,16 @@ def _value(row: Standing, what: Quantity, unit: Unit) -> Cell:
         text = justified(found.value, found.low, found.high)
     else:
         text = plain_amount(found.value, what, unit)
-    return Cell(text, found.value / unit.factor)
+    return Cell(text, found.value / unit.factor, notes=tuple(map(notes.number, doubts(found))))
 
 
 def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
     value, mine = row.values.get(what.key), candidate.values.get(what.key)
     if value is None or mine is None or not mine.value or row is candidate:
         return Cell()
+    if reason := value.obstacle or mine.obstacle:
+        return Cell("–", detail=f"cannot be compared: {reason}")  # noqa: RUF001  # a dash for "none"
+    found, plain = ratio(value, mine), value.value / mine.value
     if what.has_interval and order(value, mine) == 0:
-        return Cell("=", 1.0, detail="the intervals overlap")
-    ratio = value.value / mine.value
-    return Cell(ratio_text(ratio), ratio)
+        return Cell("=", 1.0, detail=str(found) if found else "the intervals overlap")
+    return Cell(str(found), found.value) if found else Cell(ratio_text(plain), plain)

@@ -16,6 +16,7 @@ from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity
 from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
+from ctxbench.ranking import read_processes, without_reused
 from ctxbench.results import STATUSES, RunFolder
 
 PHASES = ("forward", "backward")
@@ -47,6 +48,7 @@ class RunData:
         """UsageError names the file and the line of the first cell that cannot be."""
         frame = folder.frame()
         check_records(frame, folder.path / "records.csv")
+        frame = without_reused(frame, folder.meta)
         batch, channels, height, width = (frame[name].astype("string") for name in SIZES)
         frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
         shown = {text: _settings(text) for text in frame["hparams"].unique()}
@@ -142,6 +144,17 @@ def check_records(frame: pd.DataFrame, path: Path) -> None:
         _refuse(median.notna() & ~((median > 0) & np.isfinite(median)), median, path, "must be a positive number")
         _refuse((low > median) | (low <= 0), low, path, f"must be positive and at most the median, {median.name}")
         _refuse((high < median) | np.isinf(high), high, path, f"must be at least the median, {median.name}")
+        medians = frame[each.detail("process_ms")]
+        wrong = pd.Series([not _are_processes(text) for text in medians], dtype="bool")
+        _refuse(wrong, medians, path, 'must be medians by process, as {"1": 0.912}')
+
+
+def _are_processes(text: str) -> bool:
+    try:
+        read_processes(text or "{}")
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def drifts(row: Mapping[Any, Any], time: Quantity) -> bool:

@@ -8,11 +8,12 @@ import pandas as pd
 
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.ranking import Value, listed, order, times
+from ctxbench.ranking import Value, listed, order, ratio_text, read_value
 
-from .cells import interval_of, plain_amount, spread_of
+from .cells import interval_of, plain_amount
 from .compare import compared, ratio_key
-from .numbers import justified, ratio_text
+from .numbers import justified
+from .numbers import ratio_text as plain_ratio
 from .panels import Panel, conditions_of, is_reference, label_of
 from .published import unit_of
 from .runs import RunData
@@ -68,7 +69,7 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
             if ratios.empty:
                 continue
             noun = f"{each.origin} {each.quantity.noun}" if each.quantity.measured_column else each.quantity.noun
-            text = f"{noun[:1].upper()}{noun[1:]} in {names[number - 1]} is {ratio_text(ratios.median())} times that "
+            text = f"{noun[:1].upper()}{noun[1:]} in {names[number - 1]} is {plain_ratio(ratios.median())} times that "
             text += f"in {names[0]}" + (f" (median of {len(ratios)} rows)" if len(ratios) > 1 else "")
             if each.has_interval:
                 sure = sum(cell.best for cell in cells)
@@ -83,11 +84,11 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
 
 def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Place]:
     """The known numbers of one quantity, the best first."""
-    known = done[done[each.column].notna()]
     unit = unit_of(panel.run, each, panel.frame)
     places = [
-        Place(label_of(row), spread_of(row, each), _text(row, each, unit), bool(is_it))
-        for row, is_it in zip(known.to_dict("records"), is_reference(known), strict=True)
+        Place(label_of(row), value, _text(row, each, unit), bool(is_it))
+        for row, is_it in zip(done.to_dict("records"), is_reference(done), strict=True)
+        if (value := read_value(row, each))
     ]
     return sorted(places, key=lambda place: place.value.value, reverse=each.better == "larger")
 
@@ -100,6 +101,10 @@ def _text(row: RecordRow, each: Quantity, unit: Unit) -> str:
 
 def _leader(each: Quantity, places: Sequence[Place]) -> str:
     """Who is best in one quantity, what ties with it, and by which factor the others follow."""
+    left_out = [f"{place.label} ({place.value.obstacle})" for place in places if place.value.obstacle]
+    places = [place for place in places if not place.value.obstacle]
+    if len(places) < 2:
+        return f"Not compared in {_noun(each)}: {listed(left_out)}."
     best = places[0]
     ties = [place for place in places[1:] if order(best.value, place.value) == 0]
     rest = [place for place in places[1:] if place not in ties]
@@ -118,7 +123,8 @@ def _leader(each: Quantity, places: Sequence[Place]) -> str:
     if not best.value.value:
         text = f"{listed(leaders)} {has} no {noun}"
     text += _distance(each, best, rest)
-    text += f"; {unsure} cannot be told apart from it, since the intervals overlap" if unsure else ""
+    text += f"; {unsure} cannot be told apart from it" if unsure else ""
+    text += f"; not compared: {listed(left_out)}" if left_out else ""
     return f"{text}."
 
 
@@ -136,8 +142,8 @@ def _distance(each: Quantity, best: Place, rest: Sequence[Place]) -> str:
 
 
 def _factor(one: Place, other: Place) -> str:
-    low, high = sorted((one.value.value, other.value.value))
-    return times(high / low)
+    small, large = sorted((one.value, other.value), key=lambda value: value.value)
+    return ratio_text(large, small)
 
 
 def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: bool) -> list[str]:

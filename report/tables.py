@@ -1,5 +1,6 @@
 """The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -8,25 +9,24 @@ import pandas as pd
 from ctxbench.devices import META
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.ranking import order
+from ctxbench.ranking import known, order, read_value
 from ctxbench.results import RunFolder
 
 from .caption import caption_lines
 from .cells import (
     Filled,
+    doubts,
     failed_cell,
     heading,
-    interval_of,
     put_together,
     quantity_cell,
     ratio_cell,
-    spread_of,
     value_of,
 )
 from .numbers import decimals_of, fixed, leading_value
 from .published import unit_of, with_published
 from .rates import rate_columns
-from .runs import CONDITIONS, DRIFT_WARNING, SURE, RunData, drifts, kind_of
+from .runs import CONDITIONS, DRIFT_WARNING, RunData, drifts, kind_of
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 
@@ -82,6 +82,7 @@ def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
     """The numbers behind the table, for CSV: what names a case, then each quantity published, here, ratio, interval."""
     names = ["module", "title", "family", "hparams", "batch", "channels", "height", "width"]
     names += ["dtype", "memory_format", "execution", "threads", "device", "status", "message"]
+    names += ["processes", "others_cores"] if any(quantities()[key].has_interval for key in shown) else []
     for key in shown:
         quantity = quantities()[key]
         with_paper = frame[f"{key}_published"].notna().any()
@@ -89,7 +90,8 @@ def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
         names += [quantity.column]
         names += [f"{key}_ratio"] if with_paper and quantity.origin != "measured" else []
         if quantity.has_interval:
-            names += [quantity.detail(name) for name in ("low_ms", "high_ms", "samples", "stop")]
+            details = ("low_ms", "high_ms", "samples", "stop", "spread_between", "spread_within")
+            names += [quantity.detail(name) for name in details]
         names += [quantity.measured_column] if quantity.measured_column else []
     return frame[names]
 
@@ -108,7 +110,7 @@ def _quantity_columns(
     if frame[f"{key}_published"].notna().any():
         add(f"{key}_published", "paper", "published", _published_cells(run, records, key, notes))
     cells = _number_cells(frame, quantity, unit)
-    cells = [_with_notes(cell, _sentences(run, quantity, row), notes) for cell, row in zip(cells, records, strict=True)]
+    cells = [_with_notes(cell, _sentences(quantity, row), notes) for cell, row in zip(cells, records, strict=True)]
     cells = mark_best(cells, frame, quantity)
     if quantity.origin == "predicted":
         add(key, "predicted", "predicted", cells, "pred.")
@@ -186,21 +188,15 @@ def _with_notes(cell: Cell, sentences: Sequence[str], notes: Footnotes) -> Cell:
     return replace(cell, notes=tuple(sorted(notes.number(sentence) for sentence in sentences)))
 
 
-def _sentences(run: RunData, quantity: Quantity, row: RecordRow) -> list[str]:
+def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
     """What qualifies our own number: what its metric says of it and, of a time, how sure it is."""
     found = list(quantity.notes(row))
-    if not quantity.has_interval or value_of(row, quantity.column) is None:
+    value = read_value(row, quantity)
+    if value is None or not quantity.has_interval:
         return found
-    measure = run.definition.get("measure") or {}
-    if interval_of(row, quantity) is None:
-        found.append("A single sample: no interval.")
-    elif row[quantity.detail("confidence")] < SURE:
-        found.append("Few samples: the interval is from the smallest to the largest, and covers less than 95 %.")
-    elif row[quantity.detail("stop")] == "budget":
-        found.append(
-            f"The time budget ({measure.get('budget_s', 0):g} s) ended before the interval was within "
-            f"{measure.get('target', 0):.2g} of the median."
-        )
+    found += doubts(value)
+    if known(row, "processes") is None and value.high < math.inf:
+        found.append("Its interval is of one process; another process may differ by more.")
     if drifts(row, quantity):
         found.append(f"Drift: the medians of the measurement's halves differ by more than {DRIFT_WARNING:.0%}.")
     return found
@@ -209,19 +205,20 @@ def _sentences(run: RunData, quantity: Quantity, row: RecordRow) -> list[str]:
 def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> list[Cell]:
     """Bold for the best among the rows that ran under the same conditions, and for those that tie with it.
 
-    Times tie where their intervals overlap, counts where they look the same.
+    Times that no verdict rests on are left out. Counts tie where they look the same.
     """
     best: set[int] = set()
     if quantity.better is None:
         return cells
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
-        values = group[quantity.column].dropna().astype("float64")
+        rows = {int(i): read_value(row, quantity) for i, row in zip(group.index, group.to_dict("records"), strict=True)}
+        values = {i: value for i, value in rows.items() if value and not value.obstacle}
         if len(values) < 2:
             continue
-        first = int(values.idxmin() if quantity.better == "smaller" else values.idxmax())
+        choose = min if quantity.better == "smaller" else max
+        first = choose(values, key=lambda i: values[i].value)
         if quantity.has_interval:
-            spreads = {int(i): spread_of(frame.loc[i], quantity) for i in values.index}
-            best.update(i for i, spread in spreads.items() if order(spread, spreads[first]) == 0)
+            best.update(i for i, value in values.items() if order(value, values[first]) == 0)
         else:
-            best.update(int(i) for i in values.index if cells[int(i)].text == cells[first].text)
+            best.update(i for i in values if cells[i].text == cells[first].text)
     return [replace(cell, best=i in best) for i, cell in enumerate(cells)]

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ctxbench.csv_file import append_text, csv_line
 from ctxbench.messages import Sample, TimelineStep
+from ctxbench.metrics.latency import Latency, combine
 from ctxbench.results import Record, RunFolder
 from ctxbench.statistics import summarise
 
@@ -75,20 +77,37 @@ def record(module: str, device: str = "cpu", shape: Sequence[int] = (1, 512, 128
     return found
 
 
-def timed(found: Record, streams: Mapping[str, Sequence[float]], stop: str = "interval") -> dict[str, list[Sample]]:
-    """Fill the latency columns from samples in milliseconds, and return the samples."""
+def timed(
+    found: Record,
+    streams: Mapping[str, Sequence[float]],
+    stop: str = "interval",
+    processes: int = 5,
+    others_cores: float = 0.0,
+) -> dict[int, dict[str, list[Sample]]]:
+    """Fill the latency columns from samples in milliseconds, a part for each process; return the processes' samples."""
+    samples: dict[int, dict[str, list[Sample]]] = {}
+    values: dict[int, dict[str, Any]] = {}
     for mode, ms in streams.items():
-        summary = summarise(ms)
-        values = {
-            "ms": summary.median, "low_ms": summary.low, "high_ms": summary.high, "confidence": summary.confidence,
-            "samples": summary.samples, "stop": stop, "drift": summary.drift, "outliers": summary.outliers,
-        }  # fmt: skip
-        known = {name: value for name, value in values.items() if value == value}  # not NaN
-        found.take({f"latency_{mode}_{name}": value for name, value in known.items()})
-    return {
-        mode: [Sample(float(at), 1, float(value)) for at, value in zip(np.cumsum(ms) / 1e3, ms, strict=True)]
-        for mode, ms in streams.items()
-    }
+        for number, part in enumerate(np.array_split(ms, min(processes, len(ms))), 1):
+            stream = [Sample(float(at), 1, float(each)) for at, each in zip(np.cumsum(part) / 1e3, part, strict=True)]
+            samples.setdefault(number, {})[mode] = stream
+            values.setdefault(number, {}).update(Latency(stream, summarise(part), stop).columns(mode))
+    combined = {name: value for name, value in combine(values).items() if not name.endswith("autocorrelation")}
+    found.take({**combined, "processes": len(values), "others_cores": others_cores})
+    return samples
+
+
+def medians(found: Record, infer: Sequence[float], others_cores: float = 0.0) -> Record:
+    """The record with these medians of its processes in inference, in milliseconds."""
+    timed(found, {"infer": infer}, processes=len(infer), others_cores=others_cores)
+    return found
+
+
+def add(folder: RunFolder, found: Record, samples: Mapping[int, Mapping[str, Sequence[Sample]]] | None = None) -> None:
+    """Put a record into a run folder, and the samples of its processes."""
+    for number, streams in (samples or {}).items():
+        folder.append(number, found, streams)
+    append_text(folder.path / "records.csv", csv_line(found.row()))
 
 
 def stream(median: float, count: int = 31, spread: float = 0.01, seed: int = 0) -> list[float]:
@@ -100,17 +119,20 @@ def stream(median: float, count: int = 31, spread: float = 0.01, seed: int = 0) 
 def table3_run(path: Path, device: str = "cpu", scale: float = 1.0, failed: Sequence[str] = (), seed: int = 0) -> Path:
     """A run of FACTS with latencies times `scale`; the modules in `failed` ended out of memory."""
     folder = new_run(path)
-    for module, (*_, train, infer) in FACTS.items():
+    for place, (module, (*_, train, infer)) in enumerate(FACTS.items()):
         row = record(module, device)
         if module in failed:
             row.status, row.message = "oom", "out of memory: 1 GiB (sa.py, line 30, in forward)"
-            folder.append(row, {})
+            add(folder, row)
             continue
         row.take(
             {f"memory_{mode}_bytes": int(FACTS[module][at] * MIB * 1.1) for mode, at in (("train", 2), ("infer", 3))}
         )
-        streams = {"train": stream(train * scale, seed=seed), "infer": stream(infer * scale, seed=seed + 1)}
-        folder.append(row, timed(row, streams))
+        streams = {
+            "train": stream(train * scale, seed=seed + place),
+            "infer": stream(infer * scale, seed=seed + place + 9),
+        }
+        add(folder, row, timed(row, streams))
     return path
 
 
@@ -127,7 +149,7 @@ def with_timeline(path: Path, modules: Sequence[str] = tuple(FACTS)) -> Path:
             TimelineStep(4, "backward", "aten.bmm.default", train * MIB),
             TimelineStep(7, "backward", "aten.sum", infer * MIB),
         ]
-        folder.append_timeline(record(module).case, {"infer": forward, "train": [*forward, *backward]})
+        folder.append(0, record(module), {}, {"infer": forward, "train": [*forward, *backward]})
     return path
 
 
@@ -138,5 +160,5 @@ def scaling_run(path: Path, exponents: Mapping[str, float], sizes: Sequence[int]
         for size in sizes:
             cost = (size * size) ** exponent
             row = record(module, shape=(1, 64, size, size), macs=int(cost), latency_infer_ms=cost / 1e3)
-            folder.append(row, {})
+            add(folder, row)
     return path

@@ -1,4 +1,4 @@
-"""Comparison: order, front and sentences on plain numbers; rounds on a script; whole runs of tiny cases."""
+"""Comparison: order, ratios, front and sentences on plain numbers; whole runs of tiny cases."""
 
 import math
 import re
@@ -10,13 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ctxbench import cli, compare
-from ctxbench.engine.client import Exit
-from ctxbench.engine.rounds import execute_in_rounds
-from ctxbench.engine.scheduler import Plan
 from ctxbench.errors import UsageError
-from ctxbench.messages import Failure, Sample, Samples, Values
-from ctxbench.progress import Quiet
 from ctxbench.ranking import (
+    Ratio,
     Standing,
     Value,
     dominates,
@@ -24,15 +20,15 @@ from ctxbench.ranking import (
     front,
     order,
     ranked,
+    ratio,
+    read_processes,
     sentence,
     sentences,
     shared_axes,
     times,
 )
 from ctxbench.results import RunFolder
-from ctxbench.statistics import summarise
-from ctxbench.suite import Case, Measure, load
-from ctxbench.worker.protocol import MeasureCase, Reply, Task
+from ctxbench.suite import load
 
 ALL = ["params", "macs", "memory_train", "latency_infer"]
 
@@ -71,6 +67,122 @@ MINE = standing("mine", 100, 1000, 500, 9.9, 10.1, candidate=True)
 def test_order_is_exact_for_counts_and_by_interval_for_times(first: Value, second: Value, expected: int) -> None:
     assert order(first, second) == expected
     assert order(second, first) == -expected
+
+
+def time(*medians: float, others_cores: float = 0.0) -> Value:
+    """A time with these process medians, in rounds 1, 2, ..., and an interval from the smallest to the largest."""
+    ordered = sorted(medians)
+    return Value(
+        ordered[len(ordered) // 2], ordered[0], ordered[-1], dict(enumerate(medians, 1)), others_cores=others_cores
+    )
+
+
+def test_a_ratio_is_the_mean_over_common_rounds_with_students_interval() -> None:
+    # Log ratios ln 2 - 0.1, ln 2, ln 2 + 0.1: the standard error is 0.1 / sqrt(3), and t of two degrees is 4.3027.
+    found = ratio(time(2 * math.exp(-0.1) * 5, 2.0 * 7, 2 * math.exp(0.1) * 9), time(5, 7, 9))
+    assert found is not None
+    reach = 4.302653 * 0.1 / math.sqrt(3)
+    expected = (2, 2 * math.exp(-reach), 2 * math.exp(reach))
+    assert (found.value, found.low, found.high) == pytest.approx(expected, rel=1e-6)
+    assert str(found) == "2.0 [1.6, 2.6]"
+
+
+def test_only_rounds_that_both_have_make_a_ratio() -> None:
+    one = Value(1, 1, 1, {1: 1.0, 2: 1.0, 4: 1.0, 5: 1.0})
+    found = ratio(one, Value(2, 2, 2, {2: 2.0, 3: 9.0, 4: 2.0, 5: 2.0}))
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert ratio(one, Value(2, 2, 2, {2: 2.0, 3: 9.0, 4: 2.0})) is None
+    assert ratio(exactly(1), exactly(2)) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (Ratio(1.6, 1.55, 1.66), "1.60 [1.55, 1.66]"),
+        (Ratio(26.8, 25.1, 28.6), "27 [25, 29]"),
+        (Ratio(1.6, 1.6, 1.6), "1.600 [1.600, 1.600]"),
+        (Ratio(0.004, 0.0038, 0.0042), "0.0040 [0.0038, 0.0042]"),
+        (Ratio(1.05, 1.004, 1.11), "1.050 [1.004, 1.110]"),  # not 1.00
+        (Ratio(1.05, 0.998, 1.11), "1.05 [1.00, 1.11]"),
+    ],
+)
+def test_a_ratio_has_the_digits_that_its_interval_justifies(found: Ratio, text: str) -> None:
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (time(10, 11, 12, 13), time(10.1, 11.1, 12.1, 13.1), -1),  # the intervals overlap, each round says the same
+        (time(10, 11, 12, 13), time(10.2, 10.9, 12.2, 12.9), 0),
+        (time(10, 10, 10), time(12, 12, 12, others_cores=0.3), 0),
+        (time(10, 10, 10), time(12, 12, 12, others_cores=0.2), -1),
+        (time(10, 11, 12), Value(12.5, 12.1, 13), -1),  # no rounds
+        (time(10, 11, 12), Value(12.5, 11.9, 13), 0),
+    ],
+)
+def test_times_are_told_apart_by_their_rounds(first: Value, second: Value, expected: int) -> None:
+    assert order(first, second) == expected
+    assert order(second, first) == -expected
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"a": 1}', '{"1": 0}', '{"1": null}', "{", "7"])
+def test_medians_of_processes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        read_processes(text)
+
+
+def timed(label: str, macs: int, *medians: float, busy: float = 0.0, candidate: bool = False) -> Standing:
+    return Standing(label, candidate, {"macs": exactly(macs), "latency_infer": time(*medians, others_cores=busy)})
+
+
+FAST = timed("fast", 1000, 9.9, 10.0, 10.1, candidate=True)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (
+            timed("r", 1000, 15.5, 16.0, 16.5),
+            "fast dominates r: 1.60x [1.52, 1.69] less inference latency; about the same MACs.",
+        ),
+        (
+            timed("r", 500, 15.5, 16.0, 16.5),
+            "fast: 1.60x [1.52, 1.69] less inference latency than r, for 2.0x its MACs.",
+        ),
+        (
+            timed("r", 2000, 4.9, 5.0, 5.1),
+            "fast: 2.0x fewer MACs than r, for 2.00x [1.95, 2.05] its inference latency.",
+        ),
+        (
+            timed("r", 2000, 5, 5, 5, busy=0.94),
+            "fast: 2.0x fewer MACs than r; inference latency cannot be compared: other work kept 0.9 cores busy.",
+        ),
+        (
+            timed("r", 500, 50, 50, 50, busy=0.94),
+            "r: 2.0x fewer MACs than fast; inference latency cannot be compared: other work kept 0.9 cores busy.",
+        ),
+        (
+            timed("r", 1000, 5, 5, 5, busy=0.94),
+            "fast and r: about the same MACs; inference latency cannot be compared: other work kept 0.9 cores busy.",
+        ),
+    ],
+)
+def test_a_sentence_gives_the_ratio_of_rounds_or_says_why_there_is_none(other: Standing, expected: str) -> None:
+    assert sentence(FAST, other, ["macs", "latency_infer"]) == expected
+
+
+def test_nothing_compares_where_no_quantity_has_a_verdict() -> None:
+    few = Standing("few", False, {"latency_infer": Value(5, 0, math.inf, {1: 5.0})})
+    assert sentence(FAST, few, ["latency_infer"]) == "fast and few cannot be compared: fewer than 3 processes."
+
+
+def test_a_row_without_a_verdict_dominates_nothing_and_is_dominated_by_nothing() -> None:
+    busy = timed("busy", 1, 1, 1, 1, busy=0.5)
+    rows = [FAST, busy, timed("worse", 2000, 20, 20, 20), timed("slow", 3000, 30, 30, 30, busy=2)]
+    assert [row.label for row in front(rows, ["macs", "latency_infer"])] == ["fast", "busy", "slow"]
+    assert sentences(rows)[1] == "On the Pareto front, as far as can be told: fast, busy and slow."
 
 
 @pytest.mark.parametrize(
@@ -156,70 +268,6 @@ def test_an_axis_that_a_measured_row_lacks_is_left_out_and_said() -> None:
     assert texts[3] == "mine and failed cannot be compared: failed ended with oom."
 
 
-class Script:
-    """An executor that notes each task and reports samples: 1, 2, ... ms more with each round."""
-
-    def __init__(self, fails: tuple[int, str] | None = None) -> None:
-        self.tasks: list[tuple[str, float, list[str]]] = []
-        self.fails = fails
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        assert isinstance(task, MeasureCase)
-        number = len(self.tasks)
-        self.tasks.append((task.case.module, task.measure.budget_s, list(task.metrics)))
-        if self.fails and self.fails[0] == number:
-            on_message(Failure(self.fails[1], "no", "Traceback"))
-            return Exit(0, 0, False, "")
-        ms = [number + 1.0, number + 2.0, number + 3.0]
-        samples = [Sample(0.1 * (i + 1), 4, value) for i, value in enumerate(ms)]
-        stop = "interval" if number else "budget"
-        on_message(Values({"params": 7, "latency_infer_stop": stop, "latency_infer_ms": ms[1]}))
-        on_message(Samples("infer", samples))
-        return Exit(0, 0, False, "")
-
-
-def in_rounds(executor: Script, folder: Path, metrics: list[str]) -> RunFolder:
-    cases = [Case(key, key, {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
-    run = RunFolder.create(folder, {})
-    execute_in_rounds(cases, Plan(Measure(budget_s=3.0), metrics), executor, run, Quiet())
-    return run
-
-
-def test_rounds_go_back_and_forth_and_pool_both_processes(tmp_path: Path) -> None:
-    executor = Script()
-    run = in_rounds(executor, tmp_path / "run", ["params", "latency"])
-    assert [module for module, _, _ in executor.tasks] == ["dm", "a2", "sa", "sa", "a2", "dm"]
-    assert {budget for _, budget, _ in executor.tasks} == {1.5}
-    assert [metrics for _, _, metrics in executor.tasks] == [["params", "latency"]] * 3 + [["latency"]] * 3
-    frame = run.frame()
-    assert list(frame["module"]) == ["sa", "a2", "dm"]
-    assert list(frame["params"]) == [7, 7, 7]
-    row = frame.set_index("module").loc["dm"]
-    expected = summarise([1, 2, 3, 6, 7, 8])
-    assert (row["latency_infer_ms"], row["latency_infer_samples"]) == (expected.median, 6)
-    assert (row["latency_infer_low_ms"], row["latency_infer_high_ms"]) == (1, 8)
-    assert list(frame["latency_infer_stop"]) == ["interval", "interval", "budget"]
-    samples = run.samples()
-    times = samples.loc[samples["case"].str.startswith("dm"), "at_s"]
-    assert list(times.round(6)) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-
-
-def test_without_latency_one_round_is_enough(tmp_path: Path) -> None:
-    executor = Script()
-    run = in_rounds(executor, tmp_path / "run", ["params"])
-    assert len(executor.tasks) == 3
-    assert list(run.frame()["module"]) == ["sa", "a2", "dm"]
-
-
-@pytest.mark.parametrize(("task", "module", "message"), [(1, "a2", "no"), (4, "a2", "in the second round: no")])
-def test_a_failure_in_either_round_is_the_rows_status(tmp_path: Path, task: int, module: str, message: str) -> None:
-    executor = Script(fails=(task, "nan"))
-    frame = in_rounds(executor, tmp_path / "run", ["params", "latency"]).frame().set_index("module")
-    assert list(frame["status"]) == ["ok" if key != module else "nan" for key in frame.index]
-    assert frame.loc[module, "message"] == message
-    assert len(executor.tasks) == (5 if task == 1 else 6)
-
-
 CANDIDATES = """
 import torch
 from torch import nn
@@ -255,15 +303,15 @@ def invoke(*arguments: object) -> Result:
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
-    file: Path, tmp_path: Path, suite_file: Callable[..., Path]
+    file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    suite = suite_file(["sa"], metrics=("params", "macs", "memory", "latency"))
+    suite = suite_file(["sa"], metrics=("params", "macs", "memory", "latency"), processes=3)
     options = ["--suite", suite, "--against", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
     assert re.search(r"Mine meets the contract: \d+ passed, 1 note", first.output)
     assert "Local does not meet the contract" in first.output
-    assert re.search(r"On the Pareto front: .*Mine \(width=3\)", first.output)
+    assert re.search(r"On the Pareto front.*: .*Mine \(width=3\)", first.output)
     assert re.search(r"^Mine \(width=3\).* sa\b", first.output, re.MULTILINE)
     one = RunFolder.open(tmp_path / "one")
     frame = one.frame()
@@ -275,20 +323,45 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     now = one.meta["environment"]
     run = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "two")
     second, held = run.frame.set_index("module"), frame.set_index("module")
-    assert second.loc["sa", "latency_infer_ms"] == held.loc["sa", "latency_infer_ms"]
-    assert second.loc["sa", "warnings"][-1] == f"reused from {tmp_path / 'one'}"
+    for column in ("params", "processes", "latency_infer_ms", "latency_infer_low_ms", "latency_infer_process_ms"):
+        assert second.loc["sa", column] == held.loc["sa", column]
+    assert f"reused from {tmp_path / 'one'}" in second.loc["sa", "warnings"]
     assert second.loc["Mine", "params"] == 8 * 4 + 4 + 4 * 8 + 8
     assert run.folder.meta["reused"]["cases"] == list(held.loc[["sa", "linear"], "case"])
-    copied, original = (r.samples()[lambda f: f["case"].str.startswith("sa")]["ms"] for r in (run.folder, one))
-    assert list(copied) == list(original)
+    copied, original = (
+        r.samples()[lambda f: f["case"].str.startswith("sa")][["process", "mode", "at_s", "ms"]].to_numpy().tolist()
+        for r in (run.folder, one)
+    )
+    assert copied == original
+    assert list(run.folder.finished()[held.loc["sa", "case"]]) == [0, 1, 2, 3]
     copied, original = (r.timeline()[lambda f: f["case"].str.startswith("sa")]["bytes"] for r in (run.folder, one))
     assert list(copied) == list(original)
     assert len(copied) > 0
+    (ranking,) = compare.rankings(run)
+    rounds = {row.label: list(row.values["latency_infer"].processes) for row in ranking.standings}
+    assert rounds == {"Mine (width=4)": [1, 2, 3], "sa": [], "linear (reduction=4)": []}
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
         compare.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
-    with pytest.raises(UsageError, match=r"budget_s: 0.01 then, 2.0 now"):
+    with pytest.raises(UsageError, match=r"processes: 3 then, 5 now; .*budget_s: 0.01 then, 0.3 now"):
         compare.measure(request, now, reuse=tmp_path / "one")
+    meta = tmp_path / "one" / "run.json"
+    for old, new, reason in (
+        ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with --resume"),
+        ('"schema": 4', '"schema": 3', "it was written by an older ctxbench; measure it again"),
+    ):
+        meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        with pytest.raises(UsageError, match=f"cannot be reused: {reason}"):
+            compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one")
+        meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
+
+    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", -1)  # every process is disturbed
+    assert (
+        compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three").folder.meta[
+            "reused"
+        ]
+        is None
+    )
 
 
 @pytest.mark.processes

@@ -11,10 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
-from report_data import FACTS, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
+from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
+from ctxbench.ranking import Value
 from ctxbench.report import figure_cost, figure_memory, figure_points, figure_samples, figure_scaling, write_report
 from ctxbench.report.figures import KINDS, choose, write_figures
 from ctxbench.report.labels import freeze_layout, place_labels
@@ -37,11 +38,11 @@ def test_figures_appear_when_their_data_is_there(tmp_path: Path) -> None:
     assert names(panels(table3_run(tmp_path / "full"))) == every
     static = new_run(tmp_path / "static", definition=definition(published={}))
     for module in FACTS:
-        static.append(record(module, "meta"), {})
+        add(static, record(module, "meta"))
     assert names(panels(static.path)) == ["cost"]
     assert names(panels(scaling_run(tmp_path / "scaling", {"linear": 1.0}))) == ["scaling"]
     alone = new_run(tmp_path / "alone", definition=definition(published={}))
-    alone.append(record("linear", "meta"), {})
+    add(alone, record("linear", "meta"))
     assert names(panels(alone.path)) == []
 
 
@@ -50,10 +51,10 @@ def test_a_panel_shows_the_conditions_with_most_rows_then_the_largest_input(tmp_
     for module in ("sa", "da"):
         for dtype in ("float32", "bfloat16"):
             for size in (32, 64):
-                folder.append(record(module, shape=(1, 64, size, size), dtype=dtype, hparams=f'{{"d": "{dtype}"}}'), {})
+                add(folder, record(module, shape=(1, 64, size, size), dtype=dtype, hparams=f'{{"d": "{dtype}"}}'))
     main = panels(folder.path)[0].main
     assert main[["height", "dtype"]].drop_duplicates().to_numpy().tolist() == [[64, "float32"]]
-    folder.append(record("linear", shape=(1, 64, 32, 32), dtype="bfloat16"), {})
+    add(folder, record("linear", shape=(1, 64, 32, 32), dtype="bfloat16"))
     main = panels(folder.path)[0].main
     assert main["module"].tolist() == ["sa", "da", "linear"]
     assert main[["height", "dtype"]].drop_duplicates().to_numpy().tolist() == [[32, "bfloat16"]]
@@ -90,9 +91,19 @@ def test_cost_bars_name_a_failed_row(tmp_path: Path) -> None:
 
 
 def test_the_front_is_what_nothing_beats() -> None:
-    points = pd.DataFrame({"x": [1.0, 2.0, 3.0, 2.0, 4.0], "y": [5.0, 3.0, 4.0, 6.0, 1.0]})
-    assert figure_points.front_of(points).index.tolist() == [0, 1, 4]
-    assert figure_points.front_of(pd.DataFrame({"x": [1.0, 1.0], "y": [2.0, 2.0]})).index.tolist() == [0]
+    assert front_of([1.0, 2.0, 3.0, 2.0, 4.0], [5.0, 3.0, 4.0, 6.0, 1.0]) == [0, 1, 4]
+    assert front_of([1.0, 1.0], [2.0, 2.0]) == [0]
+
+
+def front_of(x: list[float], y: list[float], others: Sequence[float] = (0,) * 5) -> list[int]:
+    times = [Value(ms, ms, ms, others_cores=cores) for ms, cores in zip(y, others, strict=False)]
+    found: list[int] = figure_points.front_of(pd.DataFrame({"x": x, "y": y, "time": times})).index.tolist()
+    return found
+
+
+def test_a_disturbed_time_takes_no_part_in_the_front() -> None:
+    assert front_of([1.0, 2.0, 3.0], [5.0, 3.0, 1.0], [0.1, 0.5, 0.2]) == [0, 2]
+    assert front_of([1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [0.5, 0.0, 0.0]) == [1, 2]
 
 
 def test_pareto_draws_memory_latency_and_macs(tmp_path: Path) -> None:
@@ -120,7 +131,7 @@ def test_one_mode_alone_is_drawn_alone(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     for module, median in (("sa", 9.0), ("da", 7.0)):
         row = record(module)
-        folder.append(row, timed(row, {"infer": stream(median)}))
+        add(folder, row, timed(row, {"infer": stream(median)}))
     with styled():
         drawing = figure_points.pareto(panels(folder.path))
     assert [axes.get_title() for axes in drawing.figure.axes] == ["infer; Test CPU (2 cores)"]
@@ -155,7 +166,7 @@ def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
         row = record("sa", shape=(1, 64, size, size), macs=size**4, latency_infer_ms=float(size**4))
         if size == 64:
             row.take({"status": "oom", "latency_infer_ms": None})
-        folder.append(row, {})
+        add(folder, row)
     with styled():
         drawing = figure_scaling.scaling("positions")(panels(folder.path))
     assert "oom at 4096" in legend_of(drawing.figure.axes[0])[0]
@@ -174,7 +185,7 @@ def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     for size in range(1, 11):
         status = "oom" if size > 4 else "ok"
-        folder.append(record("sa", shape=(1, 64, size, size), macs=size**4, status=status), {})
+        add(folder, record("sa", shape=(1, 64, size, size), macs=size**4, status=status))
     with styled():
         drawing = figure_scaling.scaling("positions")(panels(folder.path))
     assert legend_of(drawing.figure.axes[0]) == ["sa: 2.00 [2.00, 2.00], oom at 25, 36, 49 and 3 more"]
@@ -192,24 +203,29 @@ def test_coordinates_are_written_to_a_hundredth_of_a_point(tmp_path: Path) -> No
 def test_batch_and_channels_scale_by_themselves(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
     for batch in (1, 2, 4):
-        folder.append(record("linear", shape=(batch, 64, 16, 16)), {})
+        add(folder, record("linear", shape=(batch, 64, 16, 16)))
     for channels in (32, 128):
-        folder.append(record("linear", shape=(1, channels, 16, 16)), {})
+        add(folder, record("linear", shape=(1, channels, 16, 16)))
     assert names(panels(folder.path)) == ["scaling-batch", "scaling-channels"]
 
 
 def test_streams_show_every_sample_and_mark_drift(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     steady, drifting = record("sa"), record("da")
-    folder.append(steady, timed(steady, {"infer": stream(10.0)}))
-    folder.append(drifting, timed(drifting, {"infer": [1.0] * 20 + [1.2] * 20}))
+    add(folder, steady, timed(steady, {"infer": stream(10.0)}))
+    add(folder, drifting, timed(drifting, {"infer": ([1.0] * 4 + [1.2] * 4) * 5}))
     with styled():
         drawing = figure_samples.sample_streams(panels(folder.path))
     first, second = drawing.figure.axes[:2]
     assert len(first.lines[0].get_xdata()) == 31
     assert first.get_title() == "sa, infer"
     assert second.get_title() == "da, infer  drift +20%"
-    assert len(second.lines) == len(first.lines) + 2
+    # The samples, the median, five process medians, four lines between processes; then two halves of each process.
+    assert len(first.lines) == 1 + 1 + 5 + 4
+    assert len(second.lines) == len(first.lines) + 10
+    at, ends = np.asarray(second.lines[0].get_xdata()), np.cumsum([1.0] * 4 + [1.2] * 4) / 1e3
+    assert at.tolist() == pytest.approx([8.8e-3 * number + end for number in range(5) for end in ends])
+    assert np.asarray(second.lines[2].get_ydata()).tolist() == pytest.approx([1.1, 1.1])
 
 
 def test_memory_over_a_pass_has_a_course_a_module(tmp_path: Path) -> None:
@@ -321,7 +337,7 @@ def test_labels_do_not_collide() -> None:
 def test_names_from_outside_are_drawn_as_they_are(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
     for module in ("sa", "<script>alert(1)</script>", "$x^2$", "_hidden"):
-        folder.append(record(module), {})
+        add(folder, record(module))
     report = write_report([folder.path], tmp_path / "out")
     svg = (tmp_path / "out" / "figures" / "cost.svg").read_text()
     assert "<script" not in svg

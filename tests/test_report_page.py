@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_data import definition, new_run, record, scaling_run, table3_run
+from report_data import add, definition, new_run, record, scaling_run, table3_run
 
 from ctxbench.errors import UsageError
 from ctxbench.report import write_report
@@ -98,7 +98,8 @@ def test_each_time_says_its_interval_and_samples(page: Path) -> None:
     details = [a["data-detail"] or "" for tag, a in elements(page) if tag == "button" and a.get("class") == "value"]
     times = [detail for detail in details if "samples" in detail]
     assert len(times) == 6
-    assert all(re.search(r"ms, 31 samples, \d+ outliers kept, ended by interval, 95.0% interval \[", t) for t in times)
+    start = r"ms, 5 processes, 31 samples, \d+ outliers kept, ended by interval, 95.0% interval \[.*\]"
+    assert all(re.search(rf"{start}, spread between processes 0\.\d%, within [01]\.\d%, drift", t) for t in times)
 
 
 def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
@@ -108,10 +109,10 @@ def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
         tmp_path / "run <b>", suite=f"../{HOSTILE}", command=HOSTILE, environment=environment,
         definition=definition(**meta, published={}),
     )  # fmt: skip
-    folder.append(record("sa", latency_infer_ms=2.0, latency_train_ms=3.0), {})
+    add(folder, record("sa", latency_infer_ms=2.0, latency_train_ms=3.0))
     hostile = record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=HOSTILE, warnings=[HOSTILE])
     hostile.take({"latency_infer_ms": 1.0, "latency_train_ms": 2.0, "memory_marks": json.dumps([HOSTILE])})
-    folder.append(hostile, {})
+    add(folder, hostile)
     report = write_report([folder.path], tmp_path / "out")
     found = elements(report.page)
     assert sum(tag == "script" for tag, _ in found) == 1

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from report_data import definition, new_run, record, stream, table3_run, timed
+from report_data import add, definition, medians, new_run, record, stream, table3_run, timed
 
 from ctxbench.report.compare import compare_runs
 from ctxbench.report.panels import panels_of
@@ -22,7 +22,8 @@ def test_a_run_says_who_is_best_and_by_which_factor(tmp_path: Path) -> None:
         "linear has the fewest MACs, 13.0 G: 1.35x fewer than ham_nmf, the next, and 22x fewer than sa.",
         "ham_nmf has the least predicted training memory, 202 MiB: 1.49x less than linear, the next, "
         "and 26x less than sa.",
-        "ham_nmf has the least inference latency, 307 ms: 1.30x less than linear, the next, and 27x less than sa.",
+        "ham_nmf has the least inference latency, 307 ms: 1.298x [1.291, 1.306] less than linear, the next, "
+        "and 26.7x [26.6, 26.8] less than sa.",
         "None of the 4 rows failed.",
     ]
 
@@ -43,10 +44,10 @@ def test_a_failed_row_is_not_compared_but_named(tmp_path: Path) -> None:
 
 def test_many_failed_rows_are_counted(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
-    folder.append(record("sa"), {})
+    add(folder, record("sa"))
     for name in "abcdefg":
-        folder.append(record(name, status="timeout"), {})
-    folder.append(record("a", dtype="bfloat16", hparams="{} ", status="timeout"), {})
+        add(folder, record(name, status="timeout"))
+    add(folder, record("a", dtype="bfloat16", hparams="{} ", status="timeout"))
     assert sentences(folder.path)[-1] == (
         "8 of 9 rows failed: a (timeout, 2 rows), b (timeout), c (timeout), d (timeout), e (timeout) and 2 more."
     )
@@ -54,57 +55,71 @@ def test_many_failed_rows_are_counted(tmp_path: Path) -> None:
 
 def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
-    medians = {"sa": 30.0, "da": 10.0, "linear": 10.01, "ham_nmf": 10.02}
-    for module, median in medians.items():
+    times = {"sa": 30.0, "da": 10.0, "linear": 10.01, "ham_nmf": 10.02}
+    for seed, (module, median) in enumerate(times.items()):
         row = record(module, params=2**20, macs=400 if module == "sa" else 200, memory_train_predicted_bytes=None)
-        folder.append(row, timed(row, {"infer": stream(median, seed=3)}))
+        add(folder, row, timed(row, {"infer": stream(median, seed=seed)}))
     assert sentences(folder.path) == [
         "All 4 rows have the same number of parameters, 1.00 M.",
         "da, linear and ham_nmf have the fewest MACs, 200: 2.0x fewer than sa, the next.",
-        "da has the least inference latency, 9.98 ms: 3.0x less than sa, the next; linear and ham_nmf cannot be told "
-        "apart from it, since the intervals overlap.",
+        "ham_nmf has the least inference latency, 9.99 ms: 2.99x [2.97, 3.02] less than sa, the next; "
+        "da and linear cannot be told apart from it.",
         "None of the 4 rows failed.",
     ]
 
 
 def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
-    for module in ("da", "linear"):
+    for seed, module in enumerate(("da", "linear")):
         row = record(module, params=0, macs=500, memory_train_predicted_bytes=2**20)
-        folder.append(row, timed(row, {"infer": stream(10.0)}))
+        add(folder, row, timed(row, {"infer": stream(10.0, seed=seed)}))
     assert sentences(folder.path) == [
         "Both rows have no parameters.",
         "Both rows have the same number of MACs, 500.",
         "Both rows have the same predicted training memory, 1.00 MiB.",
-        "da has the least inference latency, 9.99 ms; linear cannot be told apart from it, "
-        "since the intervals overlap.",
+        "da has the least inference latency, 9.96 ms; linear cannot be told apart from it.",
         "None of the 2 rows failed.",
     ]
+
+
+def test_times_without_a_verdict_are_left_out_and_named(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    add(folder, medians(record("sa"), [30.0, 30.0, 30.0]))
+    add(folder, medians(record("da"), [9.0, 9.0, 9.0], others_cores=0.87))
+    add(folder, medians(record("linear"), [1.0, 1.0]))
+    assert sentences(folder.path)[-2] == (
+        "Not compared in inference latency: linear (fewer than 3 processes) and da (other work kept 0.9 cores busy)."
+    )
+    add(folder, medians(record("ham_nmf"), [10.0, 10.0, 10.0]))
+    assert sentences(folder.path)[-2] == (
+        "ham_nmf has the least inference latency, 10.00 ms: 3.000x [3.000, 3.000] less than sa, the next; "
+        "not compared: linear (fewer than 3 processes) and da (other work kept 0.9 cores busy)."
+    )
 
 
 def test_no_parameters_is_no_ratio(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
     for module, params in (("free", 0), ("sa", 2**20)):
-        folder.append(record(module, params=params), {})
+        add(folder, record(module, params=params))
     assert sentences(folder.path)[0] == "free has no parameters; next comes sa with 1.00 M."
 
 
 def test_a_single_row_gives_its_numbers(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
-    folder.append(record("sa", "meta"), {})
+    add(folder, record("sa", "meta"))
     assert sentences(folder.path) == [
         "sa is the only row: 1.00 M parameters, 292 G MACs and 5253 MiB predicted training memory."
     ]
     failed = new_run(tmp_path / "failed")
-    failed.append(record("sa", status="crashed"), {})
+    add(failed, record("sa", status="crashed"))
     assert sentences(failed.path) == ["The only row failed: sa (crashed)."]
 
 
 def test_only_rows_under_the_same_conditions_are_compared(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
     for module in ("sa", "linear"):
-        folder.append(record(module), {})
-    folder.append(record("sa", dtype="bfloat16", hparams='{"d": 1}'), {})
+        add(folder, record(module))
+    add(folder, record("sa", dtype="bfloat16", hparams='{"d": 1}'))
     assert sentences(folder.path)[0] == (
         "Compared here: the 2 rows with input [1, 512, 128, 128], float32; "
         "1 row under other conditions is in the table."
@@ -125,7 +140,7 @@ def test_several_runs_say_how_they_differ(tmp_path: Path) -> None:
     static = []
     for name in ("three", "four"):
         folder = new_run(tmp_path / name)
-        folder.append(record("sa", "meta"), {})
+        add(folder, record("sa", "meta"))
         static.append(open_run(folder.path))
     assert comparison_sentences(static, compare_runs(static)) == [
         "No number differs between the runs, where more than one of them has it.",
