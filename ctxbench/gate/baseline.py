@@ -7,56 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scipy import special
-
+from ctxbench.devices import META
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
-from ctxbench.gate.rows import RowKey
+from ctxbench.gate.rules import ProcessLogs
+from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
 from ctxbench.results import STATUSES, RunFolder, columns, read_records
-from ctxbench.statistics import median_interval
 from ctxbench.suite import Case, Measure, parse_shape
 
 CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
 SIZE_COLUMNS = ("batch", "channels", "height", "width")
-# A record's control interval is of 95 %.
-CONTROL_CONFIDENCE = 0.95
-# The probability within one standard error.
-ONE_SIGMA = 0.6827
-
 
 Readable = TypeVar("Readable")
 
 
 @dataclass(frozen=True)
-class RelativeLatency:
-    """What one process says of a row: log of its latency in units of the control workload, log of the control's ms.
-
-    `error` is the standard error of `row` inside that process; infinite if it is not known.
-    """
-
-    row: float
-    control: float
-    error: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.row) and math.isfinite(self.control)):
-            raise ValueError(f"A relative latency must be finite, not {self}.")
-
-
-@dataclass(frozen=True)
-class StoredRow:
-    """A row of the baseline: its latency, or why there is none; `worked`: a pass of it was timed then."""
-
-    latency: RelativeLatency | None
-    reason: str
-    worked: bool
-
-
-@dataclass(frozen=True)
 class StoredCase:
-    """A case of the baseline. `exact` has the known ones of EXACT_COLUMNS, `rows` a row for each mode.
+    """A case of the baseline. `exact` has the known ones of EXACT_COLUMNS, `rows` the latencies of the timed modes.
 
     `elapsed_s` is how long all of it took; 0 if that is not known.
     """
@@ -66,21 +35,20 @@ class StoredCase:
     exact: Mapping[str, int]
     macs_counter: str | None
     memory_predicted_for: str | None
-    rows: Mapping[str, StoredRow]
+    rows: Mapping[str, ProcessLogs]
     elapsed_s: float = 0.0
 
     @property
     def timed(self) -> bool:
-        """Whether its latency was measured, or a pass failed before it was."""
-        return any(row.worked for row in self.rows.values()) or (self.status != "ok" and self.case.device != "meta")
+        """Whether its latency was measured in enough processes, or a pass failed before it was."""
+        return any(row.enough for row in self.rows.values()) or (self.status != "ok" and self.case.device != META)
 
 
 @dataclass(frozen=True)
 class Baseline:
     """What was measured earlier. `name` is for a person, `environment` as in `run.json` (None: not known).
 
-    `measure` are the settings of the run, `metrics` what it measured; None and empty where that is not known. `by_run`
-    is False for pytest-benchmark's.
+    `measure` are the settings of the run, `metrics` what it measured; None and empty where that is not known.
     """
 
     name: str
@@ -88,15 +56,10 @@ class Baseline:
     cases: Mapping[str, StoredCase]
     measure: Measure | None = None
     metrics: Sequence[str] = ()
-    by_run: bool = True
 
     @property
     def torch(self) -> str | None:
         return None if self.environment is None else self.environment["packages"]["torch"]
-
-    def row(self, row: RowKey) -> StoredRow:
-        absent = StoredRow(None, "It is not in the baseline.", False)
-        return self.cases[row.case].rows.get(row.mode, absent) if row.case in self.cases else absent
 
 
 @dataclass(frozen=True)
@@ -194,7 +157,8 @@ def _from_record(values: Mapping[str, Any]) -> StoredCase:
         **{name: values[name] for name in CASE_COLUMNS}
         | {"hparams": json.loads(values["hparams"]), "shape": parse_shape([values[name] for name in SIZE_COLUMNS])}
     )
-    return _stored(case, values, values["status"], {mode: _row(values, mode) for mode in MODES})
+    modes = [mode for mode in MODES if values.get(f"latency_{mode}_ms") is not None]
+    return _stored(case, values, values["status"], {mode: process_logs(values, mode) for mode in modes})
 
 
 def _from_pytest_benchmark(path: Path) -> Baseline:
@@ -222,74 +186,42 @@ def _from_pytest_benchmark(path: Path) -> Baseline:
         )
     machine = content.get("machine_info")
     environment = machine.get("ctxbench") if isinstance(machine, dict) else None
-    return replace(_named(path, environment, content.get("datetime"), cases), by_run=False)
+    return _named(path, environment, content.get("datetime"), cases)
 
 
 def _from_benchmark(benchmark: Mapping[str, Any]) -> StoredCase:
-    """One mode of a case; times are in seconds there."""
-    info, stats = benchmark["extra_info"], benchmark["stats"]
+    """One mode of a case. Its time is of one process."""
+    info = benchmark["extra_info"]
     if info["mode"] not in MODES:
         raise ValueError(f"mode {info['mode']!r} is none of {', '.join(MODES)}")
     case = Case(**{name: info[name] for name in CASE_COLUMNS}, shape=parse_shape(info["shape"]))
-    latency = dict(zip(("ms", "low_ms", "high_ms", "confidence"), _interval(stats), strict=False))
-    columns = {f"latency_{info['mode']}_{name}": value for name, value in latency.items()}
-    return _stored(case, info, "ok", {info["mode"]: _row({**info, **columns, "status": "ok"}, info["mode"])})
+    return _stored(case, info, "ok", {info["mode"]: ProcessLogs()})
 
 
-def _interval(stats: Mapping[str, Any]) -> list[float]:
-    """Median, low, high (ms) and confidence of a benchmark's rounds; the median alone for a single round.
-
-    Without the rounds' times, which --benchmark-save leaves out, normal ones are assumed: the standard error of their
-    median is sqrt(pi / 2) sigma / sqrt(n), and their quartiles lie 1.349 sigma apart.
-    """
-    median, rounds = stats["median"] * 1e3, stats["rounds"]
-    if rounds < 2:
-        return [median]
-    if stats.get("data"):
-        interval = median_interval(stats["data"])
-        return [median, interval.low * 1e3, interval.high * 1e3, interval.confidence]
-    error = math.sqrt(math.pi / 2) / 1.349 * stats["iqr"] / stats["median"] / math.sqrt(rounds)
-    return [median, median * math.exp(-error), median * math.exp(error), ONE_SIGMA]
-
-
-def _row(values: Mapping[str, Any], mode: str) -> StoredRow:
-    if values.get(f"latency_{mode}_ms") is None:
-        failed = "" if values["status"] == "ok" else f": {values['status']}: {values['message']}"
-        return StoredRow(None, f"The baseline has no latency of this row{failed}.", False)
-    latency = relative_latency(values, mode)
-    if latency is None or latency.error == math.inf:
-        reason = "The baseline has no confidence interval of this row's latency relative to the control workload."
-        return StoredRow(None, reason, True)
-    return StoredRow(latency, "", True)
-
-
-def relative_latency(values: Mapping[str, Any], mode: str) -> RelativeLatency | None:
-    """The latency of a mode from the columns of a record; None if it or the control workload was not measured.
+def process_logs(values: Mapping[str, Any], mode: str) -> ProcessLogs:
+    """What the processes say of a mode, from the columns of a record: none where they were not kept.
 
     ValueError for times that are none.
     """
-    latency = [values.get(f"latency_{mode}_{name}") for name in ("ms", "low_ms", "high_ms", "confidence")]
-    control = [*(values.get(f"control_{name}") for name in ("ms", "low_ms", "high_ms")), CONTROL_CONFIDENCE]
-    if latency[0] is None or control[0] is None:
-        return None
-    row, row_error = _log_median(latency)
-    unit, unit_error = _log_median(control)
-    return RelativeLatency(row - unit, unit, math.hypot(row_error, unit_error))
+    rows, controls = (_medians(values.get(name)) for name in (f"latency_{mode}_process_ms", "control_process_ms"))
+    logs = [
+        (math.log(rows[number] / controls[number]), math.log(controls[number])) for number in rows if number in controls
+    ]
+    row, control = zip(*logs, strict=True) if logs else ((), ())
+    return ProcessLogs(row, control, disturbed(values.get("others_cores")))
 
 
-def _log_median(values: Sequence[Any]) -> tuple[float, float]:
-    """Log of a median and its standard error, from the half width of its interval; infinite without one."""
-    median, low, high, confidence = values
-    if not 0 < median < math.inf:
-        raise ValueError(f"{median} ms is no time")
-    if low is None or high is None or not confidence:
-        return math.log(median), math.inf
-    if not (0 < low <= median <= high < math.inf and 0 < confidence < 1):
-        raise ValueError(f"{low} to {high} ms with confidence {confidence} is no interval of a median of {median} ms")
-    return math.log(median), math.log(high / low) / 2 / float(special.ndtri((1 + confidence) / 2))
+def _medians(text: str | None) -> dict[str, float]:
+    """The medians in ms of processes, by their numbers, from a cell of a record."""
+    medians = json.loads(text) if text else {}
+    if not (
+        isinstance(medians, dict) and all(isinstance(ms, int | float) and 0 < ms < math.inf for ms in medians.values())
+    ):
+        raise ValueError(f"{text} are no times of processes in ms")
+    return medians
 
 
-def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[str, StoredRow]) -> StoredCase:
+def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[str, ProcessLogs]) -> StoredCase:
     names = [name for group in EXACT_COLUMNS.values() for name in group]
     exact = {name: int(values[name]) for name in names if values.get(name) is not None}
     counter, target = (values.get(name) or None for name in ("macs_counter", "memory_predicted_for"))

@@ -1,8 +1,7 @@
 """`ctxbench check --baseline`: the modules at hand against what an earlier run left."""
 
-import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,67 +10,44 @@ from typing import Any
 from ctxbench import devices
 from ctxbench.api import machine
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.rounds import execute
+from ctxbench.engine.scheduler import Plan
 from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import (
-    Baseline,
-    RelativeLatency,
-    StoredCase,
-    compare_exact,
-    load_baseline,
-    relative_latency,
-    same_machine,
-)
-from ctxbench.gate.check import Check, task_rows
-from ctxbench.gate.pairs import Processes, Round, Source, TimeBlock, Worker
+from ctxbench.failures import found_no_gpu_room
+from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
+from ctxbench.gate.check import Check
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange, GateResult
-from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
-from ctxbench.gate.stored import ProcessFailure, ProcessResult, run_stored
+from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, unmeasured
+from ctxbench.gate.rules import NO_ROOM, ProcessLogs, judge_processes
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
-from ctxbench.progress import QuietGate
-from ctxbench.results import Record
+from ctxbench.progress import Quiet, QuietGate
+from ctxbench.results import Record, RunFolder
 from ctxbench.suite import Case, Measure
 
-# Blocks of a row in a process, where pytest-benchmark has its rounds.
-BLOCKS = 6
+NO_LATENCY = (
+    "no latency was compared, so nothing says whether a module is slower: the baseline has the latencies of too few "
+    "processes; measure a baseline with `ctxbench run`"
+)
 
 
 @dataclass
-class LikeRun(Processes[ProcessResult]):
-    """Measures rows as a run does, for `run_stored`: one fresh fork server a call, a child of it for each case.
+class _Rounds(Quiet):
+    """Shows the rounds of `cases` cases as those of a gate."""
 
-    `metrics` are all of the run's: what a process has allocated before, as for measured memory, moves its latency.
-    """
+    shown: QuietGate
+    cases: int
+    number: int = 0
+    index: int = 0
 
-    tree: Path | None
-    measure: Measure
-    metrics: Sequence[str]
-    cases: Mapping[str, Case]
-
-    def take(self, rows: Sequence[RowKey]) -> Mapping[RowKey, ProcessResult]:
-        found: dict[str, Record | str] = {}
-        results: dict[RowKey, ProcessResult] = {}
-        with ForkServer(self.tree) as server:
-            for index, row in enumerate(rows):
-                self.show(index, len(rows), str(row))
-                if row.case not in found:
-                    found[row.case] = measured(server, self.measure, self.metrics, self.cases[row.case])
-                record = found[row.case]
-                results[row] = ProcessFailure(record) if isinstance(record, str) else _latency_of(record, row.mode)
-        return results
-
-
-@dataclass
-class LikePytest(Processes[ProcessResult]):
-    """Measures rows as pytest-benchmark does, for `run_stored`: in one fresh process, the control before and after."""
-
-    source: Source
-    measure: Measure
-    launch: Callable[[Path | None], Worker] = ForkServer
-
-    def take(self, rows: Sequence[RowKey]) -> Mapping[RowKey, ProcessResult]:
-        return Round((self.source,), self.measure, self.launch, self.show).take(rows, _latency_around, _failure)
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        if number == 0:
+            self.shown.stage(f"measuring what needs one process: {case.id}")
+            return
+        self.index = self.index + 1 if number == self.number else 0
+        self.number = number
+        self.shown.row(number - 1, self.index, self.cases, case.id)
 
 
 def check_stored(path: Path, request: Request, progress: QuietGate | None = None) -> GateResult:
@@ -85,15 +61,15 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
     with ExitStack() as stack:
         shown = stack.enter_context(progress or QuietGate())
         shown.stage("comparing exact quantities")
-        with ForkServer(check.here.root) as server:
-            environment = machine(server)
-            same, reason = same_machine(stored, environment)
-            check.notes += [] if same else [reason]
-            cases = check.cases(server)
-            changes, compared = check.compare(server, cases, environment)
+        server = stack.enter_context(ForkServer(check.here.root, malloc=check.measure.malloc))
+        environment = machine(server)
+        same, reason = same_machine(stored, environment)
+        check.notes += [] if same else [reason]
+        cases = check.cases(server)
+        changes, compared = check.compare(server, cases, environment)
         asked = check.to_time(cases, environment) if request.timed else []
-        rows = [*check.time(asked, cases, shown), *check.rows]
-    timed_cases = [case for name, case in cases.items() if any(row.case == name for row in asked)]
+        timed_cases = [case for name, case in cases.items() if any(row.case == name for row in asked)]
+        rows = [*check.time(asked, timed_cases, server, shown), *check.rows]
     return check.result(
         stored.name,
         rows,
@@ -109,13 +85,18 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
 
 
 class _StoredCheck(Check):
-    """A check against `stored`; `rows` are the verdicts on what cannot be timed."""
+    """A check against `stored`; `rows` are the verdicts on what is not timed."""
 
     stored: Baseline
 
     def __init__(self, request: Request, here: Modules) -> None:
         super().__init__(request, here)
         self.rows: list[RowVerdict] = []
+
+    @property
+    def measure(self) -> Measure:
+        """The settings of the baseline, or the suite's where it has none."""
+        return self.stored.measure or self.suite.file.measure
 
     def cases(self, server: ForkServer) -> dict[str, Case]:
         """The baseline's cases that the request names, by their ids."""
@@ -169,8 +150,9 @@ class _StoredCheck(Check):
         return changes, compared
 
     def to_time(self, cases: Mapping[str, Case], environment: Mapping[str, Any]) -> list[RowKey]:
-        """The rows whose latency the baseline has and that can be timed here."""
+        """The rows whose latency the baseline has of enough processes and that can be timed here."""
         asked: list[RowKey] = []
+        few: list[RowVerdict] = []
         settled = {row.row.case for row in self.rows}
         for name, case in cases.items():
             each = self.stored.cases[name]
@@ -183,46 +165,62 @@ class _StoredCheck(Check):
                 reason = f"It was measured on {case.device}; {devices.seen(case.device, environment)}."
                 self.rows.append(unmeasured(RowKey(name), "not compared", reason))
             else:
-                asked += [RowKey(name, mode) for mode, row in each.rows.items() if row.worked]
+                asked += [RowKey(name, mode) for mode, logs in each.rows.items() if logs.enough]
+                few += [_too_few(RowKey(name, mode), logs) for mode, logs in each.rows.items() if not logs.enough]
+        self.notes += [NO_LATENCY] if few and not asked else []
+        self.rows += few
         return asked
 
-    def time(self, asked: Sequence[RowKey], cases: Mapping[str, Case], shown: QuietGate) -> tuple[RowVerdict, ...]:
-        """The verdicts on the latency rows `asked`, measured as the baseline was."""
-        stored, root = self.stored, self.here.root
-        measure = stored.measure or self.suite.file.measure
-        processes: Processes[ProcessResult]
-        if stored.by_run:
-            processes = LikeRun(root, measure, stored.metrics or self.suite.file.metrics, cases, progress=shown.row)
-        else:
-            tasks = task_rows(cases[name] for name in dict.fromkeys(row.case for row in asked))
-            processes = LikePytest(Source(root, tasks), measure, progress=shown.row)
-        timed = dict.fromkeys(row.case for row in asked)
-        rule = self.request.rule(cases[name] for name in timed)
-        expected_s = sum(stored.cases[name].elapsed_s for name in timed)
-        self.deadline.seconds, self.deadline.first_s = processes.seconds, expected_s
-        if asked and not self.deadline.has_time():
+    def time(
+        self, asked: Sequence[RowKey], cases: Sequence[Case], server: ForkServer, shown: QuietGate
+    ) -> list[RowVerdict]:
+        """The verdicts on the latency rows `asked`, which are of these cases, measured as the baseline was."""
+        if not asked:
+            return []
+        expected_s = sum(self.stored.cases[case.id].elapsed_s for case in cases)
+        if not self.deadline.has_time_for(expected_s):
             self.notes.append(
-                f"the baseline took {expected_s:.0f} s for these rows, and {rule.looks[0]} processes or more are "
-                "needed; give more --budget, or fewer --modules"
+                f"the baseline took {expected_s:.0f} s for these rows, and as much is needed now; give more --budget, "
+                "or fewer --modules"
             )
-        latencies = {row: stored.row(row) for row in asked}
-        return run_stored(asked, latencies, processes, rule, self.deadline.has_time)
+            return [_undecided(row, "The time budget is too short to measure it.") for row in asked]
+        records = {record.case: record for record in self.execute(cases, server, shown)}
+        sides, failed = {}, []
+        for row in asked:
+            record = records[row.case]
+            message = f"{record.status}: {record.message}"
+            if record.status == "ok":
+                now = process_logs({**record.values, "others_cores": record.others_cores}, row.mode)
+                sides[row] = self.stored.cases[row.case].rows[row.mode], now
+            elif found_no_gpu_room(message):
+                failed.append(_undecided(row, f"{NO_ROOM} {message}"))
+            else:
+                failed.append(unmeasured(row, "broken", message))
+        return [*judge_processes(sides, self.request.rule(cases)), *failed]
+
+    def execute(self, cases: Sequence[Case], server: ForkServer, shown: QuietGate) -> list[Record]:
+        """The records of the cases, measured as a run does."""
+        plan = Plan(self.measure, self.stored.metrics or self.suite.file.metrics, force=True)
+        with tempfile.TemporaryDirectory(prefix="ctxbench-") as folder:
+            return execute(
+                cases,
+                plan,
+                server,
+                lambda: ForkServer(self.here.root, static=False, malloc=self.measure.malloc),
+                RunFolder.create(Path(folder), {}),
+                _Rounds(shown, len(cases)),
+            )
 
 
-def _latency_of(record: Record, mode: str) -> ProcessResult:
-    return relative_latency(record.values, mode) or ProcessFailure("no interval of its latency could be measured")
+def _undecided(row: RowKey, reason: str) -> RowVerdict:
+    """The verdict on a row that could not be measured, through no fault of its module."""
+    return UNKNOWN.verdict(row, "measured", "inconclusive", 0, reason)
 
 
-def _latency_around(block: TimeBlock) -> ProcessResult:
-    """A row's latency over all blocks, in units of the control before and after them."""
-    blocks = [block(0) for _ in range(BLOCKS)]
-    control = math.log(statistics.median([*blocks[0].control, *blocks[-1].control]))
-    row = math.log(statistics.median([ms for each in blocks for ms in each.row]))
-    return RelativeLatency(row - control, control)
-
-
-def _failure(messages: Sequence[str | None], process_ended: bool) -> ProcessResult:
-    return ProcessFailure(messages[0] or "")
+def _too_few(row: RowKey, logs: ProcessLogs) -> RowVerdict:
+    count = f"{len(logs.row)} processes" if len(logs.row) > 1 else "one process"
+    reason = f"The baseline's latency is of {count}; `ctxbench run` measures a baseline in several."
+    return unmeasured(row, "not compared", reason)
 
 
 def _absolute(reference: str) -> str:

@@ -40,22 +40,23 @@ class Request:
 class Deadline:
     """A budget that runs from here, and whether it has room for one more measurement.
 
-    `seconds` are what the measurements so far took; the next is expected to take as long as the last, the first
-    `first_s`.
+    `seconds` are what the measurements so far took; the next is expected to take as long as the last.
     """
 
     def __init__(self, budget_s: float) -> None:
         self._start = time.monotonic()
         self._budget_s = budget_s
         self.seconds: Sequence[float] = ()
-        self.first_s = 0.0
 
     @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self._start
 
     def has_time(self) -> bool:
-        return self.elapsed_s + (self.seconds[-1] if self.seconds else self.first_s) <= self._budget_s
+        return self.has_time_for(self.seconds[-1] if self.seconds else 0.0)
+
+    def has_time_for(self, seconds: float) -> bool:
+        return self.elapsed_s + seconds <= self._budget_s
 
 
 def parse_share(text: str, option: str) -> float:

@@ -12,20 +12,13 @@ from numpy.typing import ArrayLike
 from ctxbench.failures import found_no_gpu_room
 from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
 from ctxbench.machine_load import OTHERS_LIMIT
-from ctxbench.statistics import (
-    FEWEST_PROCESSES,
-    FloatArray,
-    holm,
-    p_value_above,
-    t_interval,
-    t_quantile,
-    t_test_above,
-)
+from ctxbench.statistics import FEWEST_PROCESSES, FloatArray, holm, p_value_above, t_interval, t_quantile, t_test_above
 
 Side = Literal["baseline", "candidate", "both"]
 
 BELOW = "The whole confidence interval lies below the margin."
 ABOVE = "The whole confidence interval lies above the margin."
+FLAGGED = "The first pairs showed a regression"
 CONTAINED = "The confidence interval contains the margin."
 NO_ROOM = "The GPU had no room for one side while it had for the other:"
 # By how much of the control workload's change a row's change may differ from it when the whole machine changes: with a
@@ -58,8 +51,7 @@ class PairFailure:
 class ProcessLogs:
     """What the processes of one time say of a row, a number each: logs of medians in ms.
 
-    `row` is that of the row's latency in units of the control workload, `control` that of the control workload.
-    `disturbed`: other work kept the machine busy during one of them (see `ctxbench.machine_load`).
+    `row` is the row's latency in units of the control workload. `disturbed`: by other work (`ctxbench.machine_load`).
     """
 
     row: Sequence[float] = ()
@@ -68,7 +60,6 @@ class ProcessLogs:
 
     @property
     def enough(self) -> bool:
-        """Whether they have an interval."""
         return len(self.row) >= FEWEST_PROCESSES
 
 
@@ -80,10 +71,9 @@ MeasurePair = Callable[[Sequence[RowKey]], Mapping[RowKey, PairResult]]
 class GateRule:
     """When a row is regressed, ok, or neither.
 
-    `margin` is the relative change that matters, `margins` overrides it for single rows. `alpha` is the
-    two-sided error of a row's interval over all `looks`, which are counts of pairs: each look spends in
-    proportion to its pairs, so that an early one ends only a clear case and costs the last little power.
-    Against a stored run there is one look, which spends it all.
+    `margin` is the relative change that matters, `margins` overrides it for single rows. `alpha` is the two-sided error
+    of a row's interval over all `looks`, which are counts of pairs: each spends in proportion to its pairs, so that an
+    early one ends only a clear case and costs the last little power. `judge_processes` spends it in one look.
     """
 
     margin: float = 0.05
@@ -109,10 +99,10 @@ class GateRule:
 def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
     """The log ratio b / a of a pair of processes, from blocks of samples `[..., blocks, samples]`.
 
-    The blocks ran A B B A, A B B A ..., so that the k-th block of one side is a neighbour of the k-th of
-    the other, and drift raises every other of their differences as much as it lowers the rest. The median
-    over these differences of log block medians is not moved by a burst that hits fewer than half of them.
-    Returns `[...]`; ValueError unless both sides have the same even number of blocks.
+    The blocks ran A B B A, A B B A ..., so that the k-th block of one side is a neighbour of the k-th of the other, and
+    drift raises every other of their differences as much as it lowers the rest. The median over these differences of
+    log block medians is not moved by a burst that hits fewer than half of them. Returns `[...]`; ValueError unless both
+    sides have the same even number of blocks.
     """
     log_a = np.log(np.median(np.asarray(blocks_a, dtype=np.float64), axis=-1))
     log_b = np.log(np.median(np.asarray(blocks_b, dtype=np.float64), axis=-1))
@@ -134,71 +124,50 @@ def estimate_from_pairs(pairs: Sequence[PairRatios], confidence: float) -> Estim
     return Estimate(float(np.mean(ratios)), interval.low, interval.high, control)
 
 
-def judge(estimate: Estimate, log_margin: float) -> Verdict:
-    """Regressed or ok if the whole interval lies on one side of the margin and the control did not pass it."""
-    if abs(estimate.control) > log_margin:
-        return "inconclusive"
-    if estimate.low > log_margin:
-        return "regressed"
-    return "ok" if estimate.high < log_margin else "inconclusive"
+def compare_processes(before: ProcessLogs, now: ProcessLogs, confidence: float, bound: float) -> tuple[Estimate, float]:
+    """The difference of the mean logs with its interval, and the one-sided p value that it lies above `bound`.
+
+    Student's two-sample interval and test with pooled variance. The interval is wider by CONTROL_SHARE of the control
+    workload's change, and the test is as strict. Fewer than FEWEST_PROCESSES on a side say nothing.
+    """
+    if not (before.enough and now.enough):
+        return UNKNOWN, 1.0
+    change = float(np.mean(now.row) - np.mean(before.row))
+    control = float(np.mean(now.control) - np.mean(before.control))
+    sizes = len(before.row), len(now.row)
+    freedom = sum(sizes) - 2
+    variance = float(np.dot([np.var(before.row), np.var(now.row)], sizes)) / freedom
+    error = math.sqrt(variance * (1 / sizes[0] + 1 / sizes[1]))
+    allowance = CONTROL_SHARE * abs(control)
+    reach = t_quantile(confidence, freedom + 1) * error + allowance
+    estimate = Estimate(change, change - reach, change + reach, control)
+    return estimate, p_value_above(change - bound - allowance, error, freedom + 1)
 
 
 def judge_processes(rows: Mapping[RowKey, tuple[ProcessLogs, ProcessLogs]], rule: GateRule) -> tuple[RowVerdict, ...]:
-    """The verdict on each row from its processes of then and now.
+    """The verdict on each row from its processes of then and now, in one look.
 
-    `regressed` by Holm's test over the rows, `ok` if the interval lies below the margin. Rows with too few processes,
-    or with processes that other work disturbed, are inconclusive and no part of the test.
+    Regressed by Holm's test over the rows, ok if the interval lies below the margin. Rows with too few processes, or
+    with processes that other work disturbed, are inconclusive and no part of the test.
     """
+    found = {row: compare_processes(*sides, 1 - rule.alpha, rule.log_margin(row)) for row, sides in rows.items()}
     doubts = {row: _doubt(*sides) for row, sides in rows.items()}
     sound = [row for row, doubt in doubts.items() if not doubt]
-    p_values = dict(zip(sound, holm([p_above(*rows[row], rule.log_margin(row)) for row in sound]), strict=True))
+    p_values = dict(zip(sound, holm([found[row][1] for row in sound]), strict=True))
     verdicts = []
-    for row, sides in rows.items():
-        estimate = estimate_from_processes(*sides, 1 - rule.alpha)
+    for row, (estimate, _) in found.items():
         verdict: Verdict = "inconclusive"
         reason = doubts[row] or CONTAINED
-        if p_values.get(row, 1.0) <= rule.alpha / 2:
+        if row in p_values and p_values[row] <= rule.alpha / 2:
             verdict, reason = "regressed", ABOVE
         elif row in p_values and estimate.high < rule.log_margin(row):
             verdict, reason = "ok", BELOW
-        verdicts.append(estimate.verdict(row, "measured", verdict, len(sides[1].row), reason))
+        verdicts.append(estimate.verdict(row, "measured", verdict, len(rows[row][1].row), reason))
     return tuple(verdicts)
 
 
-def estimate_from_processes(before: ProcessLogs, now: ProcessLogs, confidence: float) -> Estimate:
-    """The difference of the mean logs with Student's two-sample interval of pooled variance.
-
-    The interval is wider by CONTROL_SHARE of the control workload's change; infinite if a side has too few processes.
-    """
-    if not (before.row and now.row):
-        return UNKNOWN
-    change, control, error, count = _compared(before, now)
-    if not (before.enough and now.enough):
-        return Estimate(change, -math.inf, math.inf, control)
-    reach = t_quantile(confidence, count) * error + CONTROL_SHARE * abs(control)
-    return Estimate(change, change - reach, change + reach, control)
-
-
-def p_above(before: ProcessLogs, now: ProcessLogs, bound: float) -> float:
-    """The one-sided p value that belongs to `estimate_from_processes`: that the change lies above `bound`."""
-    change, control, error, count = _compared(before, now)
-    return p_value_above(change - bound - CONTROL_SHARE * abs(control), error, count)
-
-
-def _compared(before: ProcessLogs, now: ProcessLogs) -> tuple[float, float, float, int]:
-    """Change of the row and of the control, the former's standard error, and its degrees of freedom plus one."""
-    sizes = np.array([len(before.row), len(now.row)])
-    freedom = int(sizes.sum()) - 2
-    squares = float(np.var(before.row) * sizes[0] + np.var(now.row) * sizes[1])
-    error = math.sqrt(squares / freedom * float((1 / sizes).sum())) if freedom else math.inf
-    change, control = (
-        float(np.mean(b) - np.mean(a)) for a, b in ((before.row, now.row), (before.control, now.control))
-    )
-    return change, control, error, freedom + 1
-
-
 def _doubt(before: ProcessLogs, now: ProcessLogs) -> str:
-    """Why processes cannot be judged, known without their times; empty if they can."""
+    """Why the processes cannot be judged, whatever their times; empty if they can."""
     for side, when in ((before, "in the baseline"), (now, "now")):
         if not side.enough:
             return f"Fewer than {FEWEST_PROCESSES} processes were measured {when}."
@@ -216,14 +185,14 @@ def run_gate(
 ) -> tuple[RowVerdict, ...]:
     """Measure pairs until every row has a verdict or the time is up; or, if asked for, until a regression is certain.
 
-    `measure_pair` measures the rows it is given in one pair of fresh processes and returns a result for
-    each. A row leaves as soon as it is decided. Rows that a look flags as regressed are judged anew at
-    once, from new pairs alone and with Holm's correction over them; then the undecided rows go on.
-    `has_time` is asked before each pair; without time, what is undecided is inconclusive.
+    `measure_pair` measures the rows it is given in one pair of fresh processes and returns a result for each. A row
+    leaves as soon as it is decided. Rows that a look flags as regressed are judged anew at once, from new pairs alone
+    and with Holm's correction over them; then the undecided rows go on. `has_time` is asked before each pair; without
+    time, what is undecided is inconclusive.
     """
     gate = _PairGate(rows, measure_pair, rule, has_time)
     gate.screen(end_at_regression)
-    return gate.verdicts()
+    return tuple(gate.settled[row] for row in rows)
 
 
 class _PairGate:
@@ -239,9 +208,6 @@ class _PairGate:
         # What the next decision on a row rests on, and the count of what came before its confirmation run.
         self.samples: dict[RowKey, list[PairRatios]] = defaultdict(list)
         self.screening_samples: dict[RowKey, int] = defaultdict(int)
-
-    def verdicts(self) -> tuple[RowVerdict, ...]:
-        return tuple(self.settled[row] for row in self.rows)
 
     def measure_until(self, look: int, rows: list[RowKey]) -> list[RowKey]:
         """Measure until each row has `look` samples; settle those that fail or lack the time, and return the others."""
@@ -305,12 +271,10 @@ class _PairGate:
                 if verdict == "regressed" and p_value <= self.rule.look_alpha(look) / 2:
                     self.settle(row, "regressed", ABOVE)
                 elif verdict == "ok":
-                    reason = "The first pairs showed a regression, the confirmation run showed none."
-                    self.settle(row, "inconclusive", reason)
+                    self.settle(row, "inconclusive", f"{FLAGGED}, the confirmation run showed none.")
             rows = self.undecided(rows)
         for row in rows:
-            reason = "The first pairs showed a regression, the confirmation run did not decide."
-            self.settle(row, "inconclusive", f"{reason} {self._doubt(row)}")
+            self.settle(row, "inconclusive", f"{FLAGGED}, the confirmation run did not decide. {self._doubt(row)}")
 
     def take(self, row: RowKey, answer: PairResult) -> None:
         if isinstance(answer, PairRatios):
@@ -326,7 +290,11 @@ class _PairGate:
             self.settle(row, None, answer.message, "not compared")
 
     def _judge(self, row: RowKey, look: int) -> Verdict:
-        return judge(self.estimate_at(row, look), self.rule.log_margin(row))
+        """Regressed or ok if the whole interval lies on one side of the margin and the control did not pass it."""
+        estimate, log_margin = self.estimate_at(row, look), self.rule.log_margin(row)
+        if abs(estimate.control) > log_margin:
+            return "inconclusive"
+        return "regressed" if estimate.low > log_margin else "ok" if estimate.high < log_margin else "inconclusive"
 
     def _doubt(self, row: RowKey) -> str:
         if abs(self.estimate_now(row).control) > self.rule.log_margin(row):
