@@ -11,18 +11,9 @@ import pytest
 
 from ctxbench.csv_file import csv_line
 from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import (
-    Baseline,
-    RelativeLatency,
-    StoredCase,
-    StoredRow,
-    compare_exact,
-    load_baseline,
-    relative_latency,
-    same_machine,
-)
+from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
 from ctxbench.gate.result import ExactChange
-from ctxbench.gate.rows import RowKey
+from ctxbench.gate.rules import ProcessLogs
 from ctxbench.results import Record, RunFolder, columns
 from ctxbench.suite import Case
 
@@ -60,14 +51,14 @@ RECORD = Record(
         "memory_train_predicted_bytes": 1024,
         "memory_predicted_for": "cuda",
         "latency_infer_ms": 6.0,
-        "latency_infer_low_ms": 6.0 / 1.02,
-        "latency_infer_high_ms": 6.0 * 1.02,
-        "latency_infer_confidence": 0.95,
+        "latency_infer_process_ms": '{"1": 6.0, "2": 8.0, "4": 5.0}',
         "control_ms": 3.0,
-        "control_low_ms": 3.0 / 1.01,
-        "control_high_ms": 3.0 * 1.01,
+        "control_process_ms": '{"1": 3.0, "2": 2.0, "4": 5.0}',
     },
+    processes=3,
+    others_cores=0.1,
 )
+LOGS = ProcessLogs((math.log(2), math.log(4), 0.0), (math.log(3), math.log(2), math.log(5)), False)
 
 
 def with_values(**changes: Any) -> Record:
@@ -78,7 +69,8 @@ def with_values(**changes: Any) -> Record:
 def run_folder(path: Path, *records: Record, **meta: Any) -> Path:
     folder = RunFolder.create(path, {"suite": "x", "environment": ENVIRONMENT, **meta})
     for record in records:
-        folder.append(record, {})
+        folder.append(1, record, {})
+    folder.write_records(records)
     return path
 
 
@@ -96,12 +88,8 @@ def benchmark(mode: str, **changes: Any) -> dict[str, Any]:
         "macs_counter": "ctxbench",
         f"memory_{mode}_predicted_bytes": 512,
         "memory_predicted_for": "cuda",
-        "control_ms": 3.0,
-        "control_low_ms": 2.9,
-        "control_high_ms": 3.1,
     }
-    stats = {"median": 0.006, "rounds": 30, "data": [0.0059, 0.006, 0.0061] * 10}
-    return {"name": f"test_{mode}", "extra_info": {**info, **changes}, "stats": stats}
+    return {"name": f"test_{mode}", "extra_info": {**info, **changes}, "stats": {"median": 0.006}}
 
 
 def json_file(path: Path, *benchmarks: Any, **content: Any) -> Path:
@@ -129,55 +117,38 @@ def test_a_run_folder_and_its_records_say_the_same(tmp_path: Path) -> None:
     assert by_file.cases == baseline.cases
 
 
-def test_a_latency_in_units_of_the_control_workload(tmp_path: Path) -> None:
-    baseline = load_baseline(run_folder(tmp_path / "run", RECORD))
-    row = baseline.row(RowKey(CASE.id, "infer"))
-    assert row.latency is not None
-    assert (row.latency.row, row.latency.control) == pytest.approx((math.log(2), math.log(3)))
-    # The half widths log 1.02 and log 1.01 are 1.96 standard errors each.
-    assert row.latency.error == pytest.approx(math.hypot(math.log(1.02), math.log(1.01)) / 1.959964)
-    assert baseline.row(RowKey(CASE.id, "train")) == StoredRow(None, "The baseline has no latency of this row.", False)
-    assert baseline.row(RowKey("another case", "train")) == StoredRow(None, "It is not in the baseline.", False)
+def test_latencies_in_units_of_the_control_workload(tmp_path: Path) -> None:
+    (stored,) = load_baseline(run_folder(tmp_path / "run", RECORD)).cases.values()
+    assert stored.rows == {"infer": LOGS}
+    assert (stored.rows["infer"].enough, stored.timed) == (True, True)
 
 
-def test_a_lesser_confidence_makes_the_error_larger(tmp_path: Path) -> None:
-    sure = load_baseline(run_folder(tmp_path / "a", RECORD)).row(RowKey(CASE.id, "infer")).latency
-    unsure = load_baseline(run_folder(tmp_path / "b", with_values(latency_infer_confidence=0.5)))
-    latency = unsure.row(RowKey(CASE.id, "infer")).latency
-    assert sure is not None
-    assert latency is not None
-    assert latency.error**2 - sure.error**2 == pytest.approx(math.log(1.02) ** 2 * (0.674490**-2 - 1.959964**-2))
+def test_processes_without_both_times_are_left_out(tmp_path: Path) -> None:
+    values = {**RECORD.values, "control_process_ms": '{"2": 2.0, "3": 2.0}'}
+    assert process_logs(values, "infer") == ProcessLogs((math.log(4),), (math.log(2),))
+    assert process_logs(values, "train") == ProcessLogs()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"control_ms": None},
-        {"latency_infer_low_ms": None, "latency_infer_high_ms": None},
-        {"latency_infer_confidence": 0.0},
-    ],
-)
-def test_a_latency_without_control_or_interval_only_tells_that_it_worked(
-    tmp_path: Path, changes: dict[str, Any]
+@pytest.mark.parametrize(("others_cores", "disturbed"), [(None, False), (0.2, False), (0.21, True)])
+def test_a_record_tells_whether_its_processes_were_disturbed(
+    tmp_path: Path, others_cores: float | None, disturbed: bool
 ) -> None:
-    baseline = load_baseline(run_folder(tmp_path / "run", with_values(**changes)))
-    reason = "The baseline has no confidence interval of this row's latency relative to the control workload."
-    assert baseline.row(RowKey(CASE.id, "infer")) == StoredRow(None, reason, True)
+    (stored,) = load_baseline(run_folder(tmp_path / "run", replace(RECORD, others_cores=others_cores))).cases.values()
+    assert stored.rows["infer"].disturbed == disturbed
 
 
-def test_a_candidate_s_latency_needs_no_interval() -> None:
-    latency = relative_latency({"latency_infer_ms": 6.0, "latency_infer_confidence": 0.0, "control_ms": 3.0}, "infer")
-    assert latency == RelativeLatency(math.log(6) - math.log(3), math.log(3), math.inf)
-    assert relative_latency(RECORD.values, "train") is None
+@pytest.mark.parametrize("text", [None, '{"1": 6.0}', '{"1": 6.0, "2": 6.1}'])
+def test_a_latency_of_too_few_processes_is_known_but_not_enough(tmp_path: Path, text: str | None) -> None:
+    (stored,) = load_baseline(run_folder(tmp_path / "run", with_values(latency_infer_process_ms=text))).cases.values()
+    assert list(stored.rows) == ["infer"]
+    assert (stored.rows["infer"].enough, stored.timed) == (False, False)
 
 
-def test_a_case_that_failed_says_how(tmp_path: Path) -> None:
-    failed = replace(RECORD, status="oom", message="out of memory")
-    baseline = load_baseline(run_folder(tmp_path / "run", failed))
-    assert baseline.cases[CASE.id].status == "oom"
-    assert baseline.row(RowKey(CASE.id, "infer")).worked
-    reason = "The baseline has no latency of this row: oom: out of memory."
-    assert baseline.row(RowKey(CASE.id, "train")) == StoredRow(None, reason, False)
+def test_a_case_that_failed_was_timed(tmp_path: Path) -> None:
+    failed = replace(with_values(latency_infer_ms=None), status="oom", message="out of memory")
+    (stored,) = load_baseline(run_folder(tmp_path / "run", failed)).cases.values()
+    assert (stored.status, stored.rows, stored.timed) == ("oom", {}, True)
+    assert not replace(stored, case=replace(CASE, device="meta")).timed
 
 
 def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) -> None:
@@ -205,29 +176,7 @@ def test_pytest_benchmark_s_json_holds_a_case_in_its_modes(tmp_path: Path) -> No
         "memory_infer_predicted_bytes": 512,
         "memory_train_predicted_bytes": 512,
     }
-    latency = baseline.row(RowKey(CASE.id, "train")).latency
-    assert latency is not None
-    assert (latency.row, latency.control) == pytest.approx((math.log(2), math.log(3)))
-    # The median's interval ends at a 5.9, at a 6.1 or between: never beyond.
-    assert 0 < latency.error < math.hypot(math.log(6.1 / 5.9), math.log(3.1 / 2.9)) / 2 / 1.959964 + 1e-9
-
-
-def test_a_benchmark_of_one_round_only_tells_that_it_worked(tmp_path: Path) -> None:
-    stats = {"median": 0.006, "rounds": 1, "data": [0.006]}
-    path = json_file(tmp_path / "out.json", {**benchmark("infer"), "stats": stats})
-    row = load_baseline(path).row(RowKey(CASE.id, "infer"))
-    assert (row.latency, row.worked) == (None, True)
-
-
-def test_a_benchmark_without_the_times_of_its_rounds_has_their_quartiles(tmp_path: Path) -> None:
-    stats = {"median": 0.006, "rounds": 100, "iqr": 0.001349}
-    path = json_file(
-        tmp_path / "out.json", {**benchmark("infer", control_low_ms=3.0, control_high_ms=3.0), "stats": stats}
-    )
-    latency = load_baseline(path).row(RowKey(CASE.id, "infer")).latency
-    assert latency is not None
-    # sigma is 1 ms of 6.
-    assert latency.error == pytest.approx(math.sqrt(math.pi / 2) / 6 / 10, rel=1e-3)
+    assert (stored.rows, stored.timed) == ({"infer": ProcessLogs(), "train": ProcessLogs()}, False)
 
 
 def test_pytest_benchmark_s_json_without_ctxbench_s_environment_names_no_machine(tmp_path: Path) -> None:
@@ -250,18 +199,6 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "has no benchmark of ctxbench's: put": ("other.json", lambda path: json_file(path, {"extra_info": {}}, 3, {})),
     "benchmark 'test_eval': mode 'eval' is none of infer, train": ("a.json", lambda p: json_file(p, benchmark("eval"))),
     "benchmark 'test_infer': shape .* has 1 numbers": ("b.json", lambda p: json_file(p, benchmark("infer", shape=[1]))),
-    "benchmark 'test_infer': 'median' is missing": (
-        "c.json",
-        lambda path: json_file(path, {**benchmark("infer"), "stats": {}}),
-    ),
-    "benchmark 'test_infer': 0.0 ms is no time": (
-        "d.json",
-        lambda path: json_file(path, benchmark("infer", control_ms=0.0)),
-    ),
-    "benchmark 'test_infer': 3.2 to 3.1 ms with confidence 0.95 is no interval of a median of 3.0 ms": (
-        "i.json",
-        lambda path: json_file(path, benchmark("infer", control_low_ms=3.2)),
-    ),
     "what it says of its machine is damaged": (
         "e.json",
         lambda path: json_file(path, benchmark("infer"), machine_info={"ctxbench": {"cpu": "x"}}),
@@ -270,6 +207,14 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),
     "record 1: status 'well' is none of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
     "record 1: Expecting": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
+    "record 1: {.*} are no times of processes in ms": (
+        "h",
+        lambda path: run_folder(path, with_values(control_process_ms='{"1": 0.0}')),
+    ),
+    "record 1: 3 are no times of processes in ms": (
+        "i",
+        lambda path: run_folder(path, with_values(latency_infer_process_ms="3")),
+    ),
     "run: what it says of its machine": ("run", lambda path: run_folder(path, RECORD, environment={"gpus": 3})),
     "was written by a newer ctxbench": ("new", newer),
 }

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import os
 import re
 import shutil
@@ -10,40 +9,36 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from test_gate_check import BEHAVIOUR, SUITE, Forked, processes_with
 from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 import ctxbench
-from ctxbench import api
+from ctxbench import api, machine_load
 from ctxbench.cli import main
 from ctxbench.devices import Device
-from ctxbench.engine import scheduler
+from ctxbench.engine import rounds
 from ctxbench.engine.client import Exit
+from ctxbench.engine.scheduler import Plan, blank_record
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_stored as checked
-from ctxbench.gate.baseline import Baseline, RelativeLatency, load_baseline
-from ctxbench.gate.check_stored import BLOCKS, LikePytest, LikeRun, check_stored
-from ctxbench.gate.pairs import Source
+from ctxbench.gate.check_stored import check_stored
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
-from ctxbench.gate.rows import RowKey, RowVerdict
-from ctxbench.gate.stored import ProcessFailure, ProcessResult
-from ctxbench.gate.texts import label_of
-from ctxbench.messages import Failure, Values
+from ctxbench.gate.rows import RowVerdict
+from ctxbench.gate.texts import headline, label_of
 from ctxbench.metrics import control
 from ctxbench.mode import MODES
-from ctxbench.results import columns
-from ctxbench.suite import Case, Measure, Overrides, load
+from ctxbench.progress import Quiet, QuietGate
+from ctxbench.results import Record, columns
+from ctxbench.suite import Case, Overrides, load
 from ctxbench.worker import tasks
-from ctxbench.worker.pair import prepared
-from ctxbench.worker.protocol import BLOCK, NEXT, Answer, MeasureCase, PairRow, Reply, TakeSide, Task
+from ctxbench.worker.protocol import MeasureCase, Task
 
 pytest_plugins = "pytester"
 
@@ -52,17 +47,19 @@ SLEEP_S = 0.004
 MODULES = {f"{name}.py": BEHAVIOUR.format(name=name, body=f"x.is_meta or time.sleep({SLEEP_S})") for name in ("A", "B")}
 SHAPE = "1x16x8x8 float32 cpu 1threads"
 MARGIN = 9.0
-NAN = Answer(failure=Failure("nan", "x"))
+# Medians in ms of the processes of a quiet machine.
+QUIET = {"1": 4.0, "2": 4.04, "3": 3.96}
+CONTROL = json.dumps(dict.fromkeys(QUIET, 3.0))
 
 
-def forked(tree: Path | None = None, timer: bool = False) -> Forked:
+def forked(tree: Path | None = None, static: bool = True, malloc: str = "keep") -> Forked:
     return Forked(tree or Path.cwd())
 
 
 def write_suite(folder: Path, modules: Sequence[str], metrics: Sequence[str]) -> Path:
     path = folder / "tiny.toml"
     text = SUITE.format(modules=json.dumps(modules)[1:-1], metrics=json.dumps(metrics)[1:-1], gate="")
-    text = text.replace("[measure]", "threads = 1\n[measure]\nbudget_s = 0.06\ntimeout_s = 61")
+    text = text.replace("[measure]", "threads = 1\n[measure]\nprocesses = 3\nbudget_s = 0.06\ntimeout_s = 61")
     path.write_text(text)
     return path
 
@@ -79,7 +76,8 @@ def _no_fresh_interpreters() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "ForkServer", forked)
         patch.setattr(checked, "ForkServer", forked)
-        patch.setattr(scheduler, "matmul_rate", lambda *arguments: None)
+        patch.setattr(rounds, "matmul_rate", lambda *arguments: None)
+        patch.setattr(machine_load, "OTHERS_LIMIT", float("inf"))
         patch.setattr(Device, "control_workload", lambda device: partial(time.sleep, 0.004))
         patch.setattr(control, "BLOCK_S", 0.012)
         patch.setattr(sys, "dont_write_bytecode", True)
@@ -110,6 +108,7 @@ def root(measured: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator
     """The repository to change files in; afterwards it is as before."""
     monkeypatch.chdir(measured["root"])
     yield measured["root"]
+    forget_modules()
     for file in measured["root"].glob("*.py"):
         file.unlink()
     for name, text in MODULES.items():
@@ -118,46 +117,42 @@ def root(measured: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture
 def run(measured: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the run, with latencies as certain as on a quiet machine: what others computed is no subject here."""
+    """A copy of the run, with the latencies of a quiet machine: what others computed is no subject here."""
 
-    def narrow(record: dict[str, str]) -> dict[str, str]:
-        for name in ("latency_infer", "latency_train", "control"):
-            record[f"{name}_low_ms"], record[f"{name}_high_ms"] = (
-                repr(float(record[f"{name}_ms"]) * factor) for factor in (0.99, 1.01)
-            )
-        return {**record, "latency_infer_confidence": "0.95", "latency_train_confidence": "0.95"}
+    def quiet(record: dict[str, str]) -> dict[str, str]:
+        latencies = {f"latency_{mode}_process_ms": json.dumps(QUIET) for mode in MODES}
+        return {**record, **latencies, "control_process_ms": CONTROL, "others_cores": "0.0"}
 
-    edit_records(folder := shutil.copytree(measured["run"], tmp_path / "run"), narrow)
+    edit_records(folder := shutil.copytree(measured["run"], tmp_path / "run"), quiet)
     return folder
 
 
-@dataclass
-class Scripted:
-    """Stands in for `LikeRun`: each row of a run takes this many times as long as it took then."""
+class Played:
+    """Stands in for `execute`: each pass takes `factor` times as long as on a quiet machine, or cases end as told."""
 
-    stored: Baseline
-    factor: float
-    seconds: list[float] = field(default_factory=list)
+    def __init__(self, factor: float, status: str = "ok", message: str = "") -> None:
+        self.factor, self.status, self.message = factor, status, message
+        self.plans: list[Plan] = []
 
-    def started(self, *arguments: Any, **options: Any) -> Self:
-        return replace(self, seconds=[])
+    def __call__(self, cases: Sequence[Case], plan: Plan, *others: Any) -> list[Record]:
+        self.plans.append(plan)
+        return [self.record(case) for case in cases]
 
-    def __call__(self, rows: Sequence[RowKey]) -> dict[RowKey, RelativeLatency]:
-        self.seconds.append(0.0)
-        found = {}
-        for row in rows:
-            latency = self.stored.row(row).latency
-            assert latency is not None
-            found[row] = replace(latency, row=latency.row + math.log(self.factor) + 0.001 * (-1) ** len(self.seconds))
-        return found
+    def record(self, case: Case) -> Record:
+        record = blank_record(case)
+        slowed = json.dumps({number: ms * self.factor for number, ms in QUIET.items()})
+        record.take({f"latency_{mode}_process_ms": slowed for mode in MODES} | {"control_process_ms": CONTROL})
+        record.status, record.message, record.others_cores = self.status, self.message, 0.0
+        return record
 
 
 @pytest.fixture
-def times(run: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let each row of the run take so many times as long as it took then, on a script."""
+def times(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
+    """Let what is measured now come from a script: see `Played`."""
 
-    def use(factor: float) -> None:
-        monkeypatch.setattr(checked, "LikeRun", Scripted(load_baseline(run), factor).started)
+    def use(*arguments: Any) -> Played:
+        monkeypatch.setattr(checked, "execute", played := Played(*arguments))
+        return played
 
     return use
 
@@ -223,25 +218,70 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     assert (result["exact"], result["advisory"]) == ({"compared": 4, "changes": []}, False)
     assert result["candidate"] == "the working tree"
     assert [(row["label"], row["verdict"]) for row in result["rows"]] == [("A infer", "ok"), ("A train", "ok")]
-    timed = [task for task in asked if isinstance(task, MeasureCase) and "latency" in task.metrics]
-    # Once in each process, for both modes.
-    assert len(timed) == max(row["replicates"] for row in result["rows"]) >= 4
-    assert all(task.metrics == ["params", "macs", "memory", "latency"] for task in timed)
-    stored = json.loads((run / "run.json").read_text())["definition"]["measure"]
-    assert {task.measure.budget_s for task in timed} == {stored["budget_s"]} == {0.06}
-    assert {task.measure.timeout_s for task in timed} == {61.0}
+    assert [row["replicates"] for row in result["rows"]] == [3, 3]
+    measuring = [task for task in asked if isinstance(task, MeasureCase) and task.case.device == "cpu"]
+    assert [task.metrics for task in measuring] == [["params", "macs", "memory"], *[["latency"]] * 3]
+    assert {(task.measure.budget_s, task.measure.timeout_s) for task in measuring} == {(0.06, 61.0)}
     assert state(root) == before
 
 
-@pytest.mark.processes
-@pytest.mark.timing
-def test_five_times_the_work_is_a_regression(root: Path, run: Path) -> None:
-    write(root, "A", f"x.is_meta or time.sleep({5 * SLEEP_S})")
+def test_what_runs_is_the_baseline_s_own_settings_and_metrics(
+    root: Path, run: Path, times: Callable[..., Played]
+) -> None:
+    played = times(1)
+    ask(run, "A.py:A")
+    (plan,) = played.plans
+    assert (plan.measure.processes, plan.measure.budget_s, plan.force) == (3, 0.06, True)
+    assert plan.metrics == ["params", "macs", "memory", "latency"]
+    (run / "run.json").unlink()
+    ask(run / "records.csv", "A.py:A")
+    suite = load("ci").file
+    assert (played.plans[1].measure, played.plans[1].metrics) == (suite.measure, suite.metrics)
+
+
+def test_five_times_the_work_is_a_regression(root: Path, run: Path, times: Callable[..., Played]) -> None:
+    times(5)
     result = ask(run, "A.py:A", margin=0.3)
     assert result.exit_code == ExitCode.REGRESSED
     assert outcomes(result) == {"A infer": "regressed", "A train": "regressed"}
+    assert [row.change for row in result.rows] == pytest.approx([4, 4])
     assert all(0.3 < row.low < row.change < row.high for row in result.rows)
+    assert ([row.replicates for row in result.rows], result.evidence) == ([3, 3], "process")
     assert (result.exact, result.compared) == ((), 4)
+
+
+def test_a_baseline_that_other_work_disturbed_decides_nothing(
+    root: Path, run: Path, times: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(5)
+    monkeypatch.setattr(machine_load, "OTHERS_LIMIT", 0.2)
+    edit_records(run, lambda record: {**record, "others_cores": "0.7" if record["module"] == "A" else "0.1"})
+    result = ask(run, margin=0.3)
+    found = dict.fromkeys(("A infer", "A train"), "inconclusive") | dict.fromkeys(("B infer", "B train"), "regressed")
+    assert outcomes(result) == found
+    assert rows_of(result)["A infer"].reason == "Other work kept more than 0.2 cores busy in the baseline."
+
+
+def test_rounds_are_shown_as_those_of_a_gate() -> None:
+    class Shown(QuietGate):
+        def __init__(self) -> None:
+            self.said: list[Any] = []
+
+        def stage(self, text: str) -> None:
+            self.said.append(text)
+
+        def row(self, *shown: Any) -> None:
+            self.said.append(shown)
+
+    shown = Shown()
+    reporter: Quiet = checked._Rounds(shown, 2)
+    a, b = (Case(name, "", {}, (1, 1, 1, 1)) for name in "ab")
+    for index, (number, case) in enumerate([(0, a), (0, b), (1, b), (1, a), (2, a), (2, b)]):
+        reporter.process(index, 6, case, number)
+    assert shown.said == [
+        *(f"measuring what needs one process: {case.id}" for case in (a, b)),
+        *((0, 0, 2, b.id), (0, 1, 2, a.id), (1, 0, 2, a.id), (1, 1, 2, b.id)),
+    ]
 
 
 def test_a_grown_parameter_is_a_regression_with_both_numbers(root: Path, run: Path) -> None:
@@ -287,18 +327,30 @@ def test_where_all_had_failed_equal_costs_are_no_pass(root: Path, run: Path) -> 
 
 
 @pytest.mark.processes
-@pytest.mark.timing
 def test_a_new_crash_is_broken_and_leaves_the_other_module_its_verdict(root: Path, run: Path) -> None:
     write(root, "A", "x.is_meta or os.kill(os.getpid(), signal.SIGKILL)")
     result = ask(run)
-    assert outcomes(result) == {"A infer": "broken", "A train": "broken", "B infer": "ok", "B train": "ok"}
-    assert rows_of(result)["A train"].reason.startswith("crashed: killed in memory_infer by SIGKILL")
+    rows = rows_of(result)
+    assert [rows[name].status for name in ("A infer", "A train", "B infer", "B train")] == ["broken"] * 2 + [
+        "measured"
+    ] * 2
+    assert rows["A train"].reason.startswith("crashed: killed in memory_infer by SIGKILL")
+    assert rows["B train"].replicates == 3
     assert result.exit_code == ExitCode.BROKEN
 
 
-def test_a_module_that_the_baseline_lacks_is_not_compared(
-    root: Path, run: Path, times: Callable[[float], None]
-) -> None:
+def test_a_gpu_without_room_now_is_inconclusive(root: Path, run: Path, times: Callable[..., Played]) -> None:
+    message = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."
+    times(1, "oom", message)
+    result = ask(run, "A.py:A")
+    assert outcomes(result) == {"A infer": "inconclusive", "A train": "inconclusive"}
+    assert rows_of(result)["A infer"].reason.endswith(f"had for the other: oom: {message}")
+    assert result.exit_code == ExitCode.NOTHING_COMPARED
+    times(1, "oom", "out of memory: DefaultCPUAllocator")
+    assert ask(run, "A.py:A").exit_code == ExitCode.BROKEN
+
+
+def test_a_module_that_the_baseline_lacks_is_not_compared(root: Path, run: Path, times: Callable[..., Played]) -> None:
     times(1)
     write(root, "C", "pass")
     result = ask(run, "C.py:C")
@@ -340,8 +392,7 @@ def test_a_budget_below_what_the_run_took_measures_nothing_and_says_so(root: Pat
     result = ask(run, budget_s=500)
     assert {row.replicates for row in result.rows} == {0}
     assert (
-        "the baseline took 800 s for these rows, and 4 processes or more are needed; give more --budget, or fewer "
-        "--modules"
+        "the baseline took 800 s for these rows, and as much is needed now; give more --budget, or fewer --modules"
     ) in result.notes
     assert result.exit_code == ExitCode.NOTHING_COMPARED
 
@@ -368,7 +419,7 @@ def another_torch(meta: dict[str, Any]) -> None:
 def test_from_another_machine_a_slowdown_decides_nothing(
     root: Path,
     run: Path,
-    times: Callable[[float], None],
+    times: Callable[..., Played],
     change: Callable[[dict[str, Any]], None] | None,
     sentence: str,
     compared: int,
@@ -385,27 +436,60 @@ def test_from_another_machine_a_slowdown_decides_nothing(
     assert any(note.startswith(sentence) for note in result.notes)
 
 
-def test_from_another_machine_too_a_new_crash_is_broken(root: Path, run: Path) -> None:
+def test_from_another_machine_too_a_new_crash_is_broken(root: Path, run: Path, times: Callable[..., Played]) -> None:
     edit_meta(run, another_cpu)
-    write(root, "A", "x.is_meta or os.kill(os.getpid(), signal.SIGKILL)")
+    times(1, "crashed", "killed in latency_infer by SIGKILL")
     result = ask(run, "A.py:A")
     assert outcomes(result) == {"A infer": "broken", "A train": "broken"}
     assert (result.advisory, result.exit_code) == (True, ExitCode.BROKEN)
 
 
-def test_a_run_without_the_control_workload_has_no_latency_to_compare(root: Path, run: Path) -> None:
-    edit_records(run, lambda record: {name: value for name, value in record.items() if columns()[name].since < 2})
-    edit_meta(run, lambda meta: meta.update(schema=1))
-    (run / "timeline.csv").unlink()
-    result = ask(run, "A.py:A")
-    assert outcomes(result) == {"A infer": "not compared", "A train": "not compared"}
-    sentence = "The baseline has no confidence interval of this row's latency relative to the control workload."
+NO_LATENCY = "no latency was compared, so nothing says whether a module is slower"
+
+
+def assert_only_exact(result: GateResult, compared: int, count: str = "one process") -> None:
+    """Equal costs are a pass that does not look like one of the latency."""
+    assert set(outcomes(result).values()) == {"not compared"}
+    sentence = f"The baseline's latency is of {count}; `ctxbench run` measures a baseline in several."
     assert {row.reason for row in result.rows} == {sentence}
-    assert (result.exact, result.compared, result.exit_code) == ((), 4, ExitCode.NOTHING_COMPARED)
+    assert any(note.startswith(NO_LATENCY) for note in result.notes)
+    assert headline(result) == "no exact quantity is worse, no latency was compared"
+    assert (result.exact, result.compared, result.exit_code) == ((), compared, ExitCode.OK)
+
+
+@pytest.mark.parametrize("schema", [1, 3])
+def test_a_run_of_an_older_schema_is_compared_exactly(root: Path, run: Path, schema: int) -> None:
+    known = columns()
+    edit_records(run, lambda record: {name: cell for name, cell in record.items() if known[name].since <= schema})
+    edit_meta(run, lambda meta: meta.update(schema=schema))
+    assert_only_exact(ask(run, "A.py:A"), 4)
+
+
+@pytest.mark.parametrize(("few", "count"), [({"1": 4.0}, "one process"), ({"1": 4.0, "3": 4.1}, "2 processes")])
+def test_a_run_of_one_or_two_processes_is_compared_exactly(
+    root: Path, run: Path, few: dict[str, float], count: str
+) -> None:
+    cells = {f"latency_{mode}_process_ms": json.dumps(few) for mode in MODES}
+    edit_records(run, lambda record: {**record, **cells})
+    assert_only_exact(ask(run, "A.py:A"), 4, count)
+
+
+def test_where_one_module_has_enough_processes_its_rows_decide(
+    root: Path, run: Path, times: Callable[..., Played]
+) -> None:
+    edit_records(run, lambda record: record if record["module"] == "A" else {**record, "control_process_ms": ""})
+    times(1)
+    result = ask(run)
+    assert outcomes(result) == {
+        **dict.fromkeys(("A infer", "A train"), "ok"),
+        **dict.fromkeys(("B infer", "B train"), "not compared"),
+    }
+    assert result.exit_code == ExitCode.OK
+    assert not any(note.startswith(NO_LATENCY) for note in result.notes)
 
 
 def test_a_gpu_s_rows_without_a_gpu_are_compared_exactly_and_not_broken(
-    root: Path, run: Path, times: Callable[[float], None]
+    root: Path, run: Path, times: Callable[..., Played]
 ) -> None:
     edit_records(run, lambda record: {**record, "device": "cuda:1" if record["module"] == "A" else "cpu"})
     times(1)
@@ -454,7 +538,7 @@ def test_a(mode, benchmark, ctxbench_case):
 
 
 @pytest.mark.processes
-def test_the_json_of_pytest_benchmark_is_compared_exactly_and_timed(
+def test_the_json_of_pytest_benchmark_is_compared_exactly(
     root: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (pytester.path / "A.py").write_text(MODULES["A.py"])
@@ -462,165 +546,13 @@ def test_the_json_of_pytest_benchmark_is_compared_exactly_and_timed(
     pytester.makepyfile(BENCHMARK)
     pytester.runpytest_subprocess("--benchmark-json=out.json").assert_outcomes(passed=2)
     monkeypatch.chdir(pytester.path)
-    without_noise(pytester.path / "out.json")
-    stored = load_baseline(pytester.path / "out.json")
-    infer = stored.row(RowKey(f"A {SHAPE}", "infer")).latency
-    assert infer is not None
-    control_ms = math.exp(infer.control)
-    slower = blocks([control_ms] * BLOCKS, [20 * control_ms * math.exp(infer.row)] * BLOCKS)
-    workers = [ScriptedWorker([slower, [NAN]]), *(ScriptedWorker([slower]) for _ in range(3))]
-    waiting = iter(workers)
-    monkeypatch.setattr(checked, "LikePytest", partial(LikePytest, launch=lambda tree: next(waiting)))
+    assert_only_exact(ask(pytester.path / "out.json"), 4)
+    (pytester.path / "A.py").write_text(
+        MODULES["A.py"].replace("torch.ones(1)", "torch.ones(3)").replace("* self.weight", "* self.weight.sum()")
+    )
     result = ask(pytester.path / "out.json")
-    rows = rows_of(result)
-    assert (rows["A infer"].status, rows["A infer"].replicates) == ("measured", 4)
-    assert rows["A infer"].change == pytest.approx(19)
-    assert (rows["A train"].status, rows["A train"].reason) == ("broken", "nan: x")
-    assert (result.exact, result.compared, result.exit_code) == ((), 4, ExitCode.BROKEN)
-    # What the processes are asked for can be done.
-    (task, *_) = workers[0].tasks
-    assert isinstance(task, TakeSide)
-    for prepare in prepared(task):
-        block = prepare().block()
-        assert (len(block.control), len(block.row)) == (3, 5)
-
-
-def without_noise(path: Path) -> None:
-    """Make every interval of pytest-benchmark's JSON a point: how noisy this machine was is not the point here."""
-    content = json.loads(path.read_text())
-    for benchmark in content["benchmarks"]:
-        benchmark["stats"]["data"] = [benchmark["stats"]["median"]] * 10
-        info = benchmark["extra_info"]
-        info["control_low_ms"] = info["control_high_ms"] = info["control_ms"]
-    path.write_text(json.dumps(content))
-
-
-# What a process says of a row, from a script
-
-CASE = Case("A", "A.py:A", {}, (1, 16, 8, 8))
-INFER, TRAIN = ROWS = [RowKey(CASE.id, mode) for mode in MODES]
-
-
-class ScriptedForkServer:
-    """Answers each task with columns of a record, or with a failure."""
-
-    def __init__(self, values: Mapping[str, float], failure: str | None = None) -> None:
-        self.values, self.failure = values, failure
-        self.tasks: list[Task] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float) -> Exit:
-        self.tasks.append(task)
-        on_message(Values(self.values))
-        if self.failure:
-            on_message(Failure("oom", self.failure))
-        return Exit(0, 0, False, "")
-
-
-def interval(name: str, ms: float, factor: float) -> dict[str, float]:
-    return {f"{name}_ms": ms, f"{name}_low_ms": ms / factor, f"{name}_high_ms": ms * factor}
-
-
-VALUES = {
-    **interval("latency_infer", 6.0, 1.02),
-    "latency_infer_confidence": 0.95,
-    **interval("latency_train", 12.0, 1.02),
-    "latency_train_confidence": 0.95,
-    **interval("control", 3.0, 1.0),
-}
-
-
-def numbers(result: ProcessResult) -> tuple[float, float, float]:
-    assert isinstance(result, RelativeLatency)
-    return result.row, result.control, result.error
-
-
-def like_run(monkeypatch: pytest.MonkeyPatch, server: ScriptedForkServer) -> LikeRun:
-    monkeypatch.setattr(checked, "ForkServer", lambda *arguments, **options: server)
-    return LikeRun(None, Measure(), ["memory", "latency"], {CASE.id: CASE})
-
-
-def test_latencies_as_a_run_measures_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = ScriptedForkServer(VALUES)
-    process = like_run(monkeypatch, server)
-    found = process(ROWS)
-    error = math.log(1.02) / 1.959964  # the quantile of 95 %
-    assert numbers(found[INFER]) == pytest.approx((math.log(2), math.log(3), error))
-    assert numbers(found[TRAIN]) == pytest.approx((math.log(4), math.log(3), error))
-    (task,) = server.tasks  # both modes at once
-    assert isinstance(task, MeasureCase)
-    assert task.metrics == ["memory", "latency"]
-    assert set(process([TRAIN])) == {TRAIN}
-    assert (len(server.tasks), len(process.seconds)) == (2, 2)
-
-
-def test_a_case_that_fails_or_has_no_interval_fails_in_both_modes(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = like_run(monkeypatch, ScriptedForkServer(VALUES, "too large"))(ROWS)
-    assert found == dict.fromkeys(ROWS, ProcessFailure("oom: too large"))
-    without = {name: value for name, value in VALUES.items() if not name.startswith("control")}
-    found = like_run(monkeypatch, ScriptedForkServer(without))(ROWS)
-    assert found == dict.fromkeys(ROWS, ProcessFailure("no interval of its latency could be measured"))
-
-
-class ScriptedWorker(ScriptedForkServer):
-    """Takes commands: plays the blocks of one row after the other; None is the end of the process."""
-
-    def __init__(self, script: Sequence[Sequence[Answer | None]]) -> None:
-        super().__init__({})
-        self.script = iter(script)
-        self.row: Iterator[Answer | None] = iter(())
-        self.stopped = 0
-
-    def start(self, task: Task) -> None:
-        self.tasks.append(task)
-
-    def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit:
-        if command == NEXT:
-            self.row = iter(next(self.script))
-        elif command == BLOCK:
-            return next(self.row) or Exit(0, signal.SIGSEGV, False, "")
-        return Answer()
-
-    def stop(self) -> None:
-        self.stopped += 1
-
-
-def like_pytest(worker: ScriptedWorker) -> LikePytest:
-    rows = {row: PairRow(CASE, mode) for row, mode in zip(ROWS, MODES, strict=True)}
-    return LikePytest(Source(None, rows), Measure(), lambda tree: worker)
-
-
-def blocks(control: Sequence[float], row: Sequence[float]) -> list[Answer]:
-    return [Answer([c] * 3, [r] * 5) for c, r in zip(control, row, strict=True)]
-
-
-def test_latencies_as_pytest_benchmark_measures_them() -> None:
-    # The control counts where the row's blocks begin and end, the row everywhere.
-    infer = blocks([2.0, 90.0, 90.0, 90.0, 90.0, 2.0], [6.0, 6.0, 6.0, 6.0, 80.0, 80.0])
-    train = blocks([4.0, 4.0, 4.0, 4.0, 4.0, 4.0], [12.0] * BLOCKS)
-    process = like_pytest(ScriptedWorker([infer, train]))
-    found = process(ROWS)
-    assert numbers(found[INFER]) == pytest.approx((math.log(3), math.log(2), 0))
-    assert numbers(found[TRAIN]) == pytest.approx((math.log(3), math.log(4), 0))
-    assert len(process.seconds) == 1
-
-
-@pytest.mark.parametrize(
-    ("reply", "reason"), [(NAN, "nan: x"), (None, "crashed: killed in the measurement by SIGSEGV")]
-)
-def test_a_row_that_fails_in_pytest_s_way_leaves_the_next_its_latency(reply: Answer | None, reason: str) -> None:
-    worker = ScriptedWorker([[*blocks([2.0], [6.0]), reply], blocks([4.0] * BLOCKS, [12.0] * BLOCKS)])
-    found = like_pytest(worker)(ROWS)
-    failure = found[INFER]
-    assert isinstance(failure, ProcessFailure)
-    assert failure.message.startswith(reason)
-    assert numbers(found[TRAIN]) == pytest.approx((math.log(3), math.log(4), 0))
-    assert worker.stopped == len(worker.tasks) == (2 if reply is None else 1)
+    assert ExactChange(f"A {SHAPE}", "params", 1, 3) in result.exact
+    assert result.exit_code == ExitCode.REGRESSED
 
 
 # Ctrl-C

@@ -48,6 +48,8 @@ def summary(result: GateResult) -> str:
 
 def headline(result: GateResult) -> str:
     """The whole verdict in a few words."""
+    if result.exit_code == ExitCode.OK and result.rows and all(row.status == "not compared" for row in result.rows):
+        return "no exact quantity is worse, no latency was compared"
     if result.advisory:
         return "advisory" if result.exit_code == ExitCode.OK else f"advisory, {HEADLINES[result.exit_code]}"
     doubtful = word_counts(result)["inconclusive"]
