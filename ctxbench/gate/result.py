@@ -59,7 +59,7 @@ class GateResult:
     latency rows; `labels` gives each case a short name. `exact` has the exact quantities that differ, `compared`
     counts all that were compared. `notes` are sentences that a reader needs beside the verdicts. In an `advisory`
     result the latencies have no part in the exit code. `evidence` is what a row's `replicates` are: pairs of
-    processes, or single ones against a stored run.
+    processes, or the processes of now against a stored run.
     """
 
     baseline: str

@@ -34,8 +34,8 @@ class RowVerdict:
     """What the gate says about one row; `change`, `low`, `high`, `control` are relative (0.1: +10 %).
 
     `verdict` is None unless `status` is "measured". `control` is the change of the control workload. `replicates`
-    counts all pairs of processes (against a stored run: processes). After a confirmation run, `change` and its
-    interval are those of the confirming pairs alone, because the pairs that raised the flag overstate the change.
+    counts all pairs of processes (against a stored run: the processes of now). After a confirmation run, `change` and
+    its interval are those of the confirming pairs alone: the pairs that raised the flag overstate the change.
     """
 
     row: RowKey

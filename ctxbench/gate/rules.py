@@ -108,9 +108,7 @@ def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
     log_b = np.log(np.median(np.asarray(blocks_b, dtype=np.float64), axis=-1))
     count = log_a.shape[-1]
     if log_a.shape != log_b.shape or count == 0 or count % 2:
-        raise ValueError(
-            f"A B B A needs the same even number of blocks on both sides, not {count} and {log_b.shape[-1]}."
-        )
+        raise ValueError(f"A B B A needs the same even number of blocks a side, not {count} and {log_b.shape[-1]}.")
     return np.asarray(np.median(log_b - log_a, axis=-1))
 
 
@@ -261,8 +259,7 @@ class _PairGate:
     def confirm(self, rows: list[RowKey]) -> None:
         """Settle flagged rows from new pairs alone: regressed if Holm's test over them says so again."""
         for row in rows:
-            self.screening_samples[row] = len(self.samples[row])
-            self.samples[row] = []
+            self.screening_samples[row] = len(self.samples.pop(row))
         for look in self.rule.looks:
             rows = self.measure_until(look, rows)
             tests = [t_test_above([pair.row for pair in self.samples[row]], self.rule.log_margin(row)) for row in rows]
