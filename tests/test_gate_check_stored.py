@@ -329,6 +329,9 @@ def test_where_all_had_failed_equal_costs_are_no_pass(root: Path, run: Path) -> 
 @pytest.mark.processes
 def test_a_new_crash_is_broken_and_leaves_the_other_module_its_verdict(root: Path, run: Path) -> None:
     write(root, "A", "x.is_meta or os.kill(os.getpid(), signal.SIGKILL)")
+    # Only a process in the tree finds what a module imports from there.
+    (root / "beside.py").write_text("")
+    (root / "B.py").write_text("import beside\n" + MODULES["B.py"])
     result = ask(run)
     rows = rows_of(result)
     assert [rows[name].status for name in ("A infer", "A train", "B infer", "B train")] == ["broken"] * 2 + [
