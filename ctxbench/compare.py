@@ -9,7 +9,6 @@ from typing import Any
 from ctxbench import registry
 from ctxbench.api import Run, run_suite
 from ctxbench.contract import CheckResult
-from ctxbench.engine.rounds import at_rest
 from ctxbench.engine.scheduler import Executor, Outcome
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
@@ -70,9 +69,9 @@ def measure(
 ) -> Run:
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
-    With `reuse`, the registry's cases that this earlier run holds, with enough undisturbed processes, are copied from
-    it instead. Raises UsageError if a name is unknown, two candidates share a key, or the earlier run is not finished,
-    is of an older schema, or was made elsewhere or with other settings.
+    With `reuse`, the registry's cases that this earlier run holds are copied from it instead. Raises UsageError if a
+    name is unknown, two candidates share a key, or the earlier run is not finished, is of an older schema, or was made
+    elsewhere or with other settings.
     """
     loaded, keys = _suite(request, suite, shape)
     earlier = _reusable(reuse, loaded, keys, environment) if reuse else {}
@@ -143,10 +142,8 @@ def _reusable(
     if changed := _changed(folder.meta, suite, environment):
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     found = {}
-    wanted = suite.file.measure.processes if "latency" in suite.file.metrics else 0
     for case, processes in folder.finished().items():
-        failed = any(record.status != "ok" for record in processes.values())
-        if processes[0].module not in candidates and (failed or len(at_rest(processes)) >= wanted):
+        if processes[0].module not in candidates:
             processes[0].warn(f"reused from {path}")
             found[case] = {number: Outcome(record, {}, {}) for number, record in processes.items()}
     return _with_streams(found, folder)

@@ -10,6 +10,9 @@ WINDOW_S = 0.1
 BUSY = 0.5
 # Others' load, in cores, while a process was timed, from which on its times are not used if better ones can be had.
 OTHERS_LIMIT = 0.2
+# So does a control workload that took this many times its usual time: other machines on the same processor are seen in
+# no count of this one.
+CONTROL_LIMIT = 1.08
 # Share of the maximum SM clock below which a GPU under load is warned of.
 FULL_CLOCK = 0.9
 

@@ -64,6 +64,7 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     Tests that run side by side are each other's load, which is no reason to measure again here.
     """
     monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)
+    monkeypatch.setattr("ctxbench.engine.rounds.CONTROL_LIMIT", math.inf)
     server: ForkServer = request.getfixturevalue("_server")
     for module in ("ctxbench.api", "ctxbench.engine.client"):
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))

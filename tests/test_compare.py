@@ -356,12 +356,10 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
         meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
 
     monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", -1)  # every process is disturbed
-    assert (
-        compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three").folder.meta[
-            "reused"
-        ]
-        is None
-    )
+    third = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three").folder
+    assert {
+        case: len(found) for case, found in third.finished().items() if case in held["case"].to_list()
+    } == dict.fromkeys(held.loc[["sa", "linear"], "case"], 4)
 
 
 @pytest.mark.processes

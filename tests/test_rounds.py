@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ class Script:
         self,
         times: Callable[[str, int], float] = lambda module, number: 1.0,
         load: Callable[[str, int], float] = lambda module, number: 0.0,
+        control: Callable[[str, int], float] = lambda module, number: 2.0,
         fails: tuple[str, int] | None = None,
         stops: tuple[str, int] | None = None,
     ) -> None:
-        self.times, self.load, self.fails, self.stops = times, load, fails, stops
+        self.times, self.load, self.control, self.fails, self.stops = times, load, control, fails, stops
         self.tasks: list[tuple[str, int, Sequence[str]]] = []
         self.launched = 0
 
@@ -57,7 +59,7 @@ class Script:
             values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
             on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
             on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
-            on_message(Values({"control_ms": 2.0 * number, "others_cores": self.load(module, number)}))
+            on_message(Values({"control_ms": self.control(module, number), "others_cores": self.load(module, number)}))
         else:
             on_message(Values({"params": 7}))
         return Exit(0, 0, False, "")
@@ -85,7 +87,9 @@ def test_each_round_is_a_new_interpreter_and_another_order(tmp_path: Path) -> No
 
 def test_the_interval_is_students_on_the_logs_of_the_process_medians(tmp_path: Path) -> None:
     medians = [1.0, 1.1, 0.9, 1.3, 1.05]
-    record = run(Script(lambda module, number: medians[number - 1]), tmp_path / "run")["sa"]
+    controls = [2.0, 2.1, 2.05, 2.0, 2.1]
+    script = Script(lambda module, number: medians[number - 1], control=lambda module, number: controls[number - 1])
+    record = run(script, tmp_path / "run")["sa"]
     low, high, _ = np.exp(t_interval(np.log(medians)))
     values = {name: record.get(f"latency_infer_{name}") for name in ("ms", "low_ms", "high_ms", "confidence")}
     assert values == {"ms": 1.05, "low_ms": pytest.approx(low), "high_ms": pytest.approx(high), "confidence": 0.95}
@@ -93,7 +97,7 @@ def test_the_interval_is_students_on_the_logs_of_the_process_medians(tmp_path: P
     assert record.get("latency_infer_spread_between") == pytest.approx(np.std(np.log(medians), ddof=1))
     assert (record.get("latency_infer_samples"), record.get("latency_infer_outliers"), record.processes) == (10, 5, 5)
     assert record.get("latency_infer_drift") == pytest.approx(0.3)
-    assert json.loads(record.get("control_process_ms")) == {"1": 2, "2": 4, "3": 6, "4": 8, "5": 10}
+    assert json.loads(record.get("control_process_ms")) == {str(n): ms for n, ms in enumerate(controls, 1)}
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -114,6 +118,21 @@ def test_a_disturbed_process_is_measured_again_and_not_used(tmp_path: Path) -> N
     assert json.loads(records["sa"].get("latency_infer_process_ms")) == dict.fromkeys("13456", 1.0)
     assert (records["sa"].processes, records["sa"].others_cores) == (5, 0.1)
     assert RunFolder.open(tmp_path / "run").finished()[CASES[0].id][2].get("latency_infer_ms") == 9.0
+
+
+def test_a_process_with_a_slow_control_workload_is_measured_again(tmp_path: Path) -> None:
+    slow = {("sa", 2): 2.17, ("sa", 4): 2.15}  # 1.085 and 1.075 times the usual 2.0
+    script = Script(control=lambda module, number: slow.get((module, number), 2.0))
+    record = run(script, tmp_path / "run")["sa"]
+    assert [task[:2] for task in script.tasks[18:]] == [("sa", 6)]
+    assert [*json.loads(record.get("control_process_ms"))] == ["1", "3", "4", "5", "6"]
+
+
+def test_the_control_workload_is_compared_under_the_same_device_dtype_and_threads(tmp_path: Path) -> None:
+    half = [replace(case, dtype="bfloat16", module=f"{case.module}-half") for case in CASES]
+    script = Script(control=lambda module, number: 9.0 if module.endswith("-half") else 2.0)
+    run(script, tmp_path / "run", [*CASES, *half])
+    assert script.launched == 5
 
 
 def test_load_alone_decides_and_a_slow_process_at_rest_stays(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """Measures the cases of a suite: first what needs one process, then their times in rounds of fresh processes."""
 
+import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from statistics import median
 
 from ctxbench.devices import META
 from ctxbench.engine.scheduler import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case
-from ctxbench.machine_load import disturbed
+from ctxbench.machine_load import CONTROL_LIMIT, disturbed
 from ctxbench.metrics import metrics
 from ctxbench.results import Record, RunFolder
 from ctxbench.statistics import FEWEST_PROCESSES
@@ -15,6 +17,7 @@ from ctxbench.suite import Case
 
 # Starts a new interpreter, so that the layout of its address space is drawn anew.
 Launch = Callable[[], AbstractContextManager[Executor]]
+Yardstick = tuple[str, str, int | None, bool]
 
 
 def execute(
@@ -45,16 +48,17 @@ class _Run:
         found = folder.finished()
         self.finished = {case.id: found.get(case.id, {}) for case in cases}
         self.is_timed = bool(plan.repeated().metrics)
+        self.reused = set((folder.meta.get("reused") or {}).get("cases", ()))
 
     def once(self, executor: Executor) -> None:
         """Measure what needs one process, and the rate of a large matrix product for each device, dtype and threads."""
-        rates: dict[tuple[str, str, int | None], float | None] = {}
+        rates: dict[Yardstick, float | None] = {}
         for case in self.cases:
             if 0 in self.finished[case.id]:
                 continue
             outcome = self._measure(case, 0, executor)
             if self._is_timed(case) and outcome.record.status == "ok":
-                yardstick = (case.device, case.dtype, case.threads)
+                yardstick = self._yardstick(case)
                 if yardstick not in rates:
                     rates[yardstick] = matmul_rate(case, self.plan.measure, executor)
                 outcome.record.take({"matmul_macs_per_s": rates[yardstick]})
@@ -80,7 +84,8 @@ class _Run:
 
     def records(self) -> list[Record]:
         """The records of the cases that a process has finished of."""
-        return [combine(processes, self.processes) for processes in self.finished.values() if processes]
+        found = [(case, self.finished[case.id]) for case in self.cases]
+        return [combine(each, self.processes, self._at_rest(case)) for case, each in found if each]
 
     def _measure(self, case: Case, number: int, executor: Executor) -> Outcome:
         index = sum(map(len, self.finished.values()))
@@ -96,38 +101,54 @@ class _Run:
     def _is_timed(self, case: Case) -> bool:
         return self.is_timed and case.device != META
 
+    def _yardstick(self, case: Case) -> Yardstick:
+        """What the speed of fixed work depends on; a case that was reused was measured at another time."""
+        return case.device, case.dtype, case.threads, case.id in self.reused
+
+    def _at_rest(self, case: Case) -> list[int]:
+        """The processes of a case that others did not disturb; their times have no part in that.
+
+        The control workload's usual time is its median over all processes with the same device, dtype and threads.
+        """
+        alike = [c.id for c in self.cases if self._yardstick(c) == self._yardstick(case)]
+        times = [r.get("control_ms") for name in alike for r in self.finished[name].values()]
+        usual = median([ms for ms in times if ms is not None] or [math.inf])
+        return [
+            number
+            for number, record in self.finished[case.id].items()
+            if number
+            and not disturbed(record.others_cores)
+            and (record.get("control_ms") or 0.0) <= CONTROL_LIMIT * usual
+        ]
+
     def _lacks(self, case: Case, number: int) -> bool:
         """Whether a round is to time a case: the planned ones do, later ones until enough processes were at rest."""
         finished = self.finished[case.id]
-        if not self._is_timed(case) or number in finished or any(r.status != "ok" for r in finished.values()):
+        if not self._is_timed(case) or case.id in self.reused or number in finished:
             return False
-        return number <= self.processes or len(at_rest(finished)) < self.processes
+        if any(record.status != "ok" for record in finished.values()):
+            return False
+        return number <= self.processes or len(self._at_rest(case)) < self.processes
 
     def _goes_on(self, number: int) -> bool:
         """Whether another round follows the planned ones: not one that is in vain, nor more than was planned again."""
         if number >= 2 * self.processes or not any(self._lacks(case, number + 1) for case in self.cases):
             return False
-        if number > self.processes and not any(number in at_rest(each) for each in self.finished.values()):
+        if number > self.processes and not any(number in self._at_rest(case) for case in self.cases):
             return False
         seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]
         return sum(s for n, s in seconds if n > self.processes) <= sum(s for n, s in seconds if n <= self.processes)
 
 
-def at_rest(finished: Mapping[int, Record]) -> dict[int, Record]:
-    """The processes that were timed while the machine had little else to do."""
-    return {number: record for number, record in finished.items() if number and not disturbed(record.others_cores)}
-
-
-def combine(finished: Mapping[int, Record], planned: int) -> Record:
+def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[int]) -> Record:
     """The record of a case from its processes; process 0 has what was measured once.
 
-    Times come from the processes that other work did not disturb, or from all where fewer than three of the `planned`
-    ones are left. Which they are is decided by others' load alone.
+    Times come from the processes `at_rest`, or from all where fewer than three of the `planned` ones are.
     """
     first = finished[min(finished)]
     record = replace(first, values={}, warnings=[])
     timed = {number: finished[number] for number in sorted(finished) if number}
-    good = at_rest(timed)
+    good = {number: each for number, each in timed.items() if number in at_rest}
     used = good if len(good) >= min(FEWEST_PROCESSES, planned) else timed
     for each in (first, *used.values()):
         record.values = {**each.values, **record.values}
