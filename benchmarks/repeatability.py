@@ -195,7 +195,7 @@ def measure() -> None:
             out = RUNS / f"{suite}-{state}-{number}"
             if not out.exists():
                 with neighbour(state == "busy"):
-                    ctxbench.run(suite, metrics=["latency"], out=out, reporter=Plain())
+                    ctxbench.run(suite, metrics=["params", "latency"], out=out, reporter=Plain())
                 for name in NOT_KEPT:
                     (out / name).unlink()
 

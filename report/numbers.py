@@ -75,9 +75,9 @@ def justified(value: float, low: float, high: float) -> str:
 
 
 def _justified_decimals(value: float, low: float, high: float) -> int:
-    """The decimal place of the half width, rounded to one digit; one to four digits of `value`."""
+    """The decimal place of the half width, rounded to one digit; two to four digits of `value`."""
     half = (high - low) / 2
-    most, fewest = _decimals_for(value, MOST_DIGITS), _decimals_for(value, 1)
+    most, fewest = _decimals_for(value, MOST_DIGITS), _decimals_for(value, 2)
     if half <= 0:
         return most
     place = _decimals_for(half, 1)

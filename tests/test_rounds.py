@@ -142,18 +142,25 @@ def test_load_alone_decides_and_a_slow_process_at_rest_stays(tmp_path: Path) -> 
     assert record.get("latency_infer_high_ms") > 5
 
 
-def test_a_machine_that_is_never_at_rest_costs_one_round_more(tmp_path: Path) -> None:
+def test_on_a_machine_that_is_never_at_rest_nothing_is_measured_again(tmp_path: Path) -> None:
     script = Script(load=lambda module, number: 1.0)
     record = run(script, tmp_path / "run")["sa"]
-    assert script.launched == 6
-    assert (record.processes, record.others_cores) == (6, 1.0)
+    assert script.launched == 5
+    assert (record.processes, record.others_cores) == (5, 1.0)
+
+
+def test_rounds_in_vain_end_after_three(tmp_path: Path) -> None:
+    script = Script(load=lambda module, number: 1.0 if module == "sa" or number < 2 else 0.0)
+    records = run(script, tmp_path / "run", processes=7)
+    assert script.launched == 11  # the other cases are complete after round 8
+    assert {module: record.processes for module, record in records.items()} == {"sa": 11, "a2": 7, "dm": 7}
 
 
 def test_rounds_are_repeated_as_often_as_were_planned_at_most(tmp_path: Path) -> None:
-    script = Script(load=lambda module, number: 1.0 if module == "sa" or number < 3 else 0.0)
+    script = Script(load=lambda module, number: 1.0 if module == "sa" and number % 3 else 0.0)
     records = run(script, tmp_path / "run", processes=4)
-    assert script.launched == 7  # the seventh brings nothing to the only case that lacks a process
-    assert {module: record.processes for module, record in records.items()} == {"sa": 7, "a2": 4, "dm": 4}
+    assert script.launched == 8
+    assert records["sa"].processes == 8
 
 
 def test_a_case_that_fails_in_its_third_process_only(tmp_path: Path) -> None:

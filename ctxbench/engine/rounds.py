@@ -17,6 +17,8 @@ from ctxbench.suite import Case
 
 # Starts a new interpreter, so that the layout of its address space is drawn anew.
 Launch = Callable[[], AbstractContextManager[Executor]]
+# Of the time of the planned rounds, for rounds that measure disturbed processes again.
+EXTRA_SHARE = 0.25
 Yardstick = tuple[str, str, int | None, bool]
 
 
@@ -131,13 +133,18 @@ class _Run:
         return number <= self.processes or len(self._at_rest(case)) < self.processes
 
     def _goes_on(self, number: int) -> bool:
-        """Whether another round follows the planned ones: not one that is in vain, nor more than was planned again."""
+        """Whether another round follows the planned ones, for processes that were disturbed.
+
+        None does where nothing was at rest in the last three, after as many as were planned, or after EXTRA_SHARE of
+        the time that the planned ones took.
+        """
         if number >= 2 * self.processes or not any(self._lacks(case, number + 1) for case in self.cases):
             return False
-        if number > self.processes and not any(number in self._at_rest(case) for case in self.cases):
+        if not any(max(self._at_rest(case), default=0) > number - FEWEST_PROCESSES for case in self.cases):
             return False
         seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]
-        return sum(s for n, s in seconds if n > self.processes) <= sum(s for n, s in seconds if n <= self.processes)
+        planned = sum(s for n, s in seconds if n <= self.processes)
+        return sum(s for n, s in seconds if n > self.processes) <= EXTRA_SHARE * planned
 
 
 def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[int]) -> Record:

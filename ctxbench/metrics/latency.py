@@ -35,7 +35,7 @@ PROGRESS_S = 0.5
 WARM_PASSES = 3
 # A first pass of this many seconds is a sample if the process has run the module in another mode before: measured at
 # Table 3's shape, it then differs from the second by less than two second passes do.
-SLOW_S = 5.0
+SLOW_S = 4.0
 # The columns of a mode.
 DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "ms": float,
