@@ -54,7 +54,7 @@ def notes_of(table: Table, found: Cell) -> list[str]:
         (0.01234, 0.0121, 0.0125, "0.0123 [0.0121, 0.0125]"),
         (5.0, 5.0, 5.0, "5.000 [5.000, 5.000]"),
         (123.456789, 123.4567, 123.4568, "123.5 [123.5, 123.5]"),  # four digits at most
-        (5.0, 1.0, 40.0, "5 [1, 40]"),  # a value keeps its first digit
+        (5.0, 1.0, 40.0, "5.0 [1.0, 40.0]"),  # a value keeps two digits
     ],
 )
 def test_digits_are_those_that_the_interval_justifies(value: float, low: float, high: float, text: str) -> None:
