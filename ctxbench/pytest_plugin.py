@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 if TYPE_CHECKING:
-    from ctxbench.metrics.control import Control
     from ctxbench.suite import Case
 
 # What differs between two runs on one machine: pytest-benchmark warns when machine_info does.
@@ -19,11 +18,10 @@ CHANGING = ("time", "load_average", "commit")
 
 @dataclass(frozen=True)
 class BenchmarkCase:
-    """One pass of a module as a function, and what `ctxbench check --baseline` needs beside its time.
+    """One pass of a module as a function, and what `ctxbench check --baseline` compares.
 
     `extra_info`: the case's id and fields, `mode`, `params`, `macs`, `memory_<mode>_predicted_bytes` with the target
-    that it is predicted for, and `control_ms` with its interval: the control workload, timed just before. Once the test
-    is over, it is timed again, and the three columns of the `benchmark` that holds the case are those of both times.
+    that it is predicted for.
     """
 
     step: Callable[[], object]
@@ -31,7 +29,7 @@ class BenchmarkCase:
 
 
 @pytest.fixture
-def ctxbench_case(request: pytest.FixtureRequest) -> Iterator[Callable[..., BenchmarkCase]]:
+def ctxbench_case() -> Iterator[Callable[..., BenchmarkCase]]:
     """A function that prepares one pass of a module for pytest-benchmark (or any other clock).
 
     `ctxbench_case(module, shape=(B, C, H, W), mode="infer", dtype="float32", device="cpu", threads=1, **hparams)`:
@@ -43,7 +41,6 @@ def ctxbench_case(request: pytest.FixtureRequest) -> Iterator[Callable[..., Benc
     from ctxbench.devices import Unsupported
     from ctxbench.errors import UsageError
     from ctxbench.failures import NotFinite
-    from ctxbench.metrics.control import control_columns
 
     def prepare(
         module: str,
@@ -58,20 +55,13 @@ def ctxbench_case(request: pytest.FixtureRequest) -> Iterator[Callable[..., Benc
             case = _case(module, shape, mode, dtype, device, threads, hparams)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                prepared.append(_prepare(case, mode))
-            return prepared[-1][0]
+                return _prepare(case, mode)
         except (UsageError, NotFinite, Unsupported) as error:
             sentence = str(error)
         pytest.fail(sentence, pytrace=False)
 
-    # Set up before this fixture, it is still there after the test.
-    benchmark = request.getfixturevalue("benchmark") if "benchmark" in request.fixturenames else None
-    prepared: list[tuple[BenchmarkCase, Control]] = []
     with _settings_kept():
         yield prepare
-        for case, control in prepared:
-            if benchmark is not None and case.extra_info.items() <= benchmark.extra_info.items():
-                benchmark.extra_info.update(control_columns(control.block()))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -126,10 +116,9 @@ def _case(
     )
 
 
-def _prepare(case: "Case", mode: Any) -> "tuple[BenchmarkCase, Control]":
+def _prepare(case: "Case", mode: Any) -> BenchmarkCase:
     from ctxbench.engine.scheduler import InProcess, Plan, measure_static
     from ctxbench.metrics import static_metrics
-    from ctxbench.metrics.control import control_columns
     from ctxbench.suite import Measure
     from ctxbench.worker.measurement import CaseMeasurement
 
@@ -137,7 +126,6 @@ def _prepare(case: "Case", mode: Any) -> "tuple[BenchmarkCase, Control]":
     measurement = CaseMeasurement(case, Measure(), lambda message: None, force=True)
     measurement.load()
     step = measurement.first_pass(mode).step
-    control_now = control_columns(measurement.control.block())
     kept = ("params", "macs", "macs_counter", f"memory_{mode}_predicted_bytes", "memory_predicted_for")
     known = {name: record.get(name) for name in kept}
 
@@ -146,5 +134,4 @@ def _prepare(case: "Case", mode: Any) -> "tuple[BenchmarkCase, Control]":
         measurement.device.synchronize()
         return y
 
-    extra_info = {"case": case.id, **asdict(case), "mode": mode, **known, **control_now}
-    return BenchmarkCase(synchronized, extra_info), measurement.control
+    return BenchmarkCase(synchronized, {"case": case.id, **asdict(case), "mode": mode, **known})

@@ -41,7 +41,6 @@ def test_my_module(mode, benchmark, ctxbench_case):
     case = ctxbench_case("my_module.py:Context", shape=(2, 8, 6, 5), mode=mode, width=3)
     benchmark.extra_info.update(case.extra_info)
     benchmark(case.step)
-    benchmark.extra_info["before"] = [case.extra_info[f"control_{name}"] for name in ("low_ms", "ms", "high_ms")]
 
 def test_of_somebody_else(benchmark):
     benchmark(sum, [1, 2])
@@ -78,9 +77,6 @@ def test_a_user_s_module_under_pytest_benchmark(repository: pytest.Pytester) -> 
             {"width": 3},
         )
         assert (info["shape"], info["dtype"], info["device"], info["threads"]) == ([2, 8, 6, 5], "float32", "cpu", 1)
-        control = [info[f"control_{name}"] for name in ("low_ms", "ms", "high_ms")]
-        assert 0 < control[0] <= control[1] <= control[2]
-        assert control != info["before"]  # timed again after the benchmark
         assert info["memory_predicted_for"] == "cuda"
     # In blocks of 512 bytes: four parameters, the 720 bytes that down returns, the 1920 that up does.
     assert infer["extra_info"]["memory_infer_predicted_bytes"] == 4 * 512 + 1024 + 2048

@@ -48,14 +48,13 @@ class StoredCase:
 class Baseline:
     """What was measured earlier. `name` is for a person, `environment` as in `run.json` (None: not known).
 
-    `measure` are the settings of the run, `metrics` what it measured; None and empty where that is not known.
+    `measure` are the settings of the run; None where they are not known.
     """
 
     name: str
     environment: Mapping[str, Any] | None
     cases: Mapping[str, StoredCase]
     measure: Measure | None = None
-    metrics: Sequence[str] = ()
 
     @property
     def torch(self) -> str | None:
@@ -143,7 +142,7 @@ def _from_records(records: Path, path: Path) -> Baseline:
         raise UsageError(f"{records} has no record")
     measure = _readable(str(records.parent / "run.json"), _measure, meta) if "definition" in meta else None
     named = _named(path, meta.get("environment"), None, cases)
-    return replace(named, measure=measure, metrics=meta.get("metrics", ()))
+    return replace(named, measure=measure)
 
 
 def _measure(meta: Mapping[str, Any]) -> Measure:
