@@ -72,8 +72,8 @@ def test_significant_digits_never_cut_whole_numbers(value: float, digits: int, t
 def test_a_unit_is_read_scaled_and_refused() -> None:
     unit = parse_unit("M = 2^20", "here")
     assert unit.factor == 2**20
-    assert str(scaled_unit(unit, [16_000.0])) == "K = 2^10"
-    assert str(scaled_unit(parse_unit("G = 10^9", "here"), [2e12])) == "T = 10^12"
+    assert str(scaled_unit([16_000.0])) == "K = 10^3"
+    assert str(scaled_unit([2e12])) == "T = 10^12"
     with pytest.raises(UsageError, match=r"run\.json: published\.params_unit is 'millions'"):
         parse_unit("millions", "run.json: published.params_unit")
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ctxbench.devices import META
 from ctxbench.engine.client import Exit
+from ctxbench.environment import relative
 from ctxbench.failures import last_line
 from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
@@ -155,7 +156,7 @@ def blank_record(case: Case) -> Record:
         module=case.module,
         title="",
         family="",
-        reference=case.reference,
+        reference=_relative(case.reference),
         hparams=case.hparams_json,
         batch=batch,
         channels=channels,
@@ -167,6 +168,12 @@ def blank_record(case: Case) -> Record:
         threads=case.threads,
         device=case.device,
     )
+
+
+def _relative(reference: str) -> str:
+    """A reference to a file from the working folder, so that the same module is found in another copy of it."""
+    source, colon, class_name = reference.rpartition(":")
+    return f"{relative(Path(source))}{colon}{class_name}" if source.endswith(".py") else reference
 
 
 def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:

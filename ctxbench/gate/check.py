@@ -42,9 +42,14 @@ class Check:
         evidence: Literal["pair", "process"] = "pair",
     ) -> GateResult:
         """The result against `baseline`; `cases` are those measured, `named` all that it speaks of (default: these)."""
+        allowed = self.request.accepted
+        accepted = [each for each in exact if each.worse and each.candidate is not None and each.quantity in allowed]
+        if accepted:
+            grown = ", ".join(sorted({change.quantity for change in accepted}))
+            self.notes.append(f"the growth of {grown} is accepted (--accept)")
         code = exit_code(
             rows,
-            exact,
+            [change for change in exact if change not in accepted],
             compared,
             inconclusive_is=self.request.inconclusive_is,
             timed=timed,
