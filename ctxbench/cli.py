@@ -218,6 +218,9 @@ def show(
     ],
     shape: Shape = None,
     chosen: Settings = None,
+    by_operator: Annotated[
+        bool, typer.Option("--by-operator", help="With --shape: also the MACs of each operator.")
+    ] = False,
 ) -> None:
     """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
     from ctxbench import describe, registry, settings
@@ -226,12 +229,14 @@ def show(
     entry = registry.get(module)
     names = module, entry.key, settings.class_name(entry.reference)
     hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
-    if hparams and not shape:
-        raise UsageError("--set goes with --shape: without an input shape, no cost is computed")
+    for option, given in (("--set", hparams), ("--by-operator", by_operator)):
+        if given and not shape:
+            raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
     for text in describe.module(entry):
         _print(text)
     for each in shape or []:
-        _print(describe.costs(entry, parse_shape(each), hparams))
+        for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
+            _print(text)
 
 
 @app.command()
