@@ -536,12 +536,17 @@ def test_the_interval_of_a_ratio_adds_both_on_a_log_scale() -> None:
     assert ratio_interval(one, {**two, "latency_infer_low_ms": float("nan")}, time) is None
 
 
-def test_runs_of_different_suites_are_refused(tmp_path: Path) -> None:
+def test_of_runs_of_different_suites_the_rows_that_they_share_are_compared(tmp_path: Path) -> None:
     one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two", suite="quick")
     add(one, record("sa"))
-    add(two, record("sa"))
-    with pytest.raises(UsageError, match="different suites cannot be compared: table3, quick"):
-        table_of(one.path, two.path)
+    add(one, record("da"))
+    add(two, record("sa", params=7))
+    table = table_of(one.path, two.path)
+    assert (table.title, [row.module for row in table.rows]) == ("2 runs of table3 and quick", ["sa"])
+    three = new_run(tmp_path / "three", suite="other")
+    add(three, record("linear"))
+    with pytest.raises(UsageError, match="the runs of table3 and other share no case"):
+        table_of(one.path, three.path)
 
 
 def edited(path: Path, old: str, new: str) -> Path:
