@@ -400,6 +400,9 @@ def report(
     title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
     label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
     notes: Annotated[bool, typer.Option(help="Whether the LaTeX of the compact table has notes below it.")] = True,
+    published: Annotated[
+        Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
+    ] = None,
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
@@ -407,13 +410,14 @@ def report(
     """
     from ctxbench.report import write_report
     from ctxbench.report.compact import Choice
-    from ctxbench.suite import parse_shape
+    from ctxbench.suite import load_published, parse_shape
 
     choice = None
     if any((columns, modules, shape, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label, notes)
-    written = write_report(runs, out, _split(figures), choice)
+    numbers = load_published(published) if published else None
+    written = write_report(runs, out, _split(figures), choice, numbers)
     print(f"{len(written.files)} files; open {written.page}")
 
 

@@ -325,16 +325,30 @@ def available() -> list[str]:
 def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     """Read a suite by name, or by the path of a TOML file, and apply overrides. UsageError for anything malformed."""
     path = _find(name_or_path)
+    suite = _validate(_read(path), str(path))
+    if overrides is not None:
+        suite = _override(suite, overrides)
+    return Suite(path.stem, path, suite)
+
+
+def load_published(path: Path) -> dict[str, Any]:
+    """The table `[published]` of a TOML file as plain values. UsageError for anything malformed."""
+    content = _read(path)
+    if "published" not in content:
+        raise UsageError(f"{path} has no table [published]")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Published.model_validate(content["published"]).model_dump(mode="json")
+    except ValidationError as error:
+        raise UsageError(f"{path}: [published]: {_first_sentence(error)}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
-    suite = _validate(content, str(path))
-    if overrides is not None:
-        suite = _override(suite, overrides)
-    return Suite(path.stem, path, suite)
 
 
 def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:

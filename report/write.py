@@ -1,8 +1,9 @@
 """Writes a report: tables in every format, figures, and the page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ctxbench.errors import UsageError
 
@@ -28,17 +29,21 @@ class Report:
 
 
 def write_report(
-    runs: Sequence[Path], out: Path, figures: Sequence[str] | None = None, choice: Choice | None = None
+    runs: Sequence[Path],
+    out: Path,
+    figures: Sequence[str] | None = None,
+    choice: Choice | None = None,
+    published: Mapping[str, Any] | None = None,
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too. UsageError for a damaged run, an unknown figure, one without data, a choice that
+    table of each run is written, too. `published` numbers take the place of the runs' own. UsageError for a damaged run, an unknown figure, one without data, a choice that
     a run does not have, or a folder that cannot be written.
     """
     if not runs:
         raise UsageError("a report needs at least one run folder")
-    read = [open_run(path) for path in runs]
+    read = [replace(open_run(path), added=published or {}) for path in runs]
     for run, path in zip(read, runs, strict=True):
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")

@@ -1,17 +1,21 @@
 """The compact table: a line a module, chosen quantities, inputs side by side, and its LaTeX."""
 
+import json
 from pathlib import Path
 
 import pytest
 from report_data import add, definition, new_run, record, table3_run, timed
 
+from ctxbench import registry
 from ctxbench.errors import UsageError
 from ctxbench.report.compact import Choice, compact_table
 from ctxbench.report.latex import ROWS, render_latex
+from ctxbench.report.published import with_published
 from ctxbench.report.runs import open_run
 from ctxbench.report.tables import comparison_table
 from ctxbench.report.write import write_report
 from ctxbench.results import RunFolder
+from ctxbench.suite import load_published
 
 
 def two_inputs(path: Path) -> Path:
@@ -77,3 +81,35 @@ def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None
     assert text.count(r"\begin{table*}") == 2 * len(table.blocks())
     assert text.count(r"\begin{minipage}") == 1
     assert "(1 of 4)" in text
+
+
+def test_published_numbers_can_be_added_later(tmp_path: Path) -> None:
+    run = two_inputs(tmp_path / "run")
+    numbers = tmp_path / "paper.toml"
+    numbers.write_text(
+        '[published]\nshape = [1, 64, 32, 32]\nmacs_unit = "M = 10^6"\n[published.rows]\nsa = { macs = "151" }\n'
+    )
+    write_report([run], tmp_path / "out", [], published=load_published(numbers))
+    text = (tmp_path / "out" / "tables" / "table3.csv").read_text(encoding="utf-8")
+    assert ",151," in text
+    numbers.write_text("title = 1\n")
+    with pytest.raises(UsageError, match=r"paper\.toml has no table \[published\]"):
+        load_published(numbers)
+    numbers.write_text('[published.rows]\nsa = { speed = "1" }\n')
+    with pytest.raises(UsageError, match=r"\[published\]: .*unknown quantity 'speed'"):
+        load_published(numbers)
+    numbers.write_text('[published]\nmacs_unit = "giga"\n')
+    with pytest.raises(UsageError, match="write it as a symbol and a power"):
+        load_published(numbers)
+
+
+def test_a_published_row_can_name_settings_and_default_settings_are_the_module_s_own(tmp_path: Path) -> None:
+    rows = {"ham_nmf": {"params": "1.0"}, "ham_nmf(steps=3)": {"params": "3.0"}}
+    folder = new_run(tmp_path / "run", definition=definition(published={"rows": rows}))
+    default = next(each.default for each in registry.get("ham_nmf").hyperparameters if each.name == "steps")
+    for steps, expected in ((default, "1.0"), (3, "3.0"), (5, "")):
+        row = record("ham_nmf", hparams=json.dumps({"steps": steps}))
+        row.case = f"{steps}"
+        add(folder, row)
+        frame = with_published(open_run(folder.path))
+        assert str(frame["params_published"].fillna("").iloc[-1]) == expected
