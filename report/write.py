@@ -38,8 +38,8 @@ def write_report(
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too. `published` numbers take the place of the runs' own. UsageError for a damaged run, an unknown figure, one without data, a choice that
-    a run does not have, or a folder that cannot be written.
+    table of each run is written, too. `published` numbers take the place of the runs' own. UsageError for a damaged
+    run, an unknown figure, one without data, a choice that a run does not have, or a folder that cannot be written.
     """
     if not runs:
         raise UsageError("a report needs at least one run folder")
