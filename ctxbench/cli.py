@@ -452,6 +452,10 @@ def check(
     accept: Annotated[
         str | None, typer.Option(help="Exact costs that may grow, such as params,macs; their growth is still shown.")
     ] = None,
+    renamed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="With --against: a class that the other commit has under another name."),
+    ] = None,
     margin: Annotated[
         str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")
     ] = None,
@@ -491,6 +495,7 @@ def check(
         request.parse_seconds(budget, "--budget"),
         request.parse_inconclusive_is(inconclusive_is),
         request.parse_accepted(_split(accept) or []),
+        request.parse_renamed(renamed or []),
     )
     console = Console()
     tested = None

@@ -2,8 +2,8 @@
 
 import re
 import time
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ctxbench.errors import UsageError, unknown
 from ctxbench.gate.result import EXACT_COLUMNS, InconclusiveIs
@@ -18,7 +18,8 @@ SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 class Request:
     """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
-    `accepted` are exact quantities (columns) whose growth is no regression.
+    `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to those
+    that the baseline has.
     """
 
     suite: Suite
@@ -26,6 +27,7 @@ class Request:
     budget_s: float = 300.0
     inconclusive_is: InconclusiveIs = "fail"
     accepted: Collection[str] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def rule(self, cases: Iterable[Case]) -> GateRule:
         """The gate's rule, with the margins of these cases' rows."""
@@ -89,6 +91,15 @@ def parse_accepted(metrics: Iterable[str]) -> list[str]:
         if name not in EXACT_COLUMNS:
             raise unknown("metric of --accept", name, EXACT_COLUMNS)
     return [column for name in metrics for column in EXACT_COLUMNS[name]]
+
+
+def parse_renamed(texts: Iterable[str]) -> dict[str, str]:
+    """Old names by new ones, from `OLD=NEW`. UsageError for a text of another form."""
+    pairs = [text.partition("=") for text in texts]
+    for old, _, new in pairs:
+        if not (old.strip() and new.strip()):
+            raise UsageError("--renamed takes OLD=NEW, such as MyContext=MyBetterContext")
+    return {new.strip(): old.strip() for old, _, new in pairs}
 
 
 def parse_inconclusive_is(text: str) -> InconclusiveIs:
