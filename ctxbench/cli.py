@@ -319,21 +319,32 @@ def compare(
     comparing.check_names(request, suite, rank_by)
     with ForkServer() as server:
         environment = api.machine(server)
-        broken = False
+        broken: list[str] = []
         for candidate in candidates:
             for name, results in comparing.check_contract(request, candidate, server):
                 for result in results:
                     if result.outcome == "failed":
                         _print(lines.line(result))
                 _print(lines.summary(name, results))
-                broken |= any(result.broken for result in results)
+                broken += [candidate] if any(result.broken for result in results) else []
     if broken and not anyway:
         print("nothing was measured; fix the module, or use --anyway to measure it as it is", file=sys.stderr)
         raise typer.Exit(EXIT_FAILED_CASES)
     overrides = _overrides(shape, dtype, device, threads, processes=processes, budget_s=budget)
+    cases, seconds = comparing.expected_s(request, suite, overrides)
+    print(
+        f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the budget", file=sys.stderr
+    )
     try:
         finished = comparing.measure(
-            request, environment, suite=suite, overrides=overrides, reuse=reuse, out=out, reporter=_reporter()
+            request,
+            environment,
+            suite=suite,
+            overrides=overrides,
+            broken=broken,
+            reuse=reuse,
+            out=out,
+            reporter=_reporter(),
         )
     except KeyboardInterrupt as stop:
         _print_interrupted(stop)

@@ -23,6 +23,8 @@ from ctxbench.settings import combinations
 from ctxbench.suite import Case, Overrides, Suite, load
 from ctxbench.verify import verify
 
+# Seconds that a process takes beside its samples, and that params, MACs and memory of a case take.
+PROCESS_S, COSTS_S = 0.6, 1.0
 # What may differ between the rows of a run besides the module and its hyper-parameters.
 CONDITIONS = ("batch", "channels", "height", "width", "dtype", "memory_format", "execution", "threads", "device")
 
@@ -72,14 +74,15 @@ def measure(
     *,
     suite: str = "compare",
     overrides: Overrides | None = None,
+    broken: Sequence[str] = (),
     reuse: Path | None = None,
     out: Path | None = None,
     reporter: Quiet | None = None,
 ) -> Run:
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
-    `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's.
-    With `reuse`, the registry's cases that this earlier run holds are copied from it instead. Raises UsageError if a
+    `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
+    rows of the candidates that are `broken` (do not meet the contract) say so. With `reuse`, the registry's cases that this earlier run holds are copied from it instead. Raises UsageError if a
     name is unknown, two candidates share a key, or the earlier run is not finished, is of an older schema, or was made
     elsewhere or with other settings.
     """
@@ -88,11 +91,21 @@ def measure(
 
     def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
         reused = [case.id for case in cases if case.id in earlier]
-        folder.save_meta(candidates=keys, reused={"folder": str(reuse), "cases": reused} if reused else None)
+        marked = [key for key, candidate in zip(keys, request.candidates, strict=True) if candidate in broken]
+        folder.save_meta(
+            candidates=keys, broken=marked, reused={"folder": str(reuse), "cases": reused} if reused else None
+        )
         for number, outcome in (each for case in reused for each in earlier[case].items()):
             outcome.write(folder, number)
 
     return run_suite(loaded, out=out, reporter=reporter, before=copy)
+
+
+def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int, float]:
+    """How many cases a comparison has, and about how many seconds it takes if each pass fits into the budget."""
+    loaded, _ = _suite(request, suite, overrides)
+    cases, measure = len(loaded.cases()), loaded.file.measure
+    return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.budget_s) + PROCESS_S) + COSTS_S)
 
 
 def rankings(run: Run) -> list[Ranking]:
@@ -106,7 +119,7 @@ def rankings(run: Run) -> list[Ranking]:
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
-        standings = [_standing(row, columns, candidates) for row in rows]
+        standings = [_standing(row, columns, candidates, run.folder.meta.get("broken", ())) for row in rows]
         found.append(Ranking(_condition(Record.of_row(rows[0])), memory, standings))
     return found
 
@@ -196,9 +209,10 @@ def _condition(record: Record) -> str:
     return ", ".join(parts)
 
 
-def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str]) -> Standing:
+def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str], broken: Sequence[str]) -> Standing:
     settings = ", ".join(f"{name}={value}" for name, value in json.loads(row["hparams"]).items())
     read = {key: read_value(row, quantities()[key], column) for key, column in columns.items()}
     values = {key: value for key, value in read.items() if value}
     label = f"{row['module']} ({settings})" if settings else str(row["module"])
+    label += " [does not meet the contract]" if row["module"] in broken else ""
     return Standing(label, row["module"] in candidates, values, str(row["status"]), str(row["message"]))

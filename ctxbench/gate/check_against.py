@@ -1,5 +1,6 @@
 """`ctxbench check --against`: every row of a suite in the working tree against the same row of another commit."""
 
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +15,7 @@ from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
-from ctxbench.gate.rules import run_gate
+from ctxbench.gate.rules import NO_TIME, run_gate
 from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
 from ctxbench.progress import QuietGate
@@ -57,7 +58,12 @@ def _time(
     )
     check.deadline.seconds = pairs.seconds
     rule = check.request.rule(cases)
-    return run_gate(list(pairs.candidate.rows), pairs, rule, check.deadline.has_time, end_at_regression=True)
+    rows = run_gate(list(pairs.candidate.rows), pairs, rule, check.deadline.has_time, end_at_regression=True)
+    if any(row.reason == NO_TIME for row in rows) and pairs.seconds:
+        # The last look, and a confirmation run as long.
+        minutes = math.ceil(2 * rule.looks[-1] * pairs.seconds[0] / 60)
+        check.notes.append(f"a pair of processes took {pairs.seconds[0]:.0f} s; --budget {minutes}m is always enough")
+    return rows
 
 
 def _cases_of_both(

@@ -18,8 +18,8 @@ SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 class Request:
     """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
-    `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to those
-    that the baseline has.
+    `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
+    those that the baseline has.
     """
 
     suite: Suite
