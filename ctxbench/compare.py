@@ -82,9 +82,9 @@ def measure(
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
     `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
-    rows of the candidates that are `broken` (do not meet the contract) say so. With `reuse`, the registry's cases that this earlier run holds are copied from it instead. Raises UsageError if a
-    name is unknown, two candidates share a key, or the earlier run is not finished, is of an older schema, or was made
-    elsewhere or with other settings.
+    rows of the candidates that are `broken` (do not meet the contract) say so. With `reuse`, the registry's cases that
+    this earlier run holds are copied from it instead. Raises UsageError if a name is unknown, two candidates share a
+    key, or the earlier run is not finished, is of an older schema, or was made elsewhere or with other settings.
     """
     loaded, keys = _suite(request, suite, overrides or Overrides())
     earlier = _reusable(reuse, loaded, keys, environment) if reuse else {}

@@ -38,8 +38,9 @@ class TreeCases:
         reference = case.reference.removeprefix(f"{other.root}/")
         for name in (case.module, reference, reference.partition(":")[0]):
             if name in self.missing:
-                return self.missing[name]
-        return f"{self.tree.name} has no such case; if its class was renamed, add --renamed OLD=NEW"
+                renamed = "unknown class" in self.missing[name]
+                return self.missing[name] + ("; if the class was renamed, add --renamed OLD=NEW" if renamed else "")
+        return f"{self.tree.name} has no such case"
 
     def renamed(self, renamed: Mapping[str, str]) -> "TreeCases":
         """The same with the new names of classes, from a mapping of new names to old ones."""
