@@ -1,5 +1,6 @@
 """How busy others keep the machine: before a measurement, and while a process measures."""
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ def busy_cores() -> float:
 
 
 class Others:
-    """How many cores others have kept busy since this was made: the machine's processor time but this process's."""
+    """How many cores others have kept busy since this was made: the machine's processor time but this process's own."""
 
     def __init__(self) -> None:
         self._start, self._busy, self._own = time.monotonic(), _machine_s(), _own_s()
@@ -51,9 +52,15 @@ def _machine_s() -> float:
 
 
 def _own_s() -> float:
-    """Processor seconds of this process and of its children that have ended."""
+    """Processor seconds of this process and of what it started, such as the workers of a compiler."""
+    import psutil
+
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    seconds = times.user + times.system + times.children_user + times.children_system
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seconds += child.cpu_times().user + child.cpu_times().system
+    return seconds
 
 
 def warnings(state: Mapping[str, Any]) -> list[str]:

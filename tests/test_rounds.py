@@ -1,6 +1,9 @@
 """Rounds of processes on a scripted executor: their order, what is measured again, what a record is made from."""
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ctxbench import machine_load
 from ctxbench.engine.client import Exit
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.scheduler import Plan
@@ -199,3 +203,22 @@ def test_without_a_metric_of_several_processes_there_is_no_round(tmp_path: Path)
     execute(CASES, Plan(Measure(), ["params"]), script, script.launch, folder, Quiet())
     assert (script.launched, len(script.tasks)) == (0, 3)
     assert folder.frame()["params"].tolist() == [7, 7, 7]
+
+
+def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, own, clock = iter([100.0, 103.0]), iter([10.0, 11.5]), iter([5.0, 7.0])
+    monkeypatch.setattr(machine_load, "_machine_s", lambda: next(machine))
+    monkeypatch.setattr(machine_load, "_own_s", lambda: next(own))
+    monkeypatch.setattr(machine_load.time, "monotonic", lambda: next(clock))
+    assert machine_load.Others().cores() == 0.75  # 3 s of the machine, 1.5 s of them our own, in 2 s
+    assert [machine_load.disturbed(cores) for cores in (None, 0.2, 0.21)] == [False, False, True]
+
+
+def test_processes_that_this_one_started_are_no_others() -> None:
+    before = machine_load._own_s()
+    code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        while machine_load._own_s() - before < 0.2 and process.poll() is None:
+            time.sleep(0.01)
+        assert process.poll() is None  # counted while it still runs
+        process.kill()
