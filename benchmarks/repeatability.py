@@ -49,8 +49,8 @@ of 95 %.
   at most the root of the sum of the squares of both half-widths.
 - An interval that contains the true value 95 % of the time contains the median of *another* run less often, because
   that median is uncertain, too: about 83 % of the time if both runs are equally uncertain.
-- A time is *marked* if other work kept more than {limit:g} cores busy while it was measured, and measuring it again
-  did not help: it is never bold, and no verdict rests on it.
+- A time is *marked* if other work kept more than {limit:.0%} of the cores busy while it was measured, and measuring
+  it again did not help: it is never bold, and no verdict rests on it.
 - *Moved*: the median over the busy runs against the median over the idle runs of the same row.
 
 {notes}
@@ -97,7 +97,7 @@ def rows_of(frames: Sequence[pd.DataFrame]) -> list[Row]:
         columns = [f"latency_{mode}_{name}" for name in ("ms", "low_ms", "high_ms")]
         ms, low, high = ([float(frame.loc[case, column]) for frame in indexed] for column in columns)
         if not np.isnan([ms, low, high]).any():
-            marked = [disturbed(float(frame.loc[case, "others_cores"])) for frame in indexed]
+            marked = [disturbed(float(frame.loc[case, "others_share"])) for frame in indexed]
             found.append(Row(str(case), mode, ms, low, high, marked))
     return found
 

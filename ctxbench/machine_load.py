@@ -1,5 +1,6 @@
 """How busy others keep the machine: before a measurement, and while a process measures."""
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -8,8 +9,9 @@ from typing import Any
 WINDOW_S = 0.1
 # Others' load, in cores, from which a check is warned of.
 BUSY = 0.5
-# Others' load, in cores, while a process was timed, from which on its times are not used if better ones can be had.
-OTHERS_LIMIT = 0.2
+# Others' load while a process was timed, as a share of the cores that it may use, from which on its times are not used
+# if better ones can be had.
+OTHERS_LIMIT = 0.1
 # So does a control workload that took this many times its usual time: other machines on the same processor are seen in
 # no count of this one.
 CONTROL_LIMIT = 1.08
@@ -25,35 +27,47 @@ def busy_cores() -> float:
 
 
 class Others:
-    """How many cores others have kept busy since this was made: the machine's processor time but this process's."""
+    """What others use of the cores that this process may use: the processor time of these cores without its own."""
 
     def __init__(self) -> None:
         self._start, self._busy, self._own = time.monotonic(), _machine_s(), _own_s()
 
-    def cores(self) -> float:
-        seconds = time.monotonic() - self._start
+    def share(self) -> float:
+        """Their share of these cores since this was made."""
+        seconds = (time.monotonic() - self._start) * len(_usable())
         others = (_machine_s() - self._busy) - (_own_s() - self._own)
-        return round(max(others, 0.0) / seconds, 3)
+        return round(max(others, 0.0) / seconds, 4)
 
 
-def disturbed(others_cores: float | None) -> bool:
-    """Whether others kept more than OTHERS_LIMIT cores busy; not where that is not known."""
-    return others_cores is not None and others_cores > OTHERS_LIMIT
+def disturbed(others_share: float | None) -> bool:
+    """Whether others used more than OTHERS_LIMIT of the cores; not where that is not known."""
+    return others_share is not None and others_share > OTHERS_LIMIT
+
+
+def _usable() -> list[int]:
+    """The cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def _machine_s() -> float:
-    """Processor seconds of the machine since boot, those that its hypervisor took included."""
+    """Processor seconds of these cores since boot, those that the hypervisor took included."""
     import psutil
 
-    times = psutil.cpu_times()
+    cores = psutil.cpu_times(percpu=True)
     names = ("user", "nice", "system", "irq", "softirq", "steal")
-    return sum(float(getattr(times, name, 0.0)) for name in names)
+    return sum(float(getattr(cores[core], name, 0.0)) for core in _usable() for name in names)
 
 
 def _own_s() -> float:
-    """Processor seconds of this process and of its children that have ended."""
+    """Processor seconds of this process and of what it started, such as the workers of a compiler."""
+    import psutil
+
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    seconds = times.user + times.system + times.children_user + times.children_system
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seconds += child.cpu_times().user + child.cpu_times().system
+    return seconds
 
 
 def warnings(state: Mapping[str, Any]) -> list[str]:

@@ -27,25 +27,25 @@ MOST_DECIMALS = 9
 class Value:
     """A quantity and the interval around it: of no width for a count, of any width for a time without an interval.
 
-    Of a time, `processes` holds the median of each process by its round, and `others_cores` how many cores other work
-    kept busy meanwhile.
+    Of a time, `processes` holds the median of each process by its round, and `others_share` which share of the
+    cores other work kept busy meanwhile.
     """
 
     value: float
     low: float
     high: float
     processes: Mapping[int, float] = field(default_factory=dict)
-    others_cores: float | None = None
+    others_share: float | None = None
 
     @property
     def disturbed(self) -> bool:
-        return machine_load.disturbed(self.others_cores)
+        return machine_load.disturbed(self.others_share)
 
     @property
     def obstacle(self) -> str:
         """Why no verdict rests on it; empty if one may."""
         if self.disturbed:
-            return f"other work kept {self.others_cores:.1f} cores busy"
+            return f"other work kept {self.others_share:.0%} of the cores busy"
         return f"fewer than {FEWEST_PROCESSES} processes" if self.high == math.inf else ""
 
 
@@ -101,7 +101,7 @@ def read_value(row: RecordRow, quantity: Quantity, column: str = "") -> Value | 
     if low is None or high is None:
         low, high = 0.0, math.inf
     processes = read_processes(known(row, quantity.detail("process_ms")) or "{}")
-    others = known(row, "others_cores")
+    others = known(row, "others_share")
     return Value(value, low, high, processes, others)
 
 

@@ -31,8 +31,8 @@ class Record:
 
     Units are in the columns' names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. The
     files of `ctxbench.metrics` declare them. A column that is not in `values` was not measured, or is not known.
-    `processes` counts the fresh processes that times come from, and `others_cores` is the most that other work kept
-    busy during one of them.
+    `processes` counts the fresh processes that times come from, and `others_share` is the largest share of the
+    cores that other work kept busy during one of them.
     """
 
     case: str
@@ -57,7 +57,7 @@ class Record:
     machine_state: str | None = None
     elapsed_s: float | None = None
     processes: int | None = None
-    others_cores: float | None = None
+    others_share: float | None = None
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Put values into their columns. KeyError for a name that is no column."""
@@ -98,9 +98,9 @@ class Record:
 
 _OWN_TYPES: dict[str, type[int] | type[float]] = {
     **dict.fromkeys(("batch", "channels", "height", "width", "threads", "processes"), int),
-    **dict.fromkeys(("elapsed_s", "others_cores"), float),
+    **dict.fromkeys(("elapsed_s", "others_share"), float),
 }
-_LATER = {"processes": 4, "others_cores": 4}
+_LATER = {"processes": 4, "others_share": 4}
 
 
 @cache

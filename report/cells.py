@@ -31,8 +31,8 @@ def doubts(value: Value, over: str = "") -> list[str]:
     """The footnotes of a time, or of a ratio of times (`over` " of the ratio"), that no verdict rests on."""
     found = []
     if value.disturbed:
-        cores = f"{value.others_cores:.1f} cores"
-        found.append(f"Other work kept up to {cores} busy while it was timed: no verdict rests on it.")
+        share = f"{value.others_share:.0%} of the cores"
+        found.append(f"Other work kept up to {share} busy while it was timed: no verdict rests on it.")
     if value.high == math.inf:
         found.append(f"Fewer than {FEWEST_PROCESSES} processes: no interval{over}.")
     return found

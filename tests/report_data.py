@@ -82,7 +82,7 @@ def timed(
     streams: Mapping[str, Sequence[float]],
     stop: str = "interval",
     processes: int = 5,
-    others_cores: float = 0.0,
+    others_share: float = 0.0,
 ) -> dict[int, dict[str, list[Sample]]]:
     """Fill the latency columns from samples in milliseconds, a part for each process; return the processes' samples."""
     samples: dict[int, dict[str, list[Sample]]] = {}
@@ -93,13 +93,13 @@ def timed(
             samples.setdefault(number, {})[mode] = stream
             values.setdefault(number, {}).update(Latency(stream, summarise(part), stop).columns(mode))
     combined = {name: value for name, value in combine(values).items() if not name.endswith("autocorrelation")}
-    found.take({**combined, "processes": len(values), "others_cores": others_cores})
+    found.take({**combined, "processes": len(values), "others_share": others_share})
     return samples
 
 
-def medians(found: Record, infer: Sequence[float], others_cores: float = 0.0) -> Record:
+def medians(found: Record, infer: Sequence[float], others_share: float = 0.0) -> Record:
     """The record with these medians of its processes in inference, in milliseconds."""
-    timed(found, {"infer": infer}, processes=len(infer), others_cores=others_cores)
+    timed(found, {"infer": infer}, processes=len(infer), others_share=others_share)
     return found
 
 

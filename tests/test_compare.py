@@ -69,11 +69,14 @@ def test_order_is_exact_for_counts_and_by_interval_for_times(first: Value, secon
     assert order(second, first) == -expected
 
 
-def time(*medians: float, others_cores: float = 0.0) -> Value:
+BUSY = "inference latency cannot be compared: other work kept 94% of the cores busy."
+
+
+def time(*medians: float, others_share: float = 0.0) -> Value:
     """A time with these process medians, in rounds 1, 2, ..., and an interval from the smallest to the largest."""
     ordered = sorted(medians)
     return Value(
-        ordered[len(ordered) // 2], ordered[0], ordered[-1], dict(enumerate(medians, 1)), others_cores=others_cores
+        ordered[len(ordered) // 2], ordered[0], ordered[-1], dict(enumerate(medians, 1)), others_share=others_share
     )
 
 
@@ -116,8 +119,8 @@ def test_a_ratio_has_the_digits_that_its_interval_justifies(found: Ratio, text: 
     [
         (time(10, 11, 12, 13), time(10.1, 11.1, 12.1, 13.1), -1),  # the intervals overlap, each round says the same
         (time(10, 11, 12, 13), time(10.2, 10.9, 12.2, 12.9), 0),
-        (time(10, 10, 10), time(12, 12, 12, others_cores=0.3), 0),
-        (time(10, 10, 10), time(12, 12, 12, others_cores=0.2), -1),
+        (time(10, 10, 10), time(12, 12, 12, others_share=0.3), 0),
+        (time(10, 10, 10), time(12, 12, 12, others_share=0.1), -1),
         (time(10, 11, 12), Value(12.5, 12.1, 13), -1),  # no rounds
         (time(10, 11, 12), Value(12.5, 11.9, 13), 0),
     ],
@@ -134,7 +137,7 @@ def test_medians_of_processes_that_are_none_are_refused(text: str) -> None:
 
 
 def timed(label: str, macs: int, *medians: float, busy: float = 0.0, candidate: bool = False) -> Standing:
-    return Standing(label, candidate, {"macs": exactly(macs), "latency_infer": time(*medians, others_cores=busy)})
+    return Standing(label, candidate, {"macs": exactly(macs), "latency_infer": time(*medians, others_share=busy)})
 
 
 FAST = timed("fast", 1000, 9.9, 10.0, 10.1, candidate=True)
@@ -157,15 +160,15 @@ FAST = timed("fast", 1000, 9.9, 10.0, 10.1, candidate=True)
         ),
         (
             timed("r", 2000, 5, 5, 5, busy=0.94),
-            "fast: 2.0x fewer MACs than r; inference latency cannot be compared: other work kept 0.9 cores busy.",
+            f"fast: 2.0x fewer MACs than r; {BUSY}",
         ),
         (
             timed("r", 500, 50, 50, 50, busy=0.94),
-            "r: 2.0x fewer MACs than fast; inference latency cannot be compared: other work kept 0.9 cores busy.",
+            f"r: 2.0x fewer MACs than fast; {BUSY}",
         ),
         (
             timed("r", 1000, 5, 5, 5, busy=0.94),
-            "fast and r: the same MACs; inference latency cannot be compared: other work kept 0.9 cores busy.",
+            f"fast and r: the same MACs; {BUSY}",
         ),
     ],
 )
@@ -201,7 +204,8 @@ def test_a_row_without_a_verdict_dominates_nothing_and_is_dominated_by_nothing()
         ),
         (
             standing("r", 100, 3000, 500, 9.8, 10.0),
-            "mine dominates r: 3.0x fewer MACs; the same parameters and training memory; about the same inference latency.",
+            "mine dominates r: 3.0x fewer MACs; the same parameters and training memory; "
+            "about the same inference latency.",
         ),
         (
             standing("r", 100, 1000, 2050, 9.75, 9.85),

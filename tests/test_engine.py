@@ -144,7 +144,7 @@ def test_flags_and_load_are_recorded(suite_file: SuiteFile, tmp_path: Path) -> N
     assert found["flags"] == {
         "threads": 1, "tf32_matmul": False, "tf32_cudnn": False, "cudnn_benchmark": False, "seed": 0,
     }  # fmt: skip
-    assert frame["others_cores"][0] >= 0
+    assert frame["others_share"][0] >= 0
     malloc = json.loads((tmp_path / "run" / "run.json").read_text())["environment"]["malloc"]
     assert malloc["MALLOC_MMAP_THRESHOLD_"] == str(32 * 2**20)
 

@@ -56,7 +56,7 @@ RECORD = Record(
         "control_process_ms": '{"1": 3.0, "2": 2.0, "4": 5.0}',
     },
     processes=3,
-    others_cores=0.1,
+    others_share=0.1,
 )
 LOGS = ProcessLogs((math.log(2), math.log(4), 0.0), (math.log(3), math.log(2), math.log(5)), False)
 
@@ -129,11 +129,11 @@ def test_processes_without_both_times_are_left_out(tmp_path: Path) -> None:
     assert process_logs(values, "train") == ProcessLogs()
 
 
-@pytest.mark.parametrize(("others_cores", "disturbed"), [(None, False), (0.2, False), (0.21, True)])
+@pytest.mark.parametrize(("others_share", "disturbed"), [(None, False), (0.1, False), (0.11, True)])
 def test_a_record_tells_whether_its_processes_were_disturbed(
-    tmp_path: Path, others_cores: float | None, disturbed: bool
+    tmp_path: Path, others_share: float | None, disturbed: bool
 ) -> None:
-    (stored,) = load_baseline(run_folder(tmp_path / "run", replace(RECORD, others_cores=others_cores))).cases.values()
+    (stored,) = load_baseline(run_folder(tmp_path / "run", replace(RECORD, others_share=others_share))).cases.values()
     assert stored.rows["infer"].disturbed == disturbed
 
 

@@ -121,7 +121,7 @@ def run(measured: dict[str, Path], tmp_path: Path) -> Path:
 
     def quiet(record: dict[str, str]) -> dict[str, str]:
         latencies = {f"latency_{mode}_process_ms": json.dumps(QUIET) for mode in MODES}
-        return {**record, **latencies, "control_process_ms": CONTROL, "others_cores": "0.0"}
+        return {**record, **latencies, "control_process_ms": CONTROL, "others_share": "0.0"}
 
     edit_records(folder := shutil.copytree(measured["run"], tmp_path / "run"), quiet)
     return folder
@@ -142,7 +142,7 @@ class Played:
         record = blank_record(case)
         slowed = json.dumps({number: ms * self.factor for number, ms in QUIET.items()})
         record.take({f"latency_{mode}_process_ms": slowed for mode in MODES} | {"control_process_ms": CONTROL})
-        record.status, record.message, record.others_cores = self.status, self.message, 0.0
+        record.status, record.message, record.others_share = self.status, self.message, 0.0
         return record
 
 
@@ -254,12 +254,12 @@ def test_a_baseline_that_other_work_disturbed_decides_nothing(
     root: Path, run: Path, times: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times(5)
-    monkeypatch.setattr(machine_load, "OTHERS_LIMIT", 0.2)
-    edit_records(run, lambda record: {**record, "others_cores": "0.7" if record["module"] == "A" else "0.1"})
+    monkeypatch.setattr(machine_load, "OTHERS_LIMIT", 0.1)
+    edit_records(run, lambda record: {**record, "others_share": "0.7" if record["module"] == "A" else "0.1"})
     result = ask(run, margin=0.3)
     found = dict.fromkeys(("A infer", "A train"), "inconclusive") | dict.fromkeys(("B infer", "B train"), "regressed")
     assert outcomes(result) == found
-    assert rows_of(result)["A infer"].reason == "Other work kept more than 0.2 cores busy in the baseline."
+    assert rows_of(result)["A infer"].reason == "Other work kept more than 10% of the cores busy in the baseline."
 
 
 def test_rounds_are_shown_as_those_of_a_gate() -> None:

@@ -110,7 +110,7 @@ def test_processes_that_other_work_disturbed_decide_nothing(when: str) -> None:
     same, slow = (around(change, disturbed=when == "now") for change in (0.0, 0.5))
     rows = judge(same, slow, before=around(0.0, disturbed=when != "now"))
     assert [row.verdict for row in rows] == ["inconclusive"] * 2
-    assert {row.reason for row in rows} == {f"Other work kept more than 0.2 cores busy {when}."}
+    assert {row.reason for row in rows} == {f"Other work kept more than 10% of the cores busy {when}."}
     assert rows[1].change == pytest.approx(0.5)
 
 

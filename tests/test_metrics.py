@@ -54,7 +54,7 @@ def test_every_quantity_has_its_column_and_every_column_its_schema() -> None:
     assert {name: column.since for name, column in known.items() if column.since > 1} == {
         "control_ms": 2, "control_low_ms": 2, "control_high_ms": 2, "energy_idle_w": 3,
         "memory_infer_requested_bytes": 3, "memory_train_requested_bytes": 3,
-        "latency_infer_host_ms": 3, "latency_train_host_ms": 3, "processes": 4, "others_cores": 4,
+        "latency_infer_host_ms": 3, "latency_train_host_ms": 3, "processes": 4, "others_share": 4,
         **{f"latency_{mode}_{name}": 4 for mode in ("infer", "train")
            for name in ("process_ms", "spread_between", "spread_within")}, "control_process_ms": 4,
     }  # fmt: skip

@@ -96,7 +96,7 @@ def test_the_front_is_what_nothing_beats() -> None:
 
 
 def front_of(x: list[float], y: list[float], others: Sequence[float] = (0,) * 5) -> list[int]:
-    times = [Value(ms, ms, ms, others_cores=cores) for ms, cores in zip(y, others, strict=False)]
+    times = [Value(ms, ms, ms, others_share=cores) for ms, cores in zip(y, others, strict=False)]
     found: list[int] = figure_points.front_of(pd.DataFrame({"x": x, "y": y, "time": times})).index.tolist()
     return found
 

@@ -85,15 +85,16 @@ def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
 def test_times_without_a_verdict_are_left_out_and_named(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
     add(folder, medians(record("sa"), [30.0, 30.0, 30.0]))
-    add(folder, medians(record("da"), [9.0, 9.0, 9.0], others_cores=0.87))
+    add(folder, medians(record("da"), [9.0, 9.0, 9.0], others_share=0.87))
     add(folder, medians(record("linear"), [1.0, 1.0]))
     assert sentences(folder.path)[-2] == (
-        "Not compared in inference latency: linear (fewer than 3 processes) and da (other work kept 0.9 cores busy)."
+        "Not compared in inference latency: linear (fewer than 3 processes) and da (other work kept 87% of the cores "
+        "busy)."
     )
     add(folder, medians(record("ham_nmf"), [10.0, 10.0, 10.0]))
     assert sentences(folder.path)[-2] == (
         "ham_nmf has the least inference latency, 10.00 ms: 3.000x [3.000, 3.000] less than sa, the next; "
-        "not compared: linear (fewer than 3 processes) and da (other work kept 0.9 cores busy)."
+        "not compared: linear (fewer than 3 processes) and da (other work kept 87% of the cores busy)."
     )
 
 

@@ -181,9 +181,9 @@ def test_bold_times_are_told_apart_round_by_round(tmp_path: Path) -> None:
 
 def test_a_time_without_a_verdict_is_never_bold(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
-    add(folder, medians(record("sa"), [5.0, 5.1, 5.2], others_cores=0.21))
+    add(folder, medians(record("sa"), [5.0, 5.1, 5.2], others_share=0.11))
     add(folder, medians(record("da"), [6.0, 6.1]))
-    add(folder, medians(record("linear"), [7.0, 7.1, 7.2], others_cores=0.2))
+    add(folder, medians(record("linear"), [7.0, 7.1, 7.2], others_share=0.1))
     assert best_of(folder) == dict.fromkeys(("sa", "da", "linear"), False)
     add(folder, medians(record("ham_nmf"), [8.0, 8.1, 8.2]))
     assert best_of(folder) == {"sa": False, "da": False, "linear": True, "ham_nmf": False}
@@ -201,7 +201,7 @@ def test_reused_rows_share_no_rounds_with_the_others(tmp_path: Path) -> None:
 def test_the_interval_of_an_older_run_is_of_one_process(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     row = medians(record("sa"), [5.0, 5.1, 5.2])
-    row.take({"processes": None, "others_cores": None, "latency_infer_process_ms": None})
+    row.take({"processes": None, "others_share": None, "latency_infer_process_ms": None})
     add(folder, row)
     table = table_of(folder.path)
     note = "Its interval is of one process; another process may differ by more."
@@ -215,12 +215,12 @@ def test_the_interval_of_an_older_run_is_of_one_process(tmp_path: Path) -> None:
 def test_a_disturbed_ratio_of_two_runs_has_no_interval(tmp_path: Path) -> None:
     one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
     add(one, medians(record("sa"), [5.0, 5.1, 5.2]))
-    add(two, medians(record("sa"), [10.0, 10.2, 10.4], others_cores=1.3))
+    add(two, medians(record("sa"), [10.0, 10.2, 10.4], others_share=1.3))
     table = table_of(one.path, two.path)
     found = cell(table, "sa", "latency_infer_ms_ratio_2")
     assert (found.text, found.best) == ("2.00", False)
     assert notes_of(table, found) == [
-        "Other work kept up to 1.3 cores busy while it was timed: no verdict rests on it."
+        "Other work kept up to 130% of the cores busy while it was timed: no verdict rests on it."
     ]  # fmt: skip
 
 
@@ -248,11 +248,11 @@ def test_what_weakens_a_time_is_a_footnote_at_its_cell(tmp_path: Path) -> None:
     }
     for module, (ms, others) in streams.items():
         row = record(module)
-        add(folder, row, timed(row, {"infer": ms}, others_cores=others))
+        add(folder, row, timed(row, {"infer": ms}, others_share=others))
     table = table_of(folder.path)
     found = {module: " ".join(notes_of(table, cell(table, module, "latency_infer"))) for module in streams}
     assert found["sa"] == found["da"] == "Fewer than 3 processes: no interval."
-    assert found["linear"] == "Other work kept up to 0.9 cores busy while it was timed: no verdict rests on it."
+    assert found["linear"] == "Other work kept up to 90% of the cores busy while it was timed: no verdict rests on it."
     assert found["ham_nmf"] == "Drift: the medians of the measurement's halves differ by more than 5%."
     assert cell(table, "sa", "latency_infer").text == "7.0"
 
@@ -349,7 +349,7 @@ def test_a_ranking_shows_ratios_with_their_intervals() -> None:
         "mine": Value(10, 9, 11, {1: 9.0, 2: 10.0, 3: 11.0}),
         "slow": Value(16, 14, 18, {1: 14.4, 2: 15.9, 3: 17.8}),
         "same": Value(10, 9, 11, {1: 9.1, 2: 9.9, 3: 11.0}),
-        "busy": Value(1, 1, 1.1, {1: 1.0, 2: 1.0, 3: 1.0}, others_cores=0.9),
+        "busy": Value(1, 1, 1.1, {1: 1.0, 2: 1.0, 3: 1.0}, others_share=0.9),
         "reused": Value(10.5, 10, 11),
         "few": Value(10, 0, math.inf, {1: 9.0}),
     }
@@ -360,7 +360,7 @@ def test_a_ranking_shows_ratios_with_their_intervals() -> None:
     assert {label: each.text for label, each in found.items()} == {
         "mine": "", "slow": "1.60 [1.57, 1.64]", "same": "=", "busy": dash, "reused": "=", "few": dash,
     }  # fmt: skip
-    assert found["busy"].detail == "cannot be compared: other work kept 0.9 cores busy"
+    assert found["busy"].detail == "cannot be compared: other work kept 90% of the cores busy"
     assert notes_of(table, cell(table, "few", "latency_infer")) == ["Fewer than 3 processes: no interval."]
     caption = "\n".join(table.caption)
     for part in (
@@ -517,7 +517,7 @@ def test_the_control_workload_says_how_two_runs_of_a_machine_differ(tmp_path: Pa
 
 def test_the_interval_of_a_ratio_adds_both_on_a_log_scale() -> None:
     one: dict[str, Any] = {
-        "others_cores": 0.0,
+        "others_share": 0.0,
         "latency_infer_process_ms": "",
         "latency_infer_ms": 10.0,
         "latency_infer_low_ms": 10 / 1.03,

@@ -1,6 +1,9 @@
 """Rounds of processes on a scripted executor: their order, what is measured again, what a record is made from."""
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ctxbench import machine_load
 from ctxbench.engine.client import Exit
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.scheduler import Plan
@@ -59,7 +63,7 @@ class Script:
             values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
             on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
             on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
-            on_message(Values({"control_ms": self.control(module, number), "others_cores": self.load(module, number)}))
+            on_message(Values({"control_ms": self.control(module, number), "others_share": self.load(module, number)}))
         else:
             on_message(Values({"params": 7}))
         return Exit(0, 0, False, "")
@@ -116,7 +120,7 @@ def test_a_disturbed_process_is_measured_again_and_not_used(tmp_path: Path) -> N
     records = run(script, tmp_path / "run")
     assert [task[:2] for task in script.tasks[18:]] == [("sa", 6)]
     assert json.loads(records["sa"].get("latency_infer_process_ms")) == dict.fromkeys("13456", 1.0)
-    assert (records["sa"].processes, records["sa"].others_cores) == (5, 0.1)
+    assert (records["sa"].processes, records["sa"].others_share) == (5, 0.1)
     assert RunFolder.open(tmp_path / "run").finished()[CASES[0].id][2].get("latency_infer_ms") == 9.0
 
 
@@ -146,7 +150,7 @@ def test_on_a_machine_that_is_never_at_rest_nothing_is_measured_again(tmp_path: 
     script = Script(load=lambda module, number: 1.0)
     record = run(script, tmp_path / "run")["sa"]
     assert script.launched == 5
-    assert (record.processes, record.others_cores) == (5, 1.0)
+    assert (record.processes, record.others_share) == (5, 1.0)
 
 
 def test_rounds_in_vain_end_after_three(tmp_path: Path) -> None:
@@ -199,3 +203,23 @@ def test_without_a_metric_of_several_processes_there_is_no_round(tmp_path: Path)
     execute(CASES, Plan(Measure(), ["params"]), script, script.launch, folder, Quiet())
     assert (script.launched, len(script.tasks)) == (0, 3)
     assert folder.frame()["params"].tolist() == [7, 7, 7]
+
+
+def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, own, clock = iter([100.0, 103.0]), iter([10.0, 11.5]), iter([5.0, 7.0])
+    monkeypatch.setattr(machine_load, "_machine_s", lambda: next(machine))
+    monkeypatch.setattr(machine_load, "_own_s", lambda: next(own))
+    monkeypatch.setattr(machine_load, "_usable", lambda: [0, 1])
+    monkeypatch.setattr(machine_load.time, "monotonic", lambda: next(clock))
+    assert machine_load.Others().share() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
+    assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]
+
+
+def test_processes_that_this_one_started_are_no_others() -> None:
+    before = machine_load._own_s()
+    code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        while machine_load._own_s() - before < 0.2 and process.poll() is None:
+            time.sleep(0.01)
+        assert process.poll() is None  # counted while it still runs
+        process.kill()

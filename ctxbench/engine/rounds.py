@@ -119,7 +119,7 @@ class _Run:
             number
             for number, record in self.finished[case.id].items()
             if number
-            and not disturbed(record.others_cores)
+            and not disturbed(record.others_share)
             and (record.get("control_ms") or 0.0) <= CONTROL_LIMIT * usual
         ]
 
@@ -169,7 +169,7 @@ def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[in
     record.elapsed_s = round(sum(each.elapsed_s or 0.0 for each in finished.values()), 3)
     if used:
         record.processes = len(used)
-        record.others_cores = max((each.others_cores for each in used.values() if each.others_cores), default=0.0)
+        record.others_share = max((each.others_share for each in used.values() if each.others_share), default=0.0)
     for number, each in timed.items():
         if each.status != "ok":
             earlier = f"in process {number} of {planned}: " if number > 1 else ""

@@ -207,7 +207,7 @@ def process_logs(values: Mapping[str, Any], mode: str) -> ProcessLogs:
         (math.log(rows[number] / controls[number]), math.log(controls[number])) for number in rows if number in controls
     ]
     row, control = zip(*logs, strict=True) if logs else ((), ())
-    return ProcessLogs(row, control, disturbed(values.get("others_cores")))
+    return ProcessLogs(row, control, disturbed(values.get("others_share")))
 
 
 def _medians(text: str | None) -> dict[str, float]:

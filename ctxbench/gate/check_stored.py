@@ -190,7 +190,7 @@ class _StoredCheck(Check):
             record = records[row.case]
             message = f"{record.status}: {record.message}"
             if record.status == "ok":
-                now = process_logs({**record.values, "others_cores": record.others_cores}, row.mode)
+                now = process_logs({**record.values, "others_share": record.others_share}, row.mode)
                 sides[row] = self.stored.cases[row.case].rows[row.mode], now
             elif found_no_gpu_room(message):
                 failed.append(_undecided(row, f"{NO_ROOM} {message}"))

@@ -171,7 +171,7 @@ def _doubt(before: ProcessLogs, now: ProcessLogs) -> str:
         if not side.enough:
             return f"Fewer than {FEWEST_PROCESSES} processes were measured {when}."
         if side.disturbed:
-            return f"Other work kept more than {OTHERS_LIMIT:g} cores busy {when}."
+            return f"Other work kept more than {OTHERS_LIMIT:.0%} of the cores busy {when}."
     return ""
 
 

@@ -87,7 +87,7 @@ class CaseMeasurement:
             "after": self.device.state(),
             "flags": {**self.device.flags(), "seed": self.settings.seed},
         }
-        self.report({"machine_state": json.dumps(state), "others_cores": others.cores()})
+        self.report({"machine_state": json.dumps(state), "others_share": others.share()})
 
     def report(self, values: Mapping[str, Any], *warnings: str) -> None:
         """Put values into columns of the record, and warnings beside them."""
