@@ -69,7 +69,7 @@ def test_order_is_exact_for_counts_and_by_interval_for_times(first: Value, secon
     assert order(second, first) == -expected
 
 
-BUSY = "inference latency cannot be compared: other work kept 90% of the cores busy."
+BUSY = "inference latency cannot be compared: other work kept 94% of the cores busy."
 
 
 def time(*medians: float, others_share: float = 0.0) -> Value:
