@@ -1,22 +1,26 @@
 """A compact table for a paper: a line a module, a column for each chosen quantity and, if there are several, input."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantity
-from ctxbench.metrics.base import Quantity
+from ctxbench.metrics.base import Quantity, Unit
 
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
 from .published import unit_of, with_published
 from .runs import RunData
-from .table import Cell, Column, Footnotes, Table
+from .table import Cell, Column, Table
 from .tables import mark_best
 
+# The rows of a table: what names one, and its records.
+Rows = Sequence[tuple[tuple[Any, ...], pd.DataFrame]]
 PART = "compact"
+LABELS = ("settings", "dtype", "memory_format", "execution", "threads", "device")
 DEFAULT = ("params", "macs", "memory_train", "latency_infer")
 
 
@@ -34,37 +38,45 @@ class Choice:
 
 def compact_table(run: RunData, choice: Choice) -> Table:
     """The table of one run. UsageError for a quantity, module or input that it does not have."""
-    frame = with_published(run)
+    frame = _only(_only(with_published(run), "module", choice.modules), "shape", choice.shapes)
     chosen = [quantity(key) for key in choice.columns or DEFAULT]
-    frame = _only(frame, "module", choice.modules)
-    frame = _only(frame, "shape", choice.shapes)
-    shapes = list(frame["shape"].unique())
-    names = [name for name in ("settings", "dtype", "memory_format", "execution", "threads", "device")
-             if frame[name].nunique(dropna=False) > 1]  # fmt: skip
+    names = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
     rows = list(frame.groupby(["module", *names], sort=False, dropna=False))
-    notes = Footnotes()
+    filled = _labels(rows, names)
+    units = {each.key: unit_of(run, each, frame) for each in chosen}
+    for each in chosen:
+        filled += _columns(frame, rows, each, units[each.key])
+    about = [(str(key[0]), str(group["family"].iloc[0]), str(group["status"].iloc[0])) for key, group in rows]
+    caption = (f"{setup(run)}.", *convention_lines(units, values_in(frame)))
+    title = choice.title or str(run.definition.get("title") or run.suite)
+    columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
+    return put_together(f"{run.suite}-compact", title, filled, about, caption, (), frame[columns])
+
+
+def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
+    """What names a row: the module's title, and what else differs."""
     titles = [str(group["title"].iloc[0]) or str(group["module"].iloc[0]) for _, group in rows]
     filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(title) for title in titles])]
     for place, name in enumerate(names, 1):
         cells = [Cell("" if pd.isna(key[place]) else str(key[place])) for key, _ in rows]
         filled.append((Column(name, "", name.replace("_", " "), "label"), cells))
-    units = {}
-    for each in chosen:
-        units[each.key] = unit_of(run, each, frame)
-        for shape in shapes:
-            part = frame[frame["shape"] == shape].reset_index(drop=True)
-            cells = dict(zip(part["case"], mark_best(_cells(part, each, units[each.key]), part, each), strict=True))
-            column = [_first(group, shape, cells) for _, group in rows]
-            group_name, header = heading(each.title, units[each.key]), shape.replace("x", ", ")
-            name = Column(f"{each.key} {shape}", group_name, header, each.origin, PART)
-            if len(shapes) == 1:
-                name = Column(each.key, "", group_name, each.origin, PART)
-            filled.append((name, column))
-    about = [(str(key[0]), str(group["family"].iloc[0]), str(group["status"].iloc[0])) for key, group in rows]
-    caption = (f"{setup(run)}.", *convention_lines(units, values_in(frame)))
-    title = choice.title or str(run.definition.get("title") or run.suite)
-    columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
-    return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, frame[columns])
+    return filled
+
+
+def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit) -> list[Filled]:
+    """A column of a quantity for each input."""
+    filled: list[Filled] = []
+    shapes = list(frame["shape"].unique())
+    title = heading(each.title, unit)
+    for shape in shapes:
+        part = frame[frame["shape"] == shape].reset_index(drop=True)
+        found = [quantity_cell(row, each, unit) for row in part.to_dict("records")]
+        cells = dict(zip(part["case"], mark_best(found, part, each), strict=True))
+        column = Column(f"{each.key} {shape}", title, shape.replace("x", ", "), each.origin, PART)
+        if len(shapes) == 1:
+            column = Column(each.key, "", title, each.origin, PART)
+        filled.append((column, [_first(group, shape, cells) for _, group in rows]))
+    return filled
 
 
 def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFrame:
@@ -81,11 +93,7 @@ def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFra
     return found
 
 
-def _cells(frame: pd.DataFrame, each: Quantity, unit: object) -> list[Cell]:
-    return [quantity_cell(row, each, unit) for row in frame.to_dict("records")]  # type: ignore[arg-type]
-
-
-def _first(group: pd.DataFrame, shape: str, cells: dict[str, Cell]) -> Cell:
+def _first(group: pd.DataFrame, shape: str, cells: Mapping[str, Cell]) -> Cell:
     """The cell of the row of this input; its status if it failed."""
     rows = group[group["shape"] == shape]
     if rows.empty:
