@@ -337,7 +337,7 @@ def test_a_new_crash_is_broken_and_leaves_the_other_module_its_verdict(root: Pat
     assert [rows[name].status for name in ("A infer", "A train", "B infer", "B train")] == ["broken"] * 2 + [
         "measured"
     ] * 2
-    assert rows["A train"].reason.startswith("crashed: killed in memory_infer by SIGKILL")
+    assert rows["A train"].reason.startswith("crashed: killed in first_infer by SIGKILL")
     assert rows["B train"].replicates == 3
     assert result.exit_code == ExitCode.BROKEN
 
@@ -576,7 +576,7 @@ def test_interrupted_in_the_middle_it_leaves_no_process(root: Path, run: Path, t
         text=True,
     )
     wait_until(begun.exists)
-    assert len(processes_with(str(begun))) == 3  # the command, a fork server and its child
+    assert len(processes_with(str(begun))) == 4  # the command, a fork server, the one of the round and its child
     process.send_signal(signal.SIGINT)
     output, complaint = process.communicate()
     assert (process.returncode, output) == (130, "")

@@ -102,7 +102,7 @@ def front_of(x: list[float], y: list[float], others: Sequence[float] = (0,) * 5)
 
 
 def test_a_disturbed_time_takes_no_part_in_the_front() -> None:
-    assert front_of([1.0, 2.0, 3.0], [5.0, 3.0, 1.0], [0.1, 0.5, 0.2]) == [0, 2]
+    assert front_of([1.0, 2.0, 3.0], [5.0, 3.0, 1.0], [0.1, 0.5, 0.1]) == [0, 2]
     assert front_of([1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [0.5, 0.0, 0.0]) == [1, 2]
 
 
