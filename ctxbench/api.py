@@ -194,15 +194,17 @@ def resume(
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
         cases = _cases(suite, environment, meta["static"])
-        if changed := _changed_sources(meta, cases):
+        folder.recover()
+        frame = folder.frame()
+        failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
+        kept = [case for case in cases if case.id in folder.finished().keys() - failed]
+        if changed := _changed_sources(meta, kept):
             raise UsageError(
                 f"{path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold the "
                 "numbers of both; start a new run"
             )
-        folder.recover()
-        if retry_failed:
-            frame = folder.frame()
-            folder.drop(set(frame.loc[frame["status"] != "ok", "case"]))
+        folder.drop(failed)
+        folder.save_meta(sources=sources_of(cases))
         folder.save_meta(state="running")
         plan = Plan(measure, meta["metrics"], meta["counter"], meta["force"])
         _measure(cases, plan, executor, launch, folder, shown)
@@ -215,9 +217,10 @@ def sources_of(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
 
 
 def _changed_sources(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
-    """Which source files are others than a run began with; what it does not tell is no change."""
+    """Which source files of these cases are others than a run began with; what it does not tell is no change."""
     then, now = meta.get("sources") or {}, sources_of(cases)
-    changed = [now[key]["file"] for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]]
+    others = [key for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]]
+    changed = list(dict.fromkeys(now[key]["file"] for key in others))
     suite = meta.get("suite_file") or {}
     if suite and Path(suite["file"]).is_file() and source_of(Path(suite["file"]))["sha256"] != suite["sha256"]:
         changed.append(suite["file"])
