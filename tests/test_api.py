@@ -35,7 +35,7 @@ def module(tmp_path: Path) -> Path:
 
 
 def static(suite: Path, out: Path, **options: object) -> api.Run:
-    return ctxbench.run(str(suite), static=True, out=out, **options)  # type: ignore[arg-type]
+    return ctxbench.run(str(suite), static=True, out=out, **options)  # type: ignore[arg-type]  # passed through
 
 
 @pytest.mark.processes
