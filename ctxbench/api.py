@@ -204,8 +204,7 @@ def resume(
                 "numbers of both; start a new run"
             )
         folder.drop(failed)
-        folder.save_meta(sources=sources_of(cases))
-        folder.save_meta(state="running")
+        folder.save_meta(sources=sources_of(cases), state="running")
         plan = Plan(measure, meta["metrics"], meta["counter"], meta["force"])
         _measure(cases, plan, executor, launch, folder, shown)
     return Run(folder)
@@ -216,11 +215,15 @@ def sources_of(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
     return {case.module: source_of(Path(case.entry.file)) for case in {case.module: case for case in cases}.values()}
 
 
-def _changed_sources(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
-    """Which source files of these cases are others than a run began with; what it does not tell is no change."""
+def changed_modules(meta: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, str]:
+    """The modules whose source is another than a run began with, and its file; what a run does not tell is the same."""
     then, now = meta.get("sources") or {}, sources_of(cases)
-    others = [key for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]]
-    changed = list(dict.fromkeys(now[key]["file"] for key in others))
+    return {key: now[key]["file"] for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]}
+
+
+def _changed_sources(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
+    """Which source files of these cases, and the suite's, are others than a run began with."""
+    changed = list(dict.fromkeys(changed_modules(meta, cases).values()))
     suite = meta.get("suite_file") or {}
     if suite and Path(suite["file"]).is_file() and source_of(Path(suite["file"]))["sha256"] != suite["sha256"]:
         changed.append(suite["file"])
@@ -248,8 +251,7 @@ def _measure(
     except KeyboardInterrupt:
         folder.save_meta(state="interrupted")
         done = sum(map(len, folder.finished().values()))
-        planned = len(cases) * (1 + (plan.measure.processes if plan.repeated().metrics else 0))
-        raise Interrupted(folder.path, done, max(done, planned)) from None
+        raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
     folder.save_meta(state="finished")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
-from ctxbench.api import Run, run_suite, sources_of
+from ctxbench.api import Run, changed_modules, run_suite
 from ctxbench.contract import CheckResult
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.scheduler import Executor, Outcome
@@ -180,8 +180,7 @@ def _changed(meta: Mapping[str, Any], suite: Suite, environment: Mapping[str, An
     changed = differences(meta["environment"], environment)
     then, now = meta["definition"]["measure"], suite.file.measure.model_dump(mode="json")
     changed += [f"{name}: {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
-    then, now = meta.get("sources") or {}, sources_of(suite.cases())
-    changed += [f"another source of {key}" for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]]
+    changed += [f"another source of {key}" for key in changed_modules(meta, suite.cases())]
     metrics = [metric for metric in suite.file.metrics if metric not in meta["metrics"]]
     if meta["static"] or metrics:
         changed.append(f"{', '.join(metrics) or 'everything but static metrics'} was not measured")

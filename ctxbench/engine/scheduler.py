@@ -69,6 +69,11 @@ class Plan:
         """What every process of a case measures."""
         return replace(self, metrics=[name for name in self.metrics if metrics()[name].combine])
 
+    @property
+    def processes(self) -> int:
+        """How many processes are planned for a case: one, and those of the rounds."""
+        return 1 + (self.measure.processes if self.repeated().metrics else 0)
+
     def task(self, case: Case) -> MeasureCase:
         return MeasureCase(case, self.measure, self.metrics, self.counter, self.force)
 
