@@ -1,22 +1,30 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is the folder of a committed run, or one of `LISTS`: tables of what ctxbench.metrics declares.
+NAME is one of `LISTS`, which are tables of what ctxbench.metrics declares, or the folder of a committed run. After the
+folder may stand the name of a figure of the run's suite, for the tables of its numbers; or `claims`, for what
+`docs/suites/<suite>.py` finds in the run: rows of claim, what was measured, and whether the claim holds.
 Run: python docs/update.py
 """
 
 import re
+import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import ctxbench
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.mode import MODES
+from ctxbench.report.curve_table import curve_tables
+from ctxbench.report.curves import figures_of
 from ctxbench.report.markdown import render_markdown
+from ctxbench.report.panels import panels_of
+from ctxbench.report.runs import open_run
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
 def metric_list() -> str:
@@ -49,11 +57,32 @@ def run_table(folder: str) -> str:
     return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
 
 
+def figure_tables(folder: str, name: str) -> str:
+    """The tables of a figure of a committed run."""
+    panels = panels_of([open_run(ROOT / folder)])
+    (figure,) = [each for each in figures_of(panels[0]) if each.name == name]
+    return "\n".join(render_markdown(table) for table in curve_tables(panels, figure))
+
+
+def claim_list(folder: str) -> str:
+    """What a committed run says of its suite's claims."""
+    run = ctxbench.load(ROOT / folder)
+    path = ROOT / "docs" / "suites" / f"{run.folder.meta['suite']}.py"
+    claims = runpy.run_path(str(path))["claims"]
+    return _markdown(("claim", "measured", "holds"), claims(run.frame))
+
+
 def updated(text: str) -> str:
     """The text with each block's table made anew."""
 
     def table(block: re.Match[str]) -> str:
-        made = LISTS[block[2]]() if block[2] in LISTS else run_table(block[2])
+        name, _, part = block[2].partition(" ")
+        if name in LISTS:
+            made = LISTS[name]()
+        elif part == "claims":
+            made = claim_list(name)
+        else:
+            made = figure_tables(name, part) if part else run_table(name)
         return f"{block[1]}{made.strip()}\n{block[3]}"
 
     return BLOCK.sub(table, text)
@@ -61,7 +90,7 @@ def updated(text: str) -> str:
 
 def pages() -> list[Path]:
     """The files that may hold such blocks."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "suites").glob("*.md"))]
 
 
 def _when(metric: Metric) -> str:

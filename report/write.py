@@ -9,6 +9,7 @@ from ctxbench.errors import UsageError
 
 from .compact import Choice, compact_table
 from .compare import compare_runs
+from .curve_table import curve_tables
 from .figures import choose, write_figures
 from .html import render_html
 from .latex import render_latex
@@ -47,20 +48,21 @@ def write_report(
     for run, path in zip(read, runs, strict=True):
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
-    tables = _tables(read)
     compact = [compact_table(run, choice) for run in read] if choice else []
     panels = panels_of(read)
     kinds = choose(figures, panels)
+    tables = _tables(read)
+    curves = [table for kind in kinds if kind.curve for table in curve_tables(panels, kind.curve)]
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in tables for path in _write_table(table, out / "tables")]
+        written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables")]
         for number, table in enumerate(compact, 1):
             own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
             written += _write_table(own, out / "tables", choice)
         drawn = write_figures(panels, kinds, out / "figures")
         page = out / "index.html"
-        page.write_text(render_page(read, panels, tables, drawn, report_command(runs, out)), encoding="utf-8")
+        page.write_text(render_page(read, panels, tables, curves, drawn, report_command(runs, out)), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]

@@ -46,7 +46,13 @@ class CaseMeasurement:
         for metric in wanted:
             if metric.count:
                 metric.count(self)
-        if self.case.device == devices.META or not any(m.asked_for and (m.measure or m.time) for m in wanted):
+        if self.case.device == devices.META:
+            return
+        for metric in wanted:
+            if metric.compute:
+                self.emit(Doing(metric.name))
+                metric.compute(self)
+        if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
             return
         with fresh_caches() if self.case.execution == "compile" else nullcontext():
             self._measure(wanted)
