@@ -142,7 +142,8 @@ class Figure(_Strict):
     """A figure and its table in the report: the quantities `y` against `x`, a line for each module and setting.
 
     `x` is a hyper-parameter, or one of `POINTS`. `scale` names the axes that are logarithmic. With `fit`, a straight
-    line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x (log-y).
+    line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x (log-y). Settings that
+    change `along` with x tell no lines apart.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -151,6 +152,7 @@ class Figure(_Strict):
     y: Annotated[list[QuantityKey], Field(min_length=1)]
     scale: Literal["linear", "log-x", "log-y", "log"] = "linear"
     fit: bool = False
+    along: list[str] = []
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -275,8 +277,9 @@ class Suite:
         entries = [*registry.entries(), *(case.entry for case in cases)]
         known = {*POINTS, *(each.name for entry in entries for each in entry.hyperparameters)}
         for figure in self.file.figures:
-            if figure.x not in known:
-                raise UsageError(f"{self.path}: key 'figures.x': {unknown('hyper-parameter', figure.x, known)}")
+            for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
+                if name not in known:
+                    raise UsageError(f"{self.path}: key 'figures.{key}': {unknown('hyper-parameter', name, known)}")
 
     def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
         """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module.
