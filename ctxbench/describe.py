@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def module(entry: Entry) -> Iterator["Table"]:
     """Facts and hyper-parameters of a module, without importing it."""
-    facts = _table("", "")
+    facts = plain_table("", "")
     for name, value in (
         ("key", entry.key),
         ("title", entry.title),
@@ -37,7 +37,7 @@ def module(entry: Entry) -> Iterator["Table"]:
             facts.add_row(name, str(value))
     yield facts
     if entry.hyperparameters:
-        table = _table("hyper-parameter", "type", "default")
+        table = plain_table("hyper-parameter", "type", "default")
         for parameter in entry.hyperparameters:
             annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
             table.add_row(parameter.name, annotation, repr(parameter.default))
@@ -54,7 +54,7 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: b
     with torch.device("meta"):
         model = entry.build(shape[1], hparams)
     count = count_macs(model, torch.empty(shape, device="meta"))
-    table = _table("x".join(map(str, shape)), "counted", "closed form")
+    table = plain_table("x".join(map(str, shape)), "counted", "closed form")
     rows = (
         ("params", count_params(model), entry.closed_form("params", shape, hparams)),
         ("macs", count.macs, entry.closed_form("macs", shape, hparams)),
@@ -64,7 +64,7 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: b
         table.add_row(name, f"{counted:,}", "" if formula is None else f"{formula:,}")
     yield table
     if by_operator:
-        table = _table("operator", "macs", "share")
+        table = plain_table("operator", "macs", "share")
         for operator, macs in sorted(count.by_operator.items(), key=lambda item: -item[1]):
             table.add_row(operator.removeprefix("aten::"), f"{macs:,}", f"{macs / count.macs:.1%}")
         yield table
@@ -95,7 +95,7 @@ def memory(
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     yield f"{entry.key} {list(shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
-    table = _table("MiB", "what", "made by", "at", "shape", "blocks")
+    table = plain_table("MiB", "what", "made by", "at", "shape", "blocks")
     for group in profile.groups()[:LISTED_GROUPS]:
         size = "x".join(map(str, group.shape))
         operator = group.op.removeprefix("aten.").removesuffix(".default")
@@ -107,7 +107,7 @@ def memory(
     for sentence in explain(profile):
         yield f"- {sentence}"
     if lower:
-        table = _table("MiB", "what would lower the peak")
+        table = plain_table("MiB", "what would lower the peak")
         for remedy in lower:
             table.add_row(_mib(remedy.peak_bytes), remedy.change)
         yield table
@@ -128,7 +128,7 @@ def _mib(size: int) -> str:
 
 def plan(planned: "Sequence[Planned]") -> "Table":
     """The cases of a dry run with their predicted memory and estimated time."""
-    table = _table("case", "predicted CUDA peak", "about", "note")
+    table = plain_table("case", "predicted CUDA peak", "about", "note")
     for item in planned:
         memory = "" if item.memory_bytes is None else f"{item.memory_bytes / 2**20:,.0f} MiB"
         table.add_row(item.case.id, memory, "" if item.seconds is None else f"{item.seconds:.0f} s", item.note)
@@ -137,7 +137,8 @@ def plan(planned: "Sequence[Planned]") -> "Table":
     return table
 
 
-def _table(*columns: str) -> "Table":
+def plain_table(*columns: str) -> "Table":
+    """An empty table without lines, its first column bold."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns))

@@ -15,6 +15,7 @@ from .latex import render_latex
 from .markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
+from .predicted import tables_of
 from .runs import RunData, open_run
 from .table import Table
 from .tables import suite_table
@@ -48,19 +49,24 @@ def write_report(
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
     tables = _tables(read)
+    predicted = [table for run in read for table in tables_of(run.folder)]
+    if len(read) > 1:
+        predicted = [replace(table, name=f"{table.name}-{number}") for number, table in enumerate(predicted, 1)]
     compact = [compact_table(run, choice) for run in read] if choice else []
     panels = panels_of(read)
     kinds = choose(figures, panels)
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in tables for path in _write_table(table, out / "tables")]
+        written = [path for table in (*tables, *predicted) for path in _write_table(table, out / "tables")]
         for number, table in enumerate(compact, 1):
             own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
             written += _write_table(own, out / "tables", choice)
         drawn = write_figures(panels, kinds, out / "figures")
         page = out / "index.html"
-        page.write_text(render_page(read, panels, tables, drawn, report_command(runs, out)), encoding="utf-8")
+        page.write_text(
+            render_page(read, panels, tables, drawn, report_command(runs, out), predicted), encoding="utf-8"
+        )
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]

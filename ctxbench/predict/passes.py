@@ -17,6 +17,9 @@ from ctxbench.predict.rates import HOST_BAND, HOST_US, LAUNCH_US, Rate, rate
 from ctxbench.predict.sheets import Sheet
 from ctxbench.predict.work import Bound, Work
 
+# A larger share of the time in classes without measurements is told.
+ASSUMED_NOTE = 0.05
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -73,6 +76,27 @@ class PassTime:
         """Operators of no known class: the bytes of their arguments and outputs alone are counted."""
         names = [kernel.operator.name for kernel in self.kernels if kernel.work.kind == "unknown"]
         return list(dict.fromkeys(names))
+
+    def notes(self, dtype: str = "float32", memory_format: str = "contiguous") -> list[str]:
+        """What a reader must know of this number, in sentences."""
+        found = []
+        if self.is_launch_bound:
+            found.append(
+                f"Launch-bound: the host takes about {self.host_ms:.2g} ms to launch kernels that take "
+                f"{self.device_ms:.2g} ms; a faster host, a CUDA graph or torch.compile changes this time."
+            )
+        if self.assumed_share > ASSUMED_NOTE:
+            kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.basis == "assumed")
+            found.append(
+                f"{self.assumed_share:.0%} of the time is in classes without measurements: {', '.join(kinds)}."
+            )
+        if self.unknown:
+            found.append(f"Of no known class, their bytes alone are counted: {', '.join(self.unknown)}.")
+        if dtype != "float32":
+            found.append(f"The efficiencies were measured in float32, not in {dtype}.")
+        if memory_format != "contiguous":
+            found.append(f"The efficiencies were measured on contiguous tensors, not on {memory_format}.")
+        return found
 
 
 def operators_of(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Operator]:
