@@ -25,6 +25,8 @@ HOST_BAND = 2.0
 STEP_US = 2.0
 # The factor by which a band is widened on either side in a dtype without measurements.
 OTHER_DTYPE = 1.5
+# No band is narrower than this factor on either side: cards of one model and their hosts differ. Assumed.
+LEAST_BAND = 1.1
 Basis = Literal["measured on this device", "measured on other devices", "assumed"]
 
 
@@ -94,8 +96,8 @@ def rate(work: Work, sheet: Sheet, dtype: str = "float32") -> Rate:
     return Rate(
         compute=row["compute"],
         bandwidth=row["bandwidth"],
-        low=row["low"] / wide,
-        high=row["high"] * wide,
+        low=min(row["low"], 1 / LEAST_BAND) / wide,
+        high=max(row["high"], LEAST_BAND) * wide,
         basis=basis,  # type: ignore[arg-type]  # one of the two above
         watts=row["watts"],
         factor=row["factor"],
