@@ -77,7 +77,14 @@ def left_out_list() -> str:
         row = calibration()[str(kind)][ANY]
         band = f"x{row['low']:.2f} to x{row['high']:.2f}"
         rows.append((str(kind), str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
-    header = ("class", "devices", "kernels", "median error of a device: median (range)", "kernels in their band", "band")
+    header = (
+        "class",
+        "devices",
+        "kernels",
+        "median error of a device: median (range)",
+        "kernels in their band",
+        "band",
+    )
     return _markdown(header, rows)
 
 

@@ -61,6 +61,7 @@ METRIC = Metric(
     name=NAME,
     place=35,
     about="time of a pass on the devices that `predict_for` names, predicted",
+    default=False,
     columns=[],
     quantities=[],
     convention=lambda values: CONVENTION,
