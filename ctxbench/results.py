@@ -150,7 +150,8 @@ def tables() -> dict[str, dict[str, Column]]:
     return {
         "records.csv": columns(),
         "processes.csv": {
-            name: replace(column, since=4) for name, column in {**columns(), "process": _PROCESS}.items()
+            name: replace(column, since=max(4, column.since))
+            for name, column in {**columns(), "process": _PROCESS}.items()
         },
         "samples.csv": SAMPLE_COLUMNS,
         "timeline.csv": TIMELINE_COLUMNS,

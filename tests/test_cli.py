@@ -213,7 +213,14 @@ def test_the_version_is_printed() -> None:
 @pytest.mark.processes
 def test_macs_are_shown_by_operator() -> None:
     done = run("show", "sa", "--shape", "1,512,128,128", "--by-operator")
-    lines = [line.split() for line in done.stdout.splitlines()]
-    macs = {line[0]: line[1] for line in lines if len(line) == 3 and line[2].endswith("%")}
-    assert macs == {"bmm": f"{2 * 16384**2 * 512:,}", "convolution": f"{4 * 16384 * 512**2:,}"}
+    positions, width = 16384, 512
+    products, projection = 2 * positions**2 * width, positions * width**2
+    rows = [line.split() for line in done.stdout.splitlines() if line.endswith("%")]
+    assert [(name, *cells[::2]) for name, *cells in rows] == [
+        ("bmm", f"{products:,}", f"{3 * products:,}"),
+        ("convolution", f"{4 * projection:,}", f"{4 * projection:,}"),
+        ("convolution_backward", f"{(3 + 2) * projection:,}"),
+    ]
+    assert [row[-1] for row in rows] == ["95.6%", "2.0%", "2.5%"]
+    assert f"macs_train {9 * projection + 3 * products:,}" in " ".join(done.stdout.split())
     assert "--by-operator goes with --shape" in run("show", "sa", "--by-operator").stderr

@@ -6,6 +6,7 @@ operators that autograd runs. Names carry no in-place underscore: `aten::mul_` i
 """
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -35,20 +36,22 @@ def _convolution(args: Sequence[Any], output: Tensor) -> int:
 def _convolution_backward(args: Sequence[Any], _: Any) -> int:
     """As the forward, once for each gradient that is asked for: the input's, the weight's; the bias's is a sum."""
     forward = _convolution((*args[1:3], None, *args[4:]), args[0])
-    return forward * sum(args[10][:2])
+    return int(forward * sum(args[10][:2]))
 
 
 def _attention(args: Sequence[Any], output: Any) -> int:
     """Query [..., s, d] times key [..., t, d], and the affinity [..., s, t] times value [..., t, e]."""
-    query, key, value = args[:3]
-    rows = prod((output if isinstance(output, Tensor) else output[0]).shape[:-1])
-    return int(rows * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
+    query, key = args[:2]
+    context = output if isinstance(output, Tensor) else output[0]
+    sizes = zip_longest(reversed(query.shape[:-2]), reversed(key.shape[:-2]), fillvalue=1)
+    affinity = prod(map(max, sizes)) * query.shape[-2] * key.shape[-2]  # batches and heads may broadcast
+    return int(affinity * query.shape[-1] + context.numel() * key.shape[-2])
 
 
 def _attention_backward(args: Sequence[Any], _: Any) -> int:
     """Five products: the affinity again, its gradient, those of query, key and value (Dao et al., FlashAttention)."""
-    gradient, query, key, value = args[:4]
-    return int(prod(gradient.shape[:-1]) * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1]))
+    query, key, value = args[1:4]
+    return int(prod(query.shape[:-1]) * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1]))
 
 
 def _einsum(args: Sequence[Any], _: Any) -> int:
@@ -177,7 +180,7 @@ _ARITHMETIC = (
     "logical_and", "logical_not", "logical_or", "lt", "max", "max_pool1d", "max_pool1d_with_indices",
     "max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices", "maximum", "min",
     "minimum", "ne", "neg", "pow", "reciprocal", "relu", "round", "rsqrt", "rsub", "sigmoid", "sign", "silu",
-    "sin", "softmax", "_softmax", "_log_softmax", "softshrink", "sort", "sqrt", "sub", "sum", "tanh",
+    "sin", "softmax", "_softmax", "_safe_softmax", "_log_softmax", "softshrink", "sort", "sqrt", "sub", "sum", "tanh",
     "threshold", "topk", "upsample_nearest2d",
 )
 

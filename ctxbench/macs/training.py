@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from ctxbench.fused_attention import is_fusible
 from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
 from ctxbench.on_meta import on_meta
 
@@ -26,8 +27,9 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
     product or convolution once for each gradient that is asked for, so none for an input that needs no gradient, and
     none for what ran without gradients; a free operator's gradient is free, but a multiplication in it counts.
 
-    Fused attention costs two products forward and five backward, in which the affinity is computed again, whichever
-    kernel a device takes. What a checkpoint computes again counts again.
+    Attention that a fused kernel can take (`ctxbench.fused_attention`) costs two products forward and five backward,
+    because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs, four
+    backward. What a checkpoint computes again counts again.
 
     Raises UncountableError, with the reason, where there is no training step or it cannot be run without data.
     """
@@ -81,22 +83,28 @@ def _explained(name: str) -> Iterator[None]:
 def _fused_attention(counter: OperatorCounter) -> Iterator[None]:
     """Run fused attention as one operator in each direction: on meta, PyTorch takes the path that is not fused."""
 
-    def attend(
-        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **options: Any
-    ) -> Any:
-        several = (query,) if options.get("enable_gqa") else (query, key, value)
-        batch = torch.broadcast_shapes(*(each.shape[:-2] for each in several))
-        return _Attention.apply(counter, batch, query, key, value, attn_mask)
-
     class Calls(TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
-            return (attend if func is _attend else func)(*args, **(kwargs or {}))
+            kwargs = kwargs or {}
+            if func is _attend and is_fusible(*(maps := _maps(*args, **kwargs))[:3]):
+                return _Attention.apply(counter, *maps)  # type: ignore[no-untyped-call]  # torch does not annotate it
+            return func(*args, **kwargs)
+
+    calls = Calls()
+
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        return calls.__torch_function__(_attend, (), args, kwargs)
 
     # the mode does not see the call inside nn.MultiheadAttention, the patch none of a name that was imported before
-    with patch.object(functional, _attend.__name__, attend), Calls():
+    with patch.object(functional, _attend.__name__, inside), calls:
         yield
+
+
+def _maps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Any:
+    """The tensors among the arguments of `scaled_dot_product_attention`."""
+    return query, key, value, attn_mask
 
 
 class _Attention(torch.autograd.Function):
@@ -104,11 +112,11 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, counter: OperatorCounter, batch: Sequence[int], query: Tensor, key: Tensor, value: Tensor, mask: Any
+        ctx: Any, counter: OperatorCounter, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> Tensor:
         ctx.counter = counter
         ctx.save_for_backward(query, key, value, mask)
-        output = query.new_empty(*batch, query.shape[-2], value.shape[-1])
+        output = query.new_empty(*query.shape[:-1], value.shape[-1])
         counter.add_product(_ATTENTION, (query, key, value), output)
         return output
 
@@ -116,5 +124,5 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         saved = ctx.saved_tensors
         ctx.counter.add_product(f"{_ATTENTION}_backward", (gradient, *saved), None)
-        needed = zip(saved, ctx.needs_input_grad[2:], strict=True)
-        return None, None, *(torch.empty_like(each) if needs else None for each, needs in needed)
+        needed = zip(saved, ctx.needs_input_grad[1:], strict=True)
+        return None, *(torch.empty_like(each) if needs else None for each, needs in needed)
