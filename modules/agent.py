@@ -1,8 +1,8 @@
 """Agent attention: a few agents, pooled queries, gather from all positions and give to all positions.
 
 Source: Han et al., Agent Attention: On the Integration of Softmax and Linear Attention, ECCV 2024; from its equations.
-Without the learned tables of positions, which tie the public version to one square size: this is the published attention
-without its position information.
+Without the learned tables of positions, which tie the public version to one square size: this is the published
+attention without its position information.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Efficient attention: keys are normalised over the positions and queries over their channels, so that it is linear in n.
+"""Efficient attention: keys are normalised over the positions, queries over their channels; its cost is linear in n.
 
 Source: Shen et al., Efficient Attention: Attention with Linear Complexities, WACV 2021.
 """

@@ -1,7 +1,7 @@
 """Interlaced sparse self-attention: first among positions that are a block apart, then inside each block.
 
-Source: Huang et al., Interlaced Sparse Self-Attention for Semantic Segmentation, arXiv:1907.12273, 2019. Inputs are padded
-with zeros to multiples of the block; as published, the padded positions take part.
+Source: Huang et al., Interlaced Sparse Self-Attention for Semantic Segmentation, arXiv:1907.12273, 2019. Inputs are
+padded with zeros to multiples of the block; as published, the padded positions take part.
 """
 
 import torch
@@ -14,7 +14,7 @@ from ctxbench.registry import register
 
 
 class Attention(nn.Module):
-    """Self-attention of groups of positions, [G, C, h, w] to [G, C, h, w]; the projections see one image [B, C, ...]."""
+    """Self-attention inside each of G groups of positions, [G, C, h, w] to [G, C, h, w]."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Mamba-inspired linear attention: linear attention with rotary positions between gated depthwise convolutions.
 
-Source: Han et al., Demystify Mamba in Vision: A Linear Attention Perspective, NeurIPS 2024. The mixing half of the block:
-without its position convolutions, layer norms, residual and MLP. The denominator is without rotation, as published.
+Source: Han et al., Demystify Mamba in Vision: A Linear Attention Perspective, NeurIPS 2024. The mixing half of the
+block: without its position convolutions, layer norms, residual and MLP. The denominator is without rotation.
 """
 
 import torch
