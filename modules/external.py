@@ -1,7 +1,8 @@
 """External attention: positions attend to a small memory that all inputs share.
 
 Source: Guo et al., Beyond Self-attention: External Attention using Two Linear Layers for Visual Tasks,
-arXiv:2105.02358, 2021; from its equations. A softmax over the positions, then each position divided by its sum over the memory.
+arXiv:2105.02358, 2021; from its equations. A softmax over the positions, then each position divided by its sum over
+the memory.
 """
 
 import torch

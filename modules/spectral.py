@@ -1,8 +1,9 @@
 """Spectral transform: a 1x1 convolution on the channels of the Fourier spectrum, so that each bin sees all positions.
 
 Source: Chi et al., Fast Fourier Convolution, NeurIPS 2020; the spectral transform at stride 1, without the local
-Fourier unit. The changed spectrum is that of no real image; the inverse is taken as on the CPU: an inverse transform over the
-rows, then, with the imaginary part of the first column and of an even width's last one dropped, one over the columns.
+Fourier unit. The changed spectrum is that of no real image; the inverse is taken as on the CPU: an inverse transform
+over the rows, then, with the imaginary part of the first column and of an even width's last one dropped, one over the
+columns.
 """
 
 import torch
