@@ -23,7 +23,7 @@ BASE = 10000.0
     year=2024,
     family="attention",
     params="5*C**2 + 25*C",
-    macs="5*N*C**2 + 18*N*C + 2*N*C*(C//heads) + N*C + 5*N*C + B*C",
+    macs="5*N*C**2 + 18*N*C + 2*N*C*(C//heads) + N*C + 5*N*C + B*C + (C//4)*(H + W)",
 )
 class MambaInspiredAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; C is a multiple of 4 and of `heads`."""

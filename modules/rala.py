@@ -18,7 +18,7 @@ from ctxbench.registry import register
     year=2025,
     family="attention",
     params="5*C**2 + 31*C",
-    macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + 2*N*C + 6*N*C + N*heads + 2*B*C",
+    macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + 2*N*C + 6*N*C + N*heads + 2*B*C + (C//heads//4)*(H + W)",
 )
 class RankAugmentedAttention(GatedLinearAttention):
     """[B, C, H, W] to [B, C, H, W]; C / `heads` is a multiple of 4."""

@@ -191,7 +191,7 @@ def test_the_bases_of_ema_move_in_training_and_never_in_eval() -> None:
         ("mila", 6, {"heads": 2}, "mila needs a multiple of 4"),
         ("rala", 8, {"heads": 4}, "rala has 2 channels a head; it needs a multiple of 4"),
         ("mala", 6, {"heads": 4}, "mala needs a multiple of heads"),
-        ("polaformer", 8, {"kernel": 4}, "polaformer needs an odd size"),
+        ("polaformer", 16, {"kernel": 4}, "polaformer needs an odd size"),
         ("polaformer", 24, {}, "polaformer has 3 channels a head; it needs an even number"),
     ],
 )
