@@ -1,5 +1,7 @@
 """`ctxbench.run`: a suite from Python, the same thing that the command does."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -8,22 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from ctxbench import devices, progress, results
+from ctxbench import devices, progress, registry, results
 from ctxbench.engine.client import EngineError, ForkServer
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.engine.scheduler import Executor, InProcess, Plan, matmul_rate, measure_static
-from ctxbench.environment import command_line, differences
+from ctxbench.environment import command_line, differences, source_of
 from ctxbench.errors import UsageError, unknown
 from ctxbench.failures import last_line
 from ctxbench.metrics import static_metrics
 from ctxbench.metrics.macs import COUNTERS
 from ctxbench.mode import MODES
 from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Measure, Overrides, Shape, Suite, load, parse_shape, restore
+from ctxbench.suite import Case, Measure, Overrides, Shape, Suite, parse_shape, restore
+from ctxbench.suite import load as load_suite
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
+
+    # A name (a key, `path.py:Class`, `package.module:Class`) or a class.
+    Module = str | type[nn.Module]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,11 +41,16 @@ class Interrupted(KeyboardInterrupt):
         self.path, self.done, self.total = path, done, total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run: its folder and its content as data frames."""
 
     folder: RunFolder
+
+    def __repr__(self) -> str:
+        counts = Counter(self.frame["status"])
+        ended = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no case yet"
+        return f"Run({str(self.path)!r}: {ended})"
 
     @property
     def path(self) -> Path:
@@ -46,8 +58,12 @@ class Run:
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """One row a case; the columns of `ctxbench.results.columns()`."""
-        return self.folder.frame()
+        """One row a case: the columns of `ctxbench.results.columns()`, then `hparams.NAME` for each setting."""
+        import pandas as pd
+
+        frame = self.folder.frame()
+        settings = pd.DataFrame([json.loads(text) for text in frame["hparams"]], index=frame.index)
+        return frame.join(settings.add_prefix("hparams."))
 
     @property
     def samples(self) -> "pd.DataFrame":
@@ -60,10 +76,15 @@ class Run:
         return int((self.frame["status"] != "ok").sum())
 
 
+def load(path: str | Path) -> Run:
+    """The run in a folder. UsageError if it is none, or was written by a newer ctxbench."""
+    return Run(RunFolder.open(Path(path)))
+
+
 def run(
     suite: str = "table3",
     *,
-    modules: Sequence[str] | None = None,
+    modules: "Sequence[Module] | Module | None" = None,
     shape: Sequence[int] | Sequence[Sequence[int]] | str | None = None,
     dtype: Sequence[str] | str | None = None,
     device: Sequence[str] | str | None = None,
@@ -82,14 +103,14 @@ def run(
 ) -> Run:
     """Measure a suite (a name, or the path of a TOML file) and return the run.
 
-    `modules`, `shape` (B, C, H, W, or several), `dtype`, `device`, `memory_format`, `execution`, `threads`, `metrics`
-    and `measure` replace the suite's values; `hparams={"ham_nmf": {"steps": 3}}` sets hyper-parameters. `static`
-    measures params, MACs and predicted memory only: no clock, no real tensor. `counter` is `ctxbench` or
-    `torchprofile`. `out` is the run folder (default `results/<suite>-<time>`). `force` measures cases that are
-    predicted not to fit. Raises UsageError for a wrong argument; what a case does is a row's status.
+    `modules` (names or classes), `shape` (B, C, H, W, or several), `dtype`, `device`, `memory_format`, `execution`,
+    `threads`, `metrics` and `measure` replace the suite's values; `hparams={"ham_nmf": {"steps": 3}}` sets
+    hyper-parameters. `static` measures params, MACs and predicted memory only: no clock, no real tensor. `counter` is
+    `ctxbench` or `torchprofile`. `out` is the run folder (default `results/<suite>-<time>`). `force` measures cases
+    that are predicted not to fit. Raises UsageError for a wrong argument; what a case does is a row's status.
     """
     overrides = Overrides(
-        modules=list(modules) if modules is not None else None,
+        modules=_module_names(modules),
         shape=_shapes(shape),
         dtype=_listed(dtype),
         device=_listed(device),
@@ -101,7 +122,7 @@ def run(
         measure=measure or {},
     )
     return run_suite(
-        load(suite, overrides),
+        load_suite(suite, overrides),
         static=static,
         counter=counter,
         out=out,
@@ -143,6 +164,8 @@ def run_suite(
             "metrics": metrics,
             "force": force,
             "definition": suite.file.model_dump(mode="json"),
+            "suite_file": source_of(suite.path),
+            "sources": sources_of(cases),
             "environment": environment,
         }
         folder = RunFolder.create(path, meta)
@@ -172,13 +195,39 @@ def resume(
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
         cases = _cases(suite, environment, meta["static"])
         folder.recover()
-        if retry_failed:
-            frame = folder.frame()
-            folder.drop(set(frame.loc[frame["status"] != "ok", "case"]))
-        folder.save_meta(state="running")
+        frame = folder.frame()
+        failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
+        kept = [case for case in cases if case.id in folder.finished().keys() - failed]
+        if changed := _changed_sources(meta, kept):
+            raise UsageError(
+                f"{path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold the "
+                "numbers of both; start a new run"
+            )
+        folder.drop(failed)
+        folder.save_meta(sources=sources_of(cases), state="running")
         plan = Plan(measure, meta["metrics"], meta["counter"], meta["force"])
         _measure(cases, plan, executor, launch, folder, shown)
     return Run(folder)
+
+
+def sources_of(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
+    """The source file of each module, by the module's key."""
+    return {case.module: source_of(Path(case.entry.file)) for case in {case.module: case for case in cases}.values()}
+
+
+def changed_modules(meta: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, str]:
+    """The modules whose source is another than a run began with, and its file; what a run does not tell is the same."""
+    then, now = meta.get("sources") or {}, sources_of(cases)
+    return {key: now[key]["file"] for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]}
+
+
+def _changed_sources(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
+    """Which source files of these cases, and the suite's, are others than a run began with."""
+    changed = list(dict.fromkeys(changed_modules(meta, cases).values()))
+    suite = meta.get("suite_file") or {}
+    if suite and Path(suite["file"]).is_file() and source_of(Path(suite["file"]))["sha256"] != suite["sha256"]:
+        changed.append(suite["file"])
+    return changed
 
 
 def _measure_of(suite: Suite, in_process: bool) -> Measure:
@@ -202,8 +251,7 @@ def _measure(
     except KeyboardInterrupt:
         folder.save_meta(state="interrupted")
         done = sum(map(len, folder.finished().values()))
-        planned = len(cases) * (1 + (plan.measure.processes if plan.repeated().metrics else 0))
-        raise Interrupted(folder.path, done, max(done, planned)) from None
+        raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
     folder.save_meta(state="finished")
 
 
@@ -262,6 +310,14 @@ def _estimate(measure: Measure, pass_s: float) -> float:
 
 def _listed(value: Sequence[str] | str | None) -> list[str] | None:
     return [value] if isinstance(value, str) else list(value) if value is not None else None
+
+
+def _module_names(value: "Sequence[Module] | Module | None") -> list[str] | None:
+    """Names of modules; a class is named by its file, or by its package, so that a fresh process finds it."""
+    if value is None:
+        return None
+    several = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return [each if isinstance(each, str) else registry.reference_of(each) for each in several]
 
 
 def _shapes(value: Any) -> list[Shape] | None:

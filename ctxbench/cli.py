@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,9 @@ from ctxbench import metrics as known_metrics
 from ctxbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ctxbench.api import Interrupted
     from ctxbench.progress import Quiet, QuietGate
     from ctxbench.ranking import Ranking
+    from ctxbench.suite import Overrides
 
 app = typer.Typer(
     name="ctxbench",
@@ -35,14 +36,49 @@ EXIT_INTERRUPTED = 130
 Shape = Annotated[
     list[str] | None, typer.Option("--shape", metavar="B,C,H,W", help="Input shape; may be given several times.")
 ]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--modules",
+        "--module",
+        metavar="NAME[,NAME]",
+        help="Modules: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
+    ),
+]
+Dtype = Annotated[str | None, typer.Option(help="Such as float32 or float32,bfloat16.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")]
+Processes = Annotated[
+    int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
+]
+Budget = Annotated[
+    float | None, typer.Option(help="Seconds for the latency samples of a mode in each process, at most.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="[MODULE.]NAME=VALUE",
-        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; may be given several times.",
+        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; one that is given twice has both values.",
     ),
 ]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"ctxbench {version('ctxbench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -80,26 +116,19 @@ def run(
     suite: Annotated[
         str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
     ] = "table3",
-    modules: Annotated[
-        str | None,
-        typer.Option(help="Modules to measure: keys, path.py:Class or package.module:Class, separated by commas."),
-    ] = None,
+    modules: Modules = None,
     shape: Shape = None,
-    dtype: Annotated[str | None, typer.Option(help="Such as float32 or float32,bfloat16.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    dtype: Dtype = None,
+    device: Device = None,
     memory_format: Annotated[str | None, typer.Option(help="contiguous, channels_last or both with a comma.")] = None,
     execution: Annotated[str | None, typer.Option(help="eager, compile, graph with a comma.")] = None,
-    threads: Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")] = None,
+    threads: Threads = None,
     metrics: Annotated[
         str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
     ] = None,
     chosen: Settings = None,
-    processes: Annotated[
-        int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Seconds for the latency samples of a mode in each process, at most.")
-    ] = None,
+    processes: Processes = None,
+    budget: Budget = None,
     target: Annotated[
         float | None,
         typer.Option(help="End a process's samples at this relative half-width of their median's interval, as 0.02."),
@@ -129,28 +158,20 @@ def run(
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
     from ctxbench import api, describe, settings
-    from ctxbench.suite import Overrides, load, parse_shape
+    from ctxbench.suite import load
 
     _check_resume_options(context)
     try:
         if resume is not None:
             finished = api.resume(resume, retry_failed=retry_failed, in_process=in_process, reporter=_reporter())
         else:
-            overrides = Overrides(
-                modules=_split(modules),
-                shape=[parse_shape(text) for text in shape] if shape else None,
-                dtype=_split(dtype),
-                device=_split(device),
+            overrides = replace(
+                _overrides(shape, dtype, device, threads, processes=processes, budget_s=budget, target=target),
+                modules=_names(modules),
                 memory_format=_split(memory_format),
                 execution=_split(execution),
-                threads=_numbers(threads),
                 metrics=_split(metrics),
                 hparams=settings.parse(chosen or []),
-                measure={
-                    name: value
-                    for name, value in {"processes": processes, "budget_s": budget, "target": target}.items()
-                    if value is not None
-                },
             )
             loaded = load(suite, overrides)
             if dry_run:
@@ -165,7 +186,7 @@ def run(
                 in_process=in_process,
                 reporter=_reporter(),
             )
-    except api.Interrupted as stop:
+    except KeyboardInterrupt as stop:
         _print_interrupted(stop)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _print_table(finished.path)
@@ -197,6 +218,9 @@ def show(
     ],
     shape: Shape = None,
     chosen: Settings = None,
+    by_operator: Annotated[
+        bool, typer.Option("--by-operator", help="With --shape: also the MACs of each operator.")
+    ] = False,
 ) -> None:
     """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
     from ctxbench import describe, registry, settings
@@ -205,12 +229,14 @@ def show(
     entry = registry.get(module)
     names = module, entry.key, settings.class_name(entry.reference)
     hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
-    if hparams and not shape:
-        raise UsageError("--set goes with --shape: without an input shape, no cost is computed")
+    for option, given in (("--set", hparams), ("--by-operator", by_operator)):
+        if given and not shape:
+            raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
     for text in describe.module(entry):
         _print(text)
     for each in shape or []:
-        _print(describe.costs(entry, parse_shape(each), hparams))
+        for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
+            _print(text)
 
 
 @app.command()
@@ -268,6 +294,11 @@ def compare(
         ),
     ] = "compare",
     shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    threads: Threads = None,
+    processes: Processes = None,
+    budget: Budget = None,
     chosen: Settings = None,
     rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
     reuse: Annotated[
@@ -283,29 +314,39 @@ def compare(
     from ctxbench import compare as comparing
     from ctxbench.contract import lines
     from ctxbench.engine.client import ForkServer
-    from ctxbench.suite import parse_shape
 
     request = comparing.Request(candidates, _split(against), settings.parse(chosen or []))
     comparing.check_names(request, suite, rank_by)
     with ForkServer() as server:
         environment = api.machine(server)
-        broken = False
+        broken: list[str] = []
         for candidate in candidates:
-            results = comparing.check_contract(request, candidate, server)
-            for result in results:
-                if result.outcome == "failed":
-                    _print(lines.line(result))
-            _print(lines.summary(candidate, results))
-            broken |= any(result.broken for result in results)
+            for name, results in comparing.check_contract(request, candidate, server):
+                for result in results:
+                    if result.outcome == "failed":
+                        _print(lines.line(result))
+                _print(lines.summary(name, results))
+                broken += [candidate] if any(result.broken for result in results) else []
     if broken and not anyway:
         print("nothing was measured; fix the module, or use --anyway to measure it as it is", file=sys.stderr)
         raise typer.Exit(EXIT_FAILED_CASES)
-    shapes = [parse_shape(text) for text in shape] if shape else None
+    overrides = _overrides(shape, dtype, device, threads, processes=processes, budget_s=budget)
+    cases, seconds = comparing.expected_s(request, suite, overrides)
+    print(
+        f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the budget", file=sys.stderr
+    )
     try:
         finished = comparing.measure(
-            request, environment, suite=suite, shape=shapes, reuse=reuse, out=out, reporter=_reporter()
+            request,
+            environment,
+            suite=suite,
+            overrides=overrides,
+            broken=broken,
+            reuse=reuse,
+            out=out,
+            reporter=_reporter(),
         )
-    except api.Interrupted as stop:
+    except KeyboardInterrupt as stop:
         _print_interrupted(stop)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     for ranking in comparing.rankings(finished):
@@ -361,11 +402,33 @@ def report(
     figures: Annotated[
         str | None, typer.Option(help="Names of figures, separated by commas; default: all that have data.")
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Also write a compact table of these quantities, such as params,macs,latency_infer."),
+    ] = None,
+    modules: Modules = None,
+    shape: Shape = None,
+    title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
+    label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
+    notes: Annotated[bool, typer.Option(help="Whether the LaTeX of the compact table has notes below it.")] = True,
+    published: Annotated[
+        Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
+    ] = None,
 ) -> None:
-    """Write tables, figures and a page from run folders; measure nothing."""
-    from ctxbench.report import write_report
+    """Write tables, figures and a page from run folders; measure nothing.
 
-    written = write_report(runs, out, _split(figures))
+    --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one.
+    """
+    from ctxbench.report import write_report
+    from ctxbench.report.compact import Choice
+    from ctxbench.suite import load_published, parse_shape
+
+    choice = None
+    if any((columns, modules, shape, title, label)):
+        shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
+        choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label, notes)
+    numbers = load_published(published) if published else None
+    written = write_report(runs, out, _split(figures), choice, numbers)
     print(f"{len(written.files)} files; open {written.page}")
 
 
@@ -391,13 +454,18 @@ def check(
     suite: Annotated[
         str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
     ] = "ci",
-    modules: Annotated[
+    modules: Modules = None,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    threads: Threads = None,
+    chosen: Settings = None,
+    accept: Annotated[
+        str | None, typer.Option(help="Exact costs that may grow, such as params,macs; their growth is still shown.")
+    ] = None,
+    renamed: Annotated[
         list[str] | None,
-        typer.Option(
-            "--modules",
-            "--module",
-            help="Modules to compare: keys, path.py:Class or package.module:Class, with commas.",
-        ),
+        typer.Option(metavar="OLD=NEW", help="With --against: a class that the other commit has under another name."),
     ] = None,
     margin: Annotated[
         str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")
@@ -416,11 +484,12 @@ def check(
     """
     from rich.console import Console
 
+    from ctxbench import settings
     from ctxbench.gate import outputs, request, terminal
     from ctxbench.gate.check_against import check_against
     from ctxbench.gate.check_stored import check_stored
     from ctxbench.gate.self_test import self_test as test_itself
-    from ctxbench.suite import Overrides, load
+    from ctxbench.suite import load
 
     if sum([against is not None, baseline is not None, self_test]) != 1:
         raise UsageError("check takes one of --against GIT_REF, --baseline PATH and --self-test")
@@ -428,12 +497,16 @@ def check(
         raise UsageError(
             "--inject goes with --self-test: it slows down rows on purpose, to test whether the check finds them"
         )
-    chosen = [name for text in modules for name in _split(text) or []] if modules else None
+    overrides = replace(
+        _overrides(shape, dtype, device, threads), modules=_names(modules), hparams=settings.parse(chosen or [])
+    )
     asked = request.Request(
-        load(suite, Overrides(modules=chosen)),
+        load(suite, overrides),
         request.parse_share(margin, "--margin") if margin is not None else None,
         request.parse_seconds(budget, "--budget"),
         request.parse_inconclusive_is(inconclusive_is),
+        request.parse_accepted(_split(accept) or []),
+        request.parse_renamed(renamed or []),
     )
     console = Console()
     tested = None
@@ -467,6 +540,26 @@ def env() -> None:
 
 def _split(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
+
+
+def _names(texts: list[str] | None) -> list[str] | None:
+    """The names in an option that may be given several times, each with commas."""
+    return [name for text in texts for name in _split(text) or []] if texts else None
+
+
+def _overrides(
+    shape: list[str] | None, dtype: str | None, device: str | None, threads: str | None, **measure: float | None
+) -> "Overrides":
+    """What these options replace in a suite."""
+    from ctxbench.suite import Overrides, parse_shape
+
+    return Overrides(
+        shape=[parse_shape(text) for text in shape] if shape else None,
+        dtype=_split(dtype),
+        device=_split(device),
+        threads=_numbers(threads),
+        measure={name: value for name, value in measure.items() if value is not None},
+    )
 
 
 def _numbers(text: str | None) -> list[int] | None:
@@ -515,7 +608,12 @@ def _print_table(path: Path) -> None:
     print(f"run folder: {path}")
 
 
-def _print_interrupted(stop: "Interrupted") -> None:
+def _print_interrupted(stop: KeyboardInterrupt) -> None:
+    from ctxbench.api import Interrupted
+
+    if not isinstance(stop, Interrupted):
+        print("interrupted before anything was measured", file=sys.stderr)
+        return
     print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
     print(f"continue with: ctxbench run --resume {stop.path}", file=sys.stderr)
 

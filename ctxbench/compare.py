@@ -1,14 +1,15 @@
 """`ctxbench compare`: candidates and registry modules through the contract, one run, and a ranking."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ctxbench import registry
-from ctxbench.api import Run, run_suite
+from ctxbench import devices, registry
+from ctxbench.api import Run, changed_modules, run_suite
 from ctxbench.contract import CheckResult
+from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.scheduler import Executor, Outcome
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
@@ -18,9 +19,12 @@ from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.progress import Quiet
 from ctxbench.ranking import Ranking, Standing, known, read_value, without_reused
 from ctxbench.results import SCHEMA, Record, RunFolder
-from ctxbench.suite import Case, Overrides, Shape, Suite, load
+from ctxbench.settings import combinations
+from ctxbench.suite import Case, Overrides, Suite, load
 from ctxbench.verify import verify
 
+# Seconds that a process takes beside its samples, and that params, MACs and memory of a case take.
+PROCESS_S, COSTS_S = 0.6, 1.0
 # What may differ between the rows of a run besides the module and its hyper-parameters.
 CONDITIONS = ("batch", "channels", "height", "width", "dtype", "memory_format", "execution", "threads", "device")
 
@@ -42,9 +46,16 @@ class Request:
         return {**self.settings.get("", {}), **self.settings.get(candidate.rpartition(":")[2], {})}
 
 
-def check_contract(request: Request, candidate: str, executor: Executor) -> list[CheckResult]:
-    """The contract of a candidate with its hyper-parameters, in a fresh process, without the compilers."""
-    return verify(candidate, executor, hparams=request.hparams(candidate), compilers=False)
+def check_contract(request: Request, candidate: str, executor: Executor) -> Iterator[tuple[str, list[CheckResult]]]:
+    """The contract of a candidate with each of its settings, in fresh processes, without the compilers.
+
+    Each comes with a name: the candidate's, and the settings where there are several.
+    """
+    chosen = combinations(request.hparams(candidate))
+    for hparams in chosen:
+        text = ", ".join(f"{name}={value}" for name, value in hparams.items())
+        name = f"{candidate} ({text})" if len(chosen) > 1 else candidate
+        yield name, verify(candidate, executor, hparams=hparams, compilers=False)
 
 
 def check_names(request: Request, suite: str, rank_by: str) -> None:
@@ -62,50 +73,65 @@ def measure(
     environment: Mapping[str, Any],
     *,
     suite: str = "compare",
-    shape: Sequence[Shape] | None = None,
+    overrides: Overrides | None = None,
+    broken: Sequence[str] = (),
     reuse: Path | None = None,
     out: Path | None = None,
     reporter: Quiet | None = None,
 ) -> Run:
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
-    With `reuse`, the registry's cases that this earlier run holds are copied from it instead. Raises UsageError if a
-    name is unknown, two candidates share a key, or the earlier run is not finished, is of an older schema, or was made
-    elsewhere or with other settings.
+    `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
+    rows of the candidates that are `broken` (do not meet the contract) say so. With `reuse`, the registry's cases that
+    this earlier run holds are copied from it instead. Raises UsageError if a name is unknown, two candidates share a
+    key, or the earlier run is not finished, is of an older schema, or was made elsewhere or with other settings.
     """
-    loaded, keys = _suite(request, suite, shape)
+    loaded, keys = _suite(request, suite, overrides or Overrides())
     earlier = _reusable(reuse, loaded, keys, environment) if reuse else {}
 
     def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
         reused = [case.id for case in cases if case.id in earlier]
-        folder.save_meta(candidates=keys, reused={"folder": str(reuse), "cases": reused} if reused else None)
+        marked = [key for key, candidate in zip(keys, request.candidates, strict=True) if candidate in broken]
+        folder.save_meta(
+            candidates=keys, broken=marked, reused={"folder": str(reuse), "cases": reused} if reused else None
+        )
         for number, outcome in (each for case in reused for each in earlier[case].items()):
             outcome.write(folder, number)
 
     return run_suite(loaded, out=out, reporter=reporter, before=copy)
 
 
+def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int, float]:
+    """How many cases a comparison has, and about how many seconds it takes if each pass fits into the budget."""
+    loaded, _ = _suite(request, suite, overrides)
+    cases, measure = len(loaded.cases()), loaded.file.measure
+    return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.budget_s) + PROCESS_S) + COSTS_S)
+
+
 def rankings(run: Run) -> list[Ranking]:
-    """The rows of a run as standings, for each input and condition; memory is what was measured, else predicted."""
+    """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted."""
     candidates: list[str] = run.folder.meta["candidates"]
     found = []
-    for _, group in without_reused(run.frame, run.folder.meta).groupby(list(CONDITIONS), sort=False, dropna=False):
+    for _, group in without_reused(run.folder.frame(), run.folder.meta).groupby(
+        list(CONDITIONS), sort=False, dropna=False
+    ):
         rows = group.to_dict("records")
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
-        standings = [_standing(row, columns, candidates) for row in rows]
+        standings = [_standing(row, columns, candidates, run.folder.meta.get("broken", ())) for row in rows]
         found.append(Ranking(_condition(Record.of_row(rows[0])), memory, standings))
     return found
 
 
 def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
-    """The measured column of a quantity if any row has it, else the predicted one."""
+    """The measured column of a quantity if the rows are of a GPU and one has it, else the predicted one."""
     measured = each.measured_column
-    return measured if measured and any(known(row, measured) is not None for row in rows) else each.column
+    on_gpu = all(devices.device(str(row["device"])).kind != Cpu.kind for row in rows)
+    return measured if measured and on_gpu and any(known(row, measured) is not None for row in rows) else each.column
 
 
-def _suite(request: Request, name: str, shape: Sequence[Shape] | None) -> tuple[Suite, list[str]]:
+def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, list[str]]:
     """The suite with the candidates first, and the candidates' keys. Finding the keys runs the candidates' files."""
     found: dict[str, str] = {}
     for candidate in request.candidates:
@@ -123,8 +149,8 @@ def _suite(request: Request, name: str, shape: Sequence[Shape] | None) -> tuple[
             raise unknown("module in --set", setting, {*found, *others})
     hparams = {other: request.settings[other] for other in others if other in request.settings}
     hparams |= {c: {**request.hparams(c), **request.settings.get(key, {})} for key, c in found.items()}
-    overrides = Overrides(modules=[*found.values(), *others], shape=list(shape) if shape else None, hparams=hparams)
-    return load(name, overrides), list(found)
+    chosen = replace(overrides, modules=[*found.values(), *others], hparams=hparams)
+    return load(name, chosen), list(found)
 
 
 def _reusable(
@@ -154,6 +180,7 @@ def _changed(meta: Mapping[str, Any], suite: Suite, environment: Mapping[str, An
     changed = differences(meta["environment"], environment)
     then, now = meta["definition"]["measure"], suite.file.measure.model_dump(mode="json")
     changed += [f"{name}: {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
+    changed += [f"another source of {key}" for key in changed_modules(meta, suite.cases())]
     metrics = [metric for metric in suite.file.metrics if metric not in meta["metrics"]]
     if meta["static"] or metrics:
         changed.append(f"{', '.join(metrics) or 'everything but static metrics'} was not measured")
@@ -181,9 +208,10 @@ def _condition(record: Record) -> str:
     return ", ".join(parts)
 
 
-def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str]) -> Standing:
+def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str], broken: Sequence[str]) -> Standing:
     settings = ", ".join(f"{name}={value}" for name, value in json.loads(row["hparams"]).items())
     read = {key: read_value(row, quantities()[key], column) for key, column in columns.items()}
     values = {key: value for key, value in read.items() if value}
     label = f"{row['module']} ({settings})" if settings else str(row["module"])
+    label += " [does not meet the contract]" if row["module"] in broken else ""
     return Standing(label, row["module"] in candidates, values, str(row["status"]), str(row["message"]))

@@ -43,8 +43,8 @@ def module(entry: Entry) -> Iterator["Table"]:
         yield table
 
 
-def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any]) -> "Table":
-    """Params and MACs for a shape, counted on the meta device, beside the closed forms."""
+def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: bool = False) -> Iterator["Table"]:
+    """Params and MACs for a shape, counted on the meta device, beside the closed forms; if asked for, by operator."""
     import torch
 
     from ctxbench.macs.counter import count_macs
@@ -61,7 +61,12 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any]) -> "Table":
     )
     for name, counted, formula in rows:
         table.add_row(name, f"{counted:,}", "" if formula is None else f"{formula:,}")
-    return table
+    yield table
+    if by_operator:
+        table = _table("operator", "macs", "share")
+        for operator, macs in sorted(count.by_operator.items(), key=lambda item: -item[1]):
+            table.add_row(operator.removeprefix("aten::"), f"{macs:,}", f"{macs / count.macs:.1%}")
+        yield table
 
 
 def memory(

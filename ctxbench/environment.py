@@ -1,5 +1,6 @@
 """What machine, software and settings a run was made with."""
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -25,7 +26,7 @@ def describe() -> dict[str, Any]:
         "platform": platform.platform(),
         "load_average": os.getloadavg(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "commit": _commit(),
+        "commit": _commit(Path(__file__), Path(__file__).parent),
         "torch_build": {"cuda": torch.version.cuda, "git": torch.version.git_version},
         **devices.fingerprint(),
     }
@@ -38,17 +39,32 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
-    """The commit of the source tree that ctxbench runs from, with `+changes` if files differ; None for a wheel."""
-    folder = Path(__file__).parent
+def source_of(file: Path) -> dict[str, Any]:
+    """Where a source file lies (from the working folder, if inside it), its hash, and the commit that it is of."""
+    file = file.resolve()
+    return {
+        "file": relative(file),
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "commit": _commit(file, file),
+    }
+
+
+def relative(path: Path) -> str:
+    """A path from the working folder if it lies inside, so that another copy of that folder has it, too."""
+    return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _commit(file: Path, changed: Path) -> str | None:
+    """The commit of a tracked file, with `+changes` if tracked files at or below `changed` differ; None without one."""
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
+        command = ["git", "-C", str(file.parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", __file__)
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+        git("ls-files", "--error-unmatch", str(file))
+        status = git("status", "--porcelain", "--untracked-files=no", "--", str(changed))
+        return git("rev-parse", "HEAD") + ("+changes" if status else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -282,7 +282,11 @@ def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
 
 
 def _also(axes: Sequence[str]) -> str:
-    return f"; about the same {listed([quantity(axis).noun for axis in axes])}" if axes else ""
+    """What is the same of two rows: counts are equal, times are not told apart."""
+    equal = [quantity(axis).noun for axis in axes if not quantity(axis).has_interval]
+    alike = [quantity(axis).noun for axis in axes if quantity(axis).has_interval]
+    text = f"; the same {listed(equal)}" if equal else ""
+    return text + (f"; about the same {listed(alike)}" if alike else "")
 
 
 def listed(phrases: Sequence[str]) -> str:

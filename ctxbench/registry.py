@@ -180,6 +180,17 @@ def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:
     return replace(_describe_class(cls, reference), key=cls.__name__, title=cls.__name__)
 
 
+def reference_of(cls: "type[nn.Module]") -> str:
+    """What names a class for another process: `package.module:Class`, or `/path/file.py:Class` outside a package.
+
+    UsageError for a class of the running script or notebook: another process would have to run that again.
+    """
+    if cls.__module__ == "__main__":
+        raise UsageError(f"the class {cls.__qualname__} is in the running script; put it into a file of its own")
+    source = cls.__module__ if "." in cls.__module__ else str(Path(inspect.getfile(cls)).resolve())
+    return f"{source}:{cls.__qualname__}"
+
+
 @cache
 def _discovered() -> dict[str, Entry]:
     found: dict[str, Entry] = {}

@@ -177,6 +177,8 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing run folder, for reading or resuming. UsageError if it is none or of an unknown schema."""
+        if path.is_file():
+            raise UsageError(f"{path} is a file; name the run folder that it is in, {path.parent}")
         try:
             meta = json.loads((path / "run.json").read_text(encoding="utf-8"))
         except FileNotFoundError:

@@ -1,7 +1,8 @@
 """Hyper-parameters as a command line gives them: `--set [MODULE.]NAME=VALUE`, the same in every command."""
 
+import itertools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctxbench.errors import UsageError
@@ -11,7 +12,7 @@ def parse(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Hyper-parameters by module; those without a module stand under the empty name.
 
     A module is named by its key, by `path.py:Class`, by `package.module:Class` or by its class. A value is TOML, or a
-    plain word. UsageError for a text of another form.
+    plain word; one that is given several values gets their list. UsageError for a text of another form.
     """
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -19,7 +20,7 @@ def parse(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         module, dot, name = target.strip().rpartition(".")
         if not (equals and name) or (dot and not module):
             raise UsageError(f"--set {text!r} is not [module.]hyperparameter=value, such as steps=3 or ham_nmf.steps=3")
-        found.setdefault(module, {})[name] = _value(value)
+        _add(found.setdefault(module, {}), name, _value(value))
     return found
 
 
@@ -29,13 +30,32 @@ def of_one_module(texts: Sequence[str], *names: str) -> dict[str, Any]:
     for module, hparams in parse(texts).items():
         if module and module not in names:
             raise UsageError(f"--set {module}.{next(iter(hparams))}: this command is about {names[0]}, not {module}")
-        found |= hparams
+        for name, value in hparams.items():
+            _add(found, name, value)
+    for name, value in found.items():
+        if isinstance(value, list):
+            raise UsageError(f"--set gives {name} {len(value)} values; this command takes one")
     return found
+
+
+def combinations(hparams: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each choice of one value of every hyper-parameter that has a list of them."""
+    choices = [value if isinstance(value, list) else [value] for value in hparams.values()]
+    return [dict(zip(hparams, chosen, strict=True)) for chosen in itertools.product(*choices)]
 
 
 def class_name(reference: str) -> str:
     """The class that a reference such as `path.py:Class` ends with."""
     return reference.rpartition(":")[2]
+
+
+def _add(hparams: dict[str, Any], name: str, value: Any) -> None:
+    """Set a hyper-parameter, or add to the values that it has."""
+    values = value if isinstance(value, list) else [value]
+    if name in hparams:
+        before = hparams[name] if isinstance(hparams[name], list) else [hparams[name]]
+        values = [*before, *(each for each in values if each not in before)]
+    hparams[name] = values if len(values) > 1 or isinstance(value, list) else values[0]
 
 
 def _value(text: str) -> Any:

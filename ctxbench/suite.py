@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ctxbench import metrics, registry
 from ctxbench.errors import UsageError, unknown
+from ctxbench.metrics.base import Unit
 from ctxbench.settings import class_name
 
 Shape = tuple[int, int, int, int]
@@ -45,6 +46,7 @@ def _metric(name: str) -> str:
 
 MetricName = Annotated[str, AfterValidator(_metric)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
+UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = BeforeValidator(_as_list)
 
@@ -107,12 +109,15 @@ class Footnote(_Strict):
 
 
 class Published(_Strict):
-    """A paper's numbers as printed, for the input `shape`. A column's unit is given once; the digits stay strings."""
+    """A paper's numbers as printed, for the input `shape`. A column's unit is given once; the digits stay strings.
+
+    A row is named by its module (`sa`), or by module and settings (`criss_cross(reduction=8)`).
+    """
 
     device: str = ""
     shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
-    params_unit: str = "M = 2^20"
-    macs_unit: str = "G = 10^9"
+    params_unit: UnitText = "M = 2^20"
+    macs_unit: UnitText = "G = 10^9"
     rows: dict[str, dict[QuantityKey, str]] = {}
     footnotes: list[Footnote] = []
 
@@ -224,6 +229,10 @@ class Suite:
             raise error
         for name in self.file.hparams.keys() - {case.module for case in found}:
             registry.get(name)
+        modules = {*registry.names(), *(case.module for case in found)}
+        for name in self.file.published.rows:
+            if name.partition("(")[0] not in modules:
+                raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
         if not found:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
         return found
@@ -316,16 +325,30 @@ def available() -> list[str]:
 def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     """Read a suite by name, or by the path of a TOML file, and apply overrides. UsageError for anything malformed."""
     path = _find(name_or_path)
+    suite = _validate(_read(path), str(path))
+    if overrides is not None:
+        suite = _override(suite, overrides)
+    return Suite(path.stem, path, suite)
+
+
+def load_published(path: Path) -> dict[str, Any]:
+    """The table `[published]` of a TOML file as plain values. UsageError for anything malformed."""
+    content = _read(path)
+    if "published" not in content:
+        raise UsageError(f"{path} has no table [published]")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Published.model_validate(content["published"]).model_dump(mode="json")
+    except ValidationError as error:
+        raise UsageError(f"{path}: [published]: {_first_sentence(error)}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
-    suite = _validate(content, str(path))
-    if overrides is not None:
-        suite = _override(suite, overrides)
-    return Suite(path.stem, path, suite)
 
 
 def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
@@ -396,6 +419,8 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     content["measure"] |= overrides.measure
     if overrides.modules is not None:
         content["cases"] = []
+        known = {*registry.names(), *map(class_name, content["modules"])}
+        content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
     return _validate(content, "the command's options")
 
 

@@ -61,6 +61,8 @@ def setup(run: RunData) -> str:
             parts.append(f"input [{value.replace('x', ', ')}]")
         elif value not in ("contiguous", "eager"):
             parts.append(value)
+    if "settings" not in differing and not run.frame.empty and run.frame["settings"].iloc[0]:
+        parts.append(str(run.frame["settings"].iloc[0]))
     if environment.get("time"):
         parts.append(str(environment["time"])[:10])
     if environment.get("commit"):

@@ -66,16 +66,19 @@ def compared() -> Iterator[Compared]:
 
 
 def compare_runs(runs: Sequence[RunData]) -> Table:
-    """The rows of all runs, each quantity run by run and over the first run. UsageError for runs of different suites.
+    """The rows of all runs, each quantity run by run and over the first run.
 
-    Exact quantities are shown only if a run disagrees.
+    Of runs of different suites, the rows that two of them share; UsageError if there is none. Exact quantities are
+    shown only if a run disagrees.
     """
     suites = list(dict.fromkeys(run.suite for run in runs))
-    if len(suites) > 1:
-        raise UsageError(f"runs of different suites cannot be compared: {', '.join(suites)}; report on each by itself")
     names = _key_names(runs)
     found = [{_key(row, names): row for row in run.frame.to_dict("records")} for run in runs]
     keys = list(dict.fromkeys(key for rows in found for key in rows))
+    if len(suites) > 1:
+        keys = [key for key in keys if sum(key in rows for rows in found) > 1]
+        if not keys:
+            raise UsageError(f"the runs of {listed(suites)} share no case; report on each by itself")
     shown, notes = keys[:ROW_LIMIT], Footnotes()
     filled = _label_columns(names, shown, found, notes)
     every = [each for each in compared() if any(run.frame[each.column].notna().any() for run in runs)]
@@ -84,10 +87,18 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     for each in different:
         filled += _quantity_columns(each, found, shown, notes)
     caption = _caption(runs, same, different, len(keys) - len(shown))
+    if len(suites) > 1:
+        caption += ("The suites differ: the rows are those that two runs share.",)
     about = [_about(key, found) for key in shown]
     data = _data(names, keys, found, every)
     return put_together(
-        f"{suites[0]}-compared", f"{len(runs)} runs of {suites[0]}", filled, about, caption, notes.texts, data
+        f"{'-'.join(suites)}-compared",
+        f"{len(runs)} runs of {listed(suites)}",
+        filled,
+        about,
+        caption,
+        notes.texts,
+        data,
     )
 
 

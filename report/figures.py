@@ -8,7 +8,7 @@ from ctxbench.errors import UsageError, unknown
 
 from . import figure_cost, figure_memory, figure_points, figure_samples, figure_scaling
 from .panels import Panel
-from .style import Drawing, styled, svg_text, write_png
+from .style import Drawing, styled, svg_text, write_pdf, write_png
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Written:
     svg: str
     svg_path: Path
     png_path: Path
+    pdf_path: Path
 
 
 def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
@@ -69,14 +70,15 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
 
 
 def write_figures(panels: Sequence[Panel], kinds: Sequence[Kind], folder: Path) -> list[Written]:
-    """Draw the figures and write `<name>.svg` and `<name>.png` into the folder."""
+    """Draw the figures and write `<name>.svg`, `<name>.png` and `<name>.pdf` into the folder."""
     written = []
     for kind in kinds:
         with styled():
             drawing = kind.draw(panels)
             svg = svg_text(drawing.figure)
-            paths = folder / f"{kind.name}.svg", folder / f"{kind.name}.png"
-            paths[0].write_text(svg, encoding="utf-8")
-            write_png(drawing.figure, paths[1])
-        written.append(Written(kind, drawing, svg, *paths))
+            svg_path, png_path, pdf_path = (folder / f"{kind.name}.{ending}" for ending in ("svg", "png", "pdf"))
+            svg_path.write_text(svg, encoding="utf-8")
+            write_png(drawing.figure, png_path)
+            write_pdf(drawing.figure, pdf_path)
+        written.append(Written(kind, drawing, svg, svg_path, png_path, pdf_path))
     return written

@@ -1,7 +1,6 @@
 """How a number is written: as many digits as its interval, or the number that it stands beside, justifies."""
 
 import math
-import re
 from collections.abc import Iterable
 
 from ctxbench.errors import UsageError
@@ -13,10 +12,10 @@ PREFIXES = ("", "K", "M", "G", "T", "P")
 
 def parse_unit(text: str, where: str) -> Unit:
     """A unit from `M = 2^20`; UsageError names `where` it stands."""
-    found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\^(\d+)\s*", text)
-    if not found:
-        raise UsageError(f"{where} is {text!r}; write it as a symbol and a power, such as 'M = 2^20'")
-    return Unit(found[1], int(found[2]), int(found[3]))
+    try:
+        return Unit.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{where} is {text!r}; {error}") from None
 
 
 def is_prefix(unit: Unit) -> bool:
@@ -24,13 +23,12 @@ def is_prefix(unit: Unit) -> bool:
     return bool(unit.symbol) and unit.symbol in PREFIXES
 
 
-def scaled_unit(unit: Unit, values: Iterable[float]) -> Unit:
-    """The unit of the same base in which the largest value has one to three digits before the point."""
+def scaled_unit(values: Iterable[float]) -> Unit:
+    """The prefix, a power of 1000, with which the largest value has one to three digits before the point."""
     largest = max((v for v in values if math.isfinite(v)), default=0.0)
-    step = 10 if unit.base == 2 else 3
-    chosen = Unit("", unit.base, 0)
+    chosen = Unit("")
     for power, symbol in enumerate(PREFIXES):
-        candidate = Unit(symbol, unit.base, power * step)
+        candidate = Unit(symbol, 10, power * 3)
         if candidate.factor <= largest:
             chosen = candidate
     return chosen

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ctxbench.metrics import quantity
+from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, order, ranked, ratio, shared_axes
 
 from .caption import convention_lines
 from .cells import Filled, doubts, heading, plain_amount, put_together
-from .numbers import is_prefix, justified, ratio_text, scaled_unit
+from .numbers import is_prefix, ratio_text, scaled_unit, with_interval
 from .table import Cell, Column, Footnotes, Table
 
 
@@ -30,7 +30,8 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         (Column("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
         (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
     ]
-    for key in dict.fromkeys([*axes_of_front(), rank_by]):
+    timed = [key for key, each in quantities().items() if each.has_interval]
+    for key in dict.fromkeys([*axes_of_front(), *timed, rank_by]):
         if any(key in row.values for row in rows):
             filled += _columns(quantity(key), rows, candidate, notes)
     if any(row.status != "ok" for row in rows):
@@ -74,7 +75,7 @@ def _name(standing: Standing) -> str:
 def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, notes: Footnotes) -> list[Filled]:
     """A quantity's value and its ratio to the candidate's; no ratio where neither of two values is better."""
     known = [row.values[what.key].value for row in rows if what.key in row.values]
-    unit = scaled_unit(what.unit, known) if is_prefix(what.unit) else what.unit
+    unit = scaled_unit(known) if is_prefix(what.unit) else what.unit
     group = heading(what.title, unit)
     values = [_value(row, what, unit, notes) for row in rows]
     filled = [(Column(what.key, group, "value", "measured", what.key), values)]
@@ -89,7 +90,7 @@ def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
     if found is None:
         return Cell()
     if found.low < found.high < math.inf:
-        text = justified(found.value, found.low, found.high)
+        text = with_interval(found.value, found.low, found.high)
     else:
         text = plain_amount(found.value, what, unit)
     return Cell(text, found.value / unit.factor, notes=tuple(map(notes.number, doubts(found))))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,14 @@ SIZES = ("batch", "channels", "height", "width")
 
 @dataclass(frozen=True)
 class RunData:
-    """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings` as text."""
+    """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings` as text.
+
+    `added` are published numbers that take the place of the suite's, as in its table `[published]`.
+    """
 
     folder: RunFolder
     frame: pd.DataFrame
+    added: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: RunFolder) -> "RunData":
@@ -74,7 +78,7 @@ class RunData:
 
     @property
     def published(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.definition.get("published") or {}
+        found: Mapping[str, Any] = self.added or self.definition.get("published") or {}
         return found
 
     @property

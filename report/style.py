@@ -25,6 +25,8 @@ COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"),
     *("#A04070", "#999933", "#7A5FC0", "#94591A"),
 )
+# For modules outside the registry, which are the ones under study.
+OWN_COLOURS, OWN_MARKER = ("#E3120B", "#00857C", "#5B3A00"), "*"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 # Stand for the page's text and background colour, which a browser puts in their place.
 INK, PAPER = "#1a1b1c", "#fefdfc"
@@ -87,15 +89,15 @@ def _order() -> dict[str, int]:
 
 
 def looks(modules: Iterable[str]) -> dict[str, Look]:
-    """A look for each module: its place in the registry decides, and unregistered ones follow by name."""
+    """A look for each module: its place in the registry decides; others have colours of their own, by name."""
     known = _order()
-    wanted = set(modules)
-    others = sorted(wanted - known.keys())
-    places = known | {name: len(known) + index for index, name in enumerate(others)}
-    return {
-        name: Look(COLOURS[places[name] % len(COLOURS)], MARKERS[places[name] % len(MARKERS)])
-        for name in sorted(wanted)
-    }
+    wanted = sorted(set(modules))
+    others = [name for name in wanted if name not in known]
+    found = {name: Look(OWN_COLOURS[i % len(OWN_COLOURS)], OWN_MARKER) for i, name in enumerate(others)}
+    for name in wanted:
+        if name in known:
+            found[name] = Look(COLOURS[known[name] % len(COLOURS)], MARKERS[known[name] % len(MARKERS)])
+    return {name: found[name] for name in wanted}
 
 
 @contextmanager
@@ -145,6 +147,11 @@ def svg_text(figure: Figure) -> str:
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     text = _COORDINATES.sub(lambda found: _LONG.sub(_shortened, found[0]), _NO_TURN.sub("", buffer.getvalue()))
     return "\n".join(line.strip() for line in text.splitlines()) + "\n"
+
+
+def write_pdf(figure: Figure, path: Path) -> None:
+    """The figure as PDF, the same for the same data."""
+    figure.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
 
 
 def write_png(figure: Figure, path: Path) -> None:

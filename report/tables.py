@@ -53,13 +53,21 @@ def suite_table(run: RunData) -> Table:
         filled.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), [Cell(value) for value in values]))
     for key, unit in units.items():
         filled += _quantity_columns(run, quantities()[key], shown, unit, notes)
-    filled += rate_columns(shown)
+    filled += rate_columns(shown, notes)
     if (frame["status"] != "ok").any():
         filled.append((Column("status", "", "Status", "status"), _status_cells(records, notes)))
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
     caption = caption_lines(run, [column for column, _ in filled], units, len(frame) - len(shown))
-    title = str(run.definition.get("title") or run.suite)
+    title = _title(run)
     return put_together(run.suite, title, filled, about, caption, notes.texts, _plain_numbers(frame, units))
+
+
+def _title(run: RunData) -> str:
+    """The suite's title with the input that was run; several are in the rows."""
+    title = str(run.definition.get("title") or run.suite)
+    shapes = run.frame["shape"].unique()
+    text = f"[{shapes[0].replace('x', ', ')}]" if len(shapes) == 1 else ""
+    return title if text in title else f"{title} at {text}"
 
 
 def shown_quantities(run: RunData) -> dict[str, Quantity]:
@@ -161,16 +169,12 @@ def _published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes
 
 
 def _number_cells(frame: pd.DataFrame, quantity: Quantity, unit: Unit, column: str = "") -> list[Cell]:
-    """Our numbers; a count has as many decimals as the published number of its row, or of the column."""
-    printed = frame[f"{quantity.key}_published"]
-    places = printed.dropna().map(decimals_of)
-    # Where they differ the paper writes significant digits, as for MACs.
-    common = int(places.iloc[0]) if places.nunique() == 1 else None
+    """Our numbers; a count has as many decimals as the published number of its row."""
     cells = []
-    for row, text in zip(frame.to_dict("records"), printed, strict=True):
+    for row, text in zip(frame.to_dict("records"), frame[f"{quantity.key}_published"], strict=True):
         cell = quantity_cell(row, quantity, unit, column)
-        decimals = decimals_of(text) if pd.notna(text) else common
-        cells.append(cell if quantity.origin == "measured" else _as_printed(cell, decimals))
+        decimals = decimals_of(text) if pd.notna(text) and quantity.origin != "measured" else None
+        cells.append(_as_printed(cell, decimals))
     return cells
 
 

@@ -1,11 +1,13 @@
 """Writes a report: tables in every format, figures, and the page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ctxbench.errors import UsageError
 
+from .compact import Choice, compact_table
 from .compare import compare_runs
 from .figures import choose, write_figures
 from .html import render_html
@@ -26,31 +28,42 @@ class Report:
     files: tuple[Path, ...]
 
 
-def write_report(runs: Sequence[Path], out: Path, figures: Sequence[str] | None = None) -> Report:
+def write_report(
+    runs: Sequence[Path],
+    out: Path,
+    figures: Sequence[str] | None = None,
+    choice: Choice | None = None,
+    published: Mapping[str, Any] | None = None,
+) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
-    `figures` names the figures to draw (default: all that have data; none: an empty list). UsageError for a damaged
-    run, an unknown figure, one without data, or a folder that cannot be written.
+    `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
+    table of each run is written, too. `published` numbers take the place of the runs' own. UsageError for a damaged
+    run, an unknown figure, one without data, a choice that a run does not have, or a folder that cannot be written.
     """
     if not runs:
         raise UsageError("a report needs at least one run folder")
-    read = [open_run(path) for path in runs]
+    read = [replace(open_run(path), added=published or {}) for path in runs]
     for run, path in zip(read, runs, strict=True):
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
     tables = _tables(read)
+    compact = [compact_table(run, choice) for run in read] if choice else []
     panels = panels_of(read)
     kinds = choose(figures, panels)
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
         written = [path for table in tables for path in _write_table(table, out / "tables")]
+        for number, table in enumerate(compact, 1):
+            own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
+            written += _write_table(own, out / "tables", choice)
         drawn = write_figures(panels, kinds, out / "figures")
         page = out / "index.html"
         page.write_text(render_page(read, panels, tables, drawn, report_command(runs, out)), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
-    pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path)]
+    pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
     return Report(page, (page, *written, *pictures))
 
 
@@ -66,10 +79,10 @@ def _tables(runs: Sequence[RunData]) -> list[Table]:
     return [compare_runs(runs), *named]
 
 
-def _write_table(table: Table, folder: Path) -> list[Path]:
+def _write_table(table: Table, folder: Path, choice: Choice | None = None) -> list[Path]:
     contents = {
         "md": render_markdown(table),
-        "tex": render_latex(table),
+        "tex": render_latex(table, choice.label, choice.notes) if choice else render_latex(table),
         "html": render_html(table),
         "csv": table.csv,
     }

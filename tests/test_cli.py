@@ -1,5 +1,6 @@
 """The command line: exit codes, sentences, what is printed, and what is not imported."""
 
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -196,3 +197,16 @@ def test_a_defect_of_our_own_does_not_pass_for_a_verdict(
         cli.main()
     assert ended.value.code == 70
     assert "RuntimeError: a defect" in capsys.readouterr().err
+
+
+def test_the_version_is_printed() -> None:
+    assert run("--version").stdout == f"ctxbench {importlib.metadata.version('ctxbench')}\n"
+
+
+@pytest.mark.processes
+def test_macs_are_shown_by_operator() -> None:
+    done = run("show", "sa", "--shape", "1,512,128,128", "--by-operator")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    macs = {line[0]: line[1] for line in lines if len(line) == 3 and line[2].endswith("%")}
+    assert macs == {"bmm": f"{2 * 16384**2 * 512:,}", "convolution": f"{4 * 16384 * 512**2:,}"}
+    assert "--by-operator goes with --shape" in run("show", "sa", "--by-operator").stderr

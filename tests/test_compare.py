@@ -148,7 +148,7 @@ FAST = timed("fast", 1000, 9.9, 10.0, 10.1, candidate=True)
     [
         (
             timed("r", 1000, 15.5, 16.0, 16.5),
-            "fast dominates r: 1.60x [1.52, 1.69] less inference latency; about the same MACs.",
+            "fast dominates r: 1.60x [1.52, 1.69] less inference latency; the same MACs.",
         ),
         (
             timed("r", 500, 15.5, 16.0, 16.5),
@@ -168,7 +168,7 @@ FAST = timed("fast", 1000, 9.9, 10.0, 10.1, candidate=True)
         ),
         (
             timed("r", 1000, 5, 5, 5, busy=0.94),
-            f"fast and r: about the same MACs; {BUSY}",
+            f"fast and r: the same MACs; {BUSY}",
         ),
     ],
 )
@@ -204,18 +204,18 @@ def test_a_row_without_a_verdict_dominates_nothing_and_is_dominated_by_nothing()
         ),
         (
             standing("r", 100, 3000, 500, 9.8, 10.0),
-            "mine dominates r: 3.0x fewer MACs; about the same parameters, training memory and inference latency.",
+            "mine dominates r: 3.0x fewer MACs; the same parameters and training memory; "
+            "about the same inference latency.",
         ),
         (
             standing("r", 100, 1000, 2050, 9.75, 9.85),
-            "mine: 4.1x less training memory than r, for 1.02x its inference latency; "
-            "about the same parameters and MACs.",
+            "mine: 4.1x less training memory than r, for 1.02x its inference latency; the same parameters and MACs.",
         ),
         (standing("r", 100, 1000, 500, 10, 12), "mine is not told apart from r on any of the four."),
         (
             standing("r", 0, 2000, 500, 10, 12),
             "mine: 2.0x fewer MACs than r, for 100 parameters where it has none; "
-            "about the same training memory and inference latency.",
+            "the same training memory; about the same inference latency.",
         ),
         (
             standing("r", 0, 0, None, 0, 0, status="oom"),
@@ -236,7 +236,7 @@ def test_a_ratio_shows_that_two_counts_differ(ratio: float, text: str) -> None:
 
 def test_a_parameter_free_module_has_no_parameters_rather_than_a_ratio() -> None:
     free = standing("free", 0, 1000, 500, 9.9, 10.1, candidate=True)
-    assert sentence(free, MINE, ALL).startswith("free dominates mine: no parameters; about the same MACs")
+    assert sentence(free, MINE, ALL).startswith("free dominates mine: no parameters; the same MACs")
 
 
 def test_the_front_holds_what_nothing_dominates() -> None:

@@ -216,7 +216,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suite_file: SuiteFile, 
 def test_retry_failed_measures_failed_cases_again(suite_file: SuiteFile, tmp_path: Path) -> None:
     module = tmp_path / "flaky.py"
     module.write_text(FAILING.read_text())
-    suite = suite_file([f"{module}:Failing", f"{module}:Raise"])
+    suite = suite_file([f"{FAILING}:Failing", f"{module}:Raise"])
     run = ctxbench.run(str(suite), out=tmp_path / "run")
     assert run.failed == 1
     assert api.resume(run.path).failed == 1

@@ -5,6 +5,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from ctxbench.errors import UsageError
 from ctxbench.gate import check_against as check
 from ctxbench.gate.check_against import check_against
 from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.request import Request
+from ctxbench.gate.request import Request, parse_accepted, parse_renamed
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult, exit_code
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
@@ -238,6 +239,25 @@ def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, as
     assert {change.case for change in result.exact} == {f"Grown {CASE}"}
     assert result.compared == 8
     assert result.exit_code == ExitCode.REGRESSED
+
+
+def test_growth_that_is_accepted_is_shown_and_ok(repository: Path, ask: Ask) -> None:
+    result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]))
+    assert ExactChange(f"Grown {CASE}", "params", 2, 3) in result.exact
+    assert result.exit_code == ExitCode.OK
+    assert any(re.search(r"the growth of .*params.* is accepted \(--accept\)", note) for note in result.notes)
+    assert ask("grown.py:Grown", accepted=parse_accepted(["macs"])).exit_code == ExitCode.REGRESSED
+    with pytest.raises(UsageError, match="unknown metric of --accept 'latency'"):
+        parse_accepted(["latency"])
+
+
+def test_a_class_under_another_name_is_compared_with_its_old_one(repository: Path, ask: Ask) -> None:
+    result = ask("renamed.py:AnotherName", renamed=parse_renamed(["Renamed=AnotherName"]))
+    assert (result.exact, result.compared, result.exit_code) == ((), 4, ExitCode.OK)
+    (row,) = ask("renamed.py:Renamed").rows
+    assert "if the class was renamed, add --renamed OLD=NEW" in row.reason
+    with pytest.raises(UsageError, match="--renamed takes OLD=NEW"):
+        parse_renamed(["New"])
 
 
 def test_a_parameter_less_is_shown_and_ok(repository: Path, ask: Ask) -> None:

@@ -21,7 +21,7 @@ from ctxbench.report.figures import KINDS, choose, write_figures
 from ctxbench.report.labels import freeze_layout, place_labels
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.runs import open_run
-from ctxbench.report.style import Drawing, looks, new_figure, styled
+from ctxbench.report.style import COLOURS, Drawing, looks, new_figure, styled
 
 
 def panels(*paths: Path) -> list[Panel]:
@@ -102,7 +102,7 @@ def front_of(x: list[float], y: list[float], others: Sequence[float] = (0,) * 5)
 
 
 def test_a_disturbed_time_takes_no_part_in_the_front() -> None:
-    assert front_of([1.0, 2.0, 3.0], [5.0, 3.0, 1.0], [0.1, 0.5, 0.2]) == [0, 2]
+    assert front_of([1.0, 2.0, 3.0], [5.0, 3.0, 1.0], [0.1, 0.5, 0.1]) == [0, 2]
     assert front_of([1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [0.5, 0.0, 0.0]) == [1, 2]
 
 
@@ -362,3 +362,11 @@ def test_every_kind_says_what_it_needs() -> None:
     assert len({kind.name for kind in KINDS}) == len(KINDS)
     assert all(kind.needs and kind.title for kind in KINDS)
     assert isinstance(Drawing(new_figure(1, 1), "caption").details, dict)
+
+
+def test_a_module_outside_the_registry_has_a_colour_of_its_own() -> None:
+    found = looks(["sa", "a2", "Mine", "Other"])
+    assert len({look.colour for look in found.values()}) == 4
+    assert found["Mine"] == looks(["Mine"])["Mine"]
+    assert not {found["Mine"].colour, found["Other"].colour} & set(COLOURS)
+    assert list(found) == ["Mine", "Other", "a2", "sa"]

@@ -46,7 +46,7 @@ def test_a_report_has_every_file(page: Path) -> None:
     figures = {
         f"figures/{name}.{kind}"
         for name in ("cost", "pareto", "published", "split", "samples")
-        for kind in ("svg", "png")
+        for kind in ("svg", "png", "pdf")
     }
     assert found == {"index.html"} | figures | {f"tables/table3.{kind}" for kind in ("md", "tex", "html", "csv")}
 
@@ -146,7 +146,7 @@ def test_several_runs_share_a_page(tmp_path: Path) -> None:
     report = write_report(runs, tmp_path / "out", [])
     text = report.page.read_text(encoding="utf-8")
     assert "2 runs of table3" in text
-    assert "Table 3 (one)" in text
+    assert "Table 3 at [1, 512, 128, 128] (one)" in text
     assert (tmp_path / "out" / "tables" / "table3-compared.csv").exists()
     assert (tmp_path / "out" / "tables" / "table3-2.md").exists()
 

@@ -60,7 +60,7 @@ def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
         row = record(module, params=2**20, macs=400 if module == "sa" else 200, memory_train_predicted_bytes=None)
         add(folder, row, timed(row, {"infer": stream(median, seed=seed)}))
     assert sentences(folder.path) == [
-        "All 4 rows have the same number of parameters, 1.00 M.",
+        "All 4 rows have the same number of parameters, 1.05 M.",
         "da, linear and ham_nmf have the fewest MACs, 200: 2.0x fewer than sa, the next.",
         "ham_nmf has the least inference latency, 9.99 ms: 2.99x [2.97, 3.02] less than sa, the next; "
         "da and linear cannot be told apart from it.",
@@ -102,7 +102,7 @@ def test_no_parameters_is_no_ratio(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published={}))
     for module, params in (("free", 0), ("sa", 2**20)):
         add(folder, record(module, params=params))
-    assert sentences(folder.path)[0] == "free has no parameters; next comes sa with 1.00 M."
+    assert sentences(folder.path)[0] == "free has no parameters; next comes sa with 1.05 M."
 
 
 def test_a_single_row_gives_its_numbers(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -73,7 +74,7 @@ class _Run:
         number = 0
         while number < self.processes or self._goes_on(number):
             number += 1
-            cases = [case for case in self.cases if self._lacks(case, number)]
+            cases = self._lacking(number)
             random.Random(f"{self.plan.measure.seed} {number}").shuffle(cases)
             if cases:
                 with launch() as executor:
@@ -86,12 +87,12 @@ class _Run:
 
     def records(self) -> list[Record]:
         """The records of the cases that a process has finished of."""
-        found = [(case, self.finished[case.id]) for case in self.cases]
-        return [combine(each, self.processes, self._at_rest(case)) for case, each in found if each]
+        at_rest = self._at_rest()
+        return [combine(each, self.processes, at_rest[name]) for name, each in self.finished.items() if each]
 
     def _measure(self, case: Case, number: int, executor: Executor) -> Outcome:
         index = sum(map(len, self.finished.values()))
-        total = max(index + 1, len(self.cases) * (1 + (self.processes if self.is_timed else 0)))
+        total = max(index + 1, len(self.cases) * self.plan.processes)
         self.reporter.process(index, total, case, number)
         plan = self.plan.repeated() if number else self.plan.once()
         return measure_case(case, plan, executor, self.reporter)
@@ -107,30 +108,41 @@ class _Run:
         """What the speed of fixed work depends on; a case that was reused was measured at another time."""
         return case.device, case.dtype, case.threads, case.id in self.reused
 
-    def _at_rest(self, case: Case) -> list[int]:
-        """The processes of a case that others did not disturb; their times have no part in that.
+    def _at_rest(self) -> dict[str, list[int]]:
+        """The processes of each case that others did not disturb; their times have no part in that.
 
         The control workload's usual time is its median over all processes with the same device, dtype and threads.
         """
-        alike = [c.id for c in self.cases if self._yardstick(c) == self._yardstick(case)]
-        times = [r.get("control_ms") for name in alike for r in self.finished[name].values()]
-        usual = median([ms for ms in times if ms is not None] or [math.inf])
-        return [
-            number
-            for number, record in self.finished[case.id].items()
-            if number
-            and not disturbed(record.others_share)
-            and (record.get("control_ms") or 0.0) <= CONTROL_LIMIT * usual
-        ]
+        times: dict[Yardstick, list[float]] = defaultdict(list)
+        for case in self.cases:
+            known = (record.get("control_ms") for record in self.finished[case.id].values())
+            times[self._yardstick(case)] += [ms for ms in known if ms is not None]
+        limits = {yardstick: CONTROL_LIMIT * median(found or [math.inf]) for yardstick, found in times.items()}
+        return {
+            case.id: [
+                number
+                for number, record in self.finished[case.id].items()
+                if number
+                and not disturbed(record.others_share)
+                and (record.get("control_ms") or 0.0) <= limits[self._yardstick(case)]
+            ]
+            for case in self.cases
+        }
+
+    def _lacking(self, number: int) -> list[Case]:
+        """The cases that a round is to time: all in the planned ones, later those with too few processes at rest."""
+        cases = [case for case in self.cases if self._lacks(case, number)]
+        if number <= self.processes:
+            return cases
+        at_rest = self._at_rest()
+        return [case for case in cases if len(at_rest[case.id]) < self.processes]
 
     def _lacks(self, case: Case, number: int) -> bool:
-        """Whether a round is to time a case: the planned ones do, later ones until enough processes were at rest."""
+        """Whether a process of a case can be timed that is not there: none can of a case that failed."""
         finished = self.finished[case.id]
         if not self._is_timed(case) or case.id in self.reused or number in finished:
             return False
-        if any(record.status != "ok" for record in finished.values()):
-            return False
-        return number <= self.processes or len(self._at_rest(case)) < self.processes
+        return all(record.status == "ok" for record in finished.values())
 
     def _goes_on(self, number: int) -> bool:
         """Whether another round follows the planned ones, for processes that were disturbed.
@@ -138,9 +150,9 @@ class _Run:
         None does where nothing was at rest in the last three, after as many as were planned, or after EXTRA_SHARE of
         the time that the planned ones took.
         """
-        if number >= 2 * self.processes or not any(self._lacks(case, number + 1) for case in self.cases):
+        if number >= 2 * self.processes or not self._lacking(number + 1):
             return False
-        if not any(max(self._at_rest(case), default=0) > number - FEWEST_PROCESSES for case in self.cases):
+        if not any(max(found, default=0) > number - FEWEST_PROCESSES for found in self._at_rest().values()):
             return False
         seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]
         planned = sum(s for n, s in seconds if n <= self.processes)

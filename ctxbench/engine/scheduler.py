@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ctxbench.devices import META
 from ctxbench.engine.client import Exit
+from ctxbench.environment import relative
 from ctxbench.failures import last_line
 from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
@@ -67,6 +68,11 @@ class Plan:
     def repeated(self) -> "Plan":
         """What every process of a case measures."""
         return replace(self, metrics=[name for name in self.metrics if metrics()[name].combine])
+
+    @property
+    def processes(self) -> int:
+        """How many processes are planned for a case: one, and those of the rounds."""
+        return 1 + (self.measure.processes if self.repeated().metrics else 0)
 
     def task(self, case: Case) -> MeasureCase:
         return MeasureCase(case, self.measure, self.metrics, self.counter, self.force)
@@ -155,7 +161,7 @@ def blank_record(case: Case) -> Record:
         module=case.module,
         title="",
         family="",
-        reference=case.reference,
+        reference=_relative(case.reference),
         hparams=case.hparams_json,
         batch=batch,
         channels=channels,
@@ -167,6 +173,12 @@ def blank_record(case: Case) -> Record:
         threads=case.threads,
         device=case.device,
     )
+
+
+def _relative(reference: str) -> str:
+    """A reference to a file from the working folder, so that the same module is found in another copy of it."""
+    source, colon, class_name = reference.rpartition(":")
+    return f"{relative(Path(source))}{colon}{class_name}" if source.endswith(".py") else reference
 
 
 def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:

@@ -42,9 +42,14 @@ class Check:
         evidence: Literal["pair", "process"] = "pair",
     ) -> GateResult:
         """The result against `baseline`; `cases` are those measured, `named` all that it speaks of (default: these)."""
+        allowed = self.request.accepted
+        accepted = [each for each in exact if each.worse and each.candidate is not None and each.quantity in allowed]
+        if accepted:
+            grown = ", ".join(sorted({change.quantity for change in accepted}))
+            self.notes.append(f"the growth of {grown} is accepted (--accept)")
         code = exit_code(
             rows,
-            exact,
+            [change for change in exact if change not in accepted],
             compared,
             inconclusive_is=self.request.inconclusive_is,
             timed=timed,
@@ -85,11 +90,11 @@ def suite_in_tree(suite: Suite, root: Path) -> Suite:
     return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases}))
 
 
-def task_rows(cases: Iterable[Case], inject: Mapping[RowKey, float] | None = None) -> dict[RowKey, PairRow]:
-    """The latency rows of the cases as a pair takes them; `inject` slows single rows by a share."""
+def task_rows(cases: Mapping[str, Case], inject: Mapping[RowKey, float] | None = None) -> dict[RowKey, PairRow]:
+    """The latency rows of the cases, by their names, as a pair takes them; `inject` slows single rows by a share."""
     return {
-        RowKey(case.id, mode): PairRow(case, mode, (inject or {}).get(RowKey(case.id, mode), 0.0))
-        for case in cases
+        RowKey(name, mode): PairRow(case, mode, (inject or {}).get(RowKey(name, mode), 0.0))
+        for name, case in cases.items()
         for mode in MODES
     }
 

@@ -1,5 +1,7 @@
 """`ctxbench check --against`: every row of a suite in the working tree against the same row of another commit."""
 
+import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
-from ctxbench.gate.rules import run_gate
-from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases
+from ctxbench.gate.rules import NO_TIME, run_gate
+from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
 from ctxbench.progress import QuietGate
 from ctxbench.suite import Case, Suite
@@ -32,7 +34,7 @@ def check_against(ref: str, request: Request, progress: QuietGate | None = None)
         shown.stage(f"writing the files of {ref}")
         there = stack.enter_context(baseline_tree(here, ref))
         shown.stage("listing the cases of both sides")
-        before, now, environment = _cases_of_both(check.suite, there, here)
+        before, now, environment = _cases_of_both(check.suite, there, here, request.renamed)
         rows = _not_timed(before, now)
         settled = {row.row.case for row in rows}
         cases = [now.cases[case] for case in _common(before, now) if case not in settled]
@@ -49,21 +51,29 @@ def _time(
 ) -> tuple[RowVerdict, ...]:
     """The verdicts on the latency of the cases."""
     pairs = Pairs(
-        Source(before.tree.root, task_rows(before.cases[case.id] for case in cases)),
-        Source(now.tree.root, task_rows(cases)),
+        Source(before.tree.root, task_rows({case.id: before.cases[case.id] for case in cases})),
+        Source(now.tree.root, task_rows({case.id: case for case in cases})),
         check.suite.file.measure,
         progress=shown.row,
     )
     check.deadline.seconds = pairs.seconds
     rule = check.request.rule(cases)
-    return run_gate(list(pairs.candidate.rows), pairs, rule, check.deadline.has_time, end_at_regression=True)
+    rows = run_gate(list(pairs.candidate.rows), pairs, rule, check.deadline.has_time, end_at_regression=True)
+    if any(row.reason == NO_TIME for row in rows) and pairs.seconds:
+        # The last look, and a confirmation run as long.
+        minutes = math.ceil(2 * rule.looks[-1] * pairs.seconds[0] / 60)
+        check.notes.append(f"a pair of processes took {pairs.seconds[0]:.0f} s; --budget {minutes}m is always enough")
+    return rows
 
 
-def _cases_of_both(suite: Suite, there: Tree, here: Tree) -> tuple[TreeCases, TreeCases, dict[str, Any]]:
+def _cases_of_both(
+    suite: Suite, there: Tree, here: Tree, renamed: Mapping[str, str]
+) -> tuple[TreeCases, TreeCases, dict[str, Any]]:
+    """The cases of both trees; those of classes that were `renamed` (new names to old ones) have the new names."""
     with ForkServer(there.root) as there_server, ForkServer(here.root) as here_server:
         environment = machine(here_server)
         device = devices.auto(environment)
-        before = list_cases(there_server, suite, device, there, here)
+        before = list_cases(there_server, with_old_names(suite, renamed), device, there, here).renamed(renamed)
         now = list_cases(here_server, suite, device, here, there)
         for name in suite.named & now.missing.keys() & before.missing.keys():
             raise UsageError(now.missing[name])

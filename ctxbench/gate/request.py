@@ -2,11 +2,11 @@
 
 import re
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ctxbench.errors import UsageError, unknown
-from ctxbench.gate.result import InconclusiveIs
+from ctxbench.gate.result import EXACT_COLUMNS, InconclusiveIs
 from ctxbench.gate.rows import latency_rows
 from ctxbench.gate.rules import GateRule
 from ctxbench.suite import Case, Suite
@@ -16,12 +16,18 @@ SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 @dataclass(frozen=True)
 class Request:
-    """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds."""
+    """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
+
+    `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
+    those that the baseline has.
+    """
 
     suite: Suite
     margin: float | None = None
     budget_s: float = 300.0
     inconclusive_is: InconclusiveIs = "fail"
+    accepted: Collection[str] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def rule(self, cases: Iterable[Case]) -> GateRule:
         """The gate's rule, with the margins of these cases' rows."""
@@ -77,6 +83,23 @@ def parse_seconds(text: str, option: str) -> float:
     if not found or float(found[1]) == 0:
         raise UsageError(f"{option} {text!r} is not a time, such as 90s or 10m")
     return float(found[1]) * SECONDS[found[2]]
+
+
+def parse_accepted(metrics: Iterable[str]) -> list[str]:
+    """The exact quantities of these metrics. UsageError for a metric that has none."""
+    for name in metrics:
+        if name not in EXACT_COLUMNS:
+            raise unknown("metric of --accept", name, EXACT_COLUMNS)
+    return [column for name in metrics for column in EXACT_COLUMNS[name]]
+
+
+def parse_renamed(texts: Iterable[str]) -> dict[str, str]:
+    """Old names by new ones, from `OLD=NEW`. UsageError for a text of another form."""
+    pairs = [text.partition("=") for text in texts]
+    for old, _, new in pairs:
+        if not (old.strip() and new.strip()):
+            raise UsageError("--renamed takes OLD=NEW, such as MyContext=MyBetterContext")
+    return {new.strip(): old.strip() for old, _, new in pairs}
 
 
 def parse_inconclusive_is(text: str) -> InconclusiveIs:

@@ -66,10 +66,10 @@ def self_test(request: Request, inject: float = 0.0, progress: QuietGate | None 
             raise UsageError(found.missing[name])
         cases = list(found.cases.values())
         rule = check.request.rule(cases)
-        plain = task_rows(cases)
+        plain = task_rows(found.cases)
         slowed = _chosen(list(plain), inject, rule)
         pairs = Pairs(
-            Source(root, plain), Source(root, task_rows(cases, slowed)), suite.file.measure, progress=shown.row
+            Source(root, plain), Source(root, task_rows(found.cases, slowed)), suite.file.measure, progress=shown.row
         )
         check.deadline.seconds = pairs.seconds
         rows = run_gate(list(plain), pairs, rule, check.deadline.has_time)

@@ -38,13 +38,35 @@ class TreeCases:
         reference = case.reference.removeprefix(f"{other.root}/")
         for name in (case.module, reference, reference.partition(":")[0]):
             if name in self.missing:
-                return self.missing[name]
+                renamed = "unknown class" in self.missing[name]
+                return self.missing[name] + ("; if the class was renamed, add --renamed OLD=NEW" if renamed else "")
         return f"{self.tree.name} has no such case"
+
+    def renamed(self, renamed: Mapping[str, str]) -> "TreeCases":
+        """The same with the new names of classes, from a mapping of new names to old ones."""
+        new = {old: name for name, old in renamed.items()}
+        ids = {key: replace(case, module=new.get(case.module, case.module)).id for key, case in self.cases.items()}
+        cases = {ids[key]: case for key, case in self.cases.items()}
+        return replace(self, cases=cases, files={ids[key]: file for key, file in self.files.items()})
 
     def own(self) -> list[str]:
         """The ids of the cases whose module is of this tree, not of an installed package."""
         root = self.tree.root
         return [case for case, file in self.files.items() if root is None or own_file(file, root)]
+
+
+def with_old_names(suite: Suite, renamed: Mapping[str, str]) -> Suite:
+    """The suite with the modules' old names, from a mapping of new names to old ones."""
+
+    def old(name: str) -> str:
+        source, colon, class_name = name.rpartition(":")
+        return source + colon + renamed.get(class_name, class_name)
+
+    file = suite.file
+    cases = [{**case, "module": old(str(case.get("module", "")))} for case in file.cases]
+    hparams = {old(name): values for name, values in file.hparams.items()}
+    changes = {"modules": [old(name) for name in file.modules], "cases": cases, "hparams": hparams}
+    return replace(suite, file=file.model_copy(update=changes))
 
 
 def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, other: Tree | None = None) -> TreeCases:

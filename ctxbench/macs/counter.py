@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -29,12 +29,13 @@ class MacCount:
     `macs` follows torchprofile 0.1.0's convention. `macs_matmul` holds matrix products and convolutions only: half of
     what `torch.utils.flop_counter.FlopCounterMode` reports, which has no rule for a matrix times a vector.
     `uncounted` maps each operator that does arithmetic but has no rule in the convention (`aten::linalg_inv_ex`) to
-    its number of calls.
+    its number of calls. `by_operator` maps each operator that costs something to its part of `macs`.
     """
 
     macs: int
     macs_matmul: int
     uncounted: dict[str, int]
+    by_operator: dict[str, int] = field(default_factory=dict)
 
 
 def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> MacCount:
@@ -68,7 +69,7 @@ def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> Ma
             f"{type(module).__name__} cannot be counted without data, because {counter.running or 'its forward'} "
             "needs the values of a tensor; count it on real tensors with --counter torchprofile"
         ) from error
-    return MacCount(counter.macs, counter.macs_matmul, dict(counter.uncounted))
+    return MacCount(counter.macs, counter.macs_matmul, dict(counter.uncounted), dict(counter.by_operator))
 
 
 def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
@@ -88,7 +89,10 @@ def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
     uncounted = Counter(match[1] for match in skipped if match)
     uncounted.update(operator for operator, macs in costs if operator == "aten::einsum" and macs == 0)
     products = sum(macs for operator, macs in costs if operator in _TORCHPROFILE_PRODUCTS)
-    return MacCount(sum(nodes.values()), products, dict(uncounted))
+    by_operator: Counter[str] = Counter()
+    for operator, macs in costs:
+        by_operator[operator] += macs
+    return MacCount(sum(nodes.values()), products, dict(uncounted), {name: n for name, n in by_operator.items() if n})
 
 
 _MENTIONS_META = re.compile(r"(?<![a-z])meta(?!data)", re.IGNORECASE)
@@ -103,6 +107,7 @@ class _Counter(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
         self.macs = 0
         self.macs_matmul = 0
+        self.by_operator: Counter[str] = Counter()
         self.uncounted: Counter[str] = Counter()
         self.running = ""  # the innermost operator that has not returned
         self._covered = False  # inside an operator that has been counted as a whole
@@ -117,13 +122,13 @@ class _Counter(TorchDispatchMode):
             output = func(*args, **kwargs)
             macs = rule(args, output)
             self.macs_matmul += macs
-            self._add(macs)
+            self._add(name, macs)
         elif rule := OTHERS.get(name):
             output, _ = self._run_whole(func, args, kwargs)
-            self._add(rule(args, output))
+            self._add(name, rule(args, output))
         elif name in RECURRENT:
             output, products = self._run_whole(func, args, kwargs)
-            self._add(products)
+            self._add(name, products)
         elif name in FREE:
             output, _ = self._run_whole(func, args, kwargs)
         else:
@@ -133,9 +138,10 @@ class _Counter(TorchDispatchMode):
         self.running = ""
         return output
 
-    def _add(self, macs: int) -> None:
-        if not self._covered:
+    def _add(self, name: str, macs: int) -> None:
+        if macs and not self._covered:
             self.macs += macs
+            self.by_operator[name] += macs
 
     def _run_whole(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:
         """The operator's output and the matrix products inside it; no other rule applies inside."""

@@ -36,11 +36,15 @@ def explain(profile: MemoryProfile) -> list[str]:
 def remedies(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
-    Tried: in-place activations, checkpointing each block, half precision, half the batch. A change that is not
-    possible for the module, or does not lower the peak, is left out.
+    Tried: in-place activations, checkpointing each block or what one line saves, half precision, half the batch. A
+    change that is not possible for the module, or does not lower the peak, is left out.
     """
-    peak = predict_peak(module, *inputs, mode=mode, device=device).peak_bytes
-    found = []
+    profile = predict_peak(module, *inputs, mode=mode, device=device)
+    peak = profile.peak_bytes
+    found = [
+        Remedy(f"checkpointing what {where} saves, at best (freed after the forward pass, then recomputed)", least)
+        for where, _, least in _saved_lines(profile)
+    ]
     for change, predict in _changes(module, inputs, mode, device).items():
         try:
             found.append(Remedy(change, predict()))
@@ -154,7 +158,15 @@ def _never_read_again(profile: MemoryProfile) -> Iterator[str]:
 
 
 def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
-    """For each line that saves large maps for the backward pass: the lowest peak if they are recomputed instead."""
+    """For each line that saves large maps for the backward pass: how large, and for which operators."""
+    for where, blocks, _ in _saved_lines(profile):
+        size = sum(block.bytes for block in blocks)
+        savers = ", ".join(sorted({block.saved_by for block in blocks if block.saved_by}))
+        yield f"{_mib(size)} ({size / profile.peak_bytes:.0%}) made at {where} are saved for {savers}."
+
+
+def _saved_lines(profile: MemoryProfile) -> Iterator[tuple[str, list[Allocation], int]]:
+    """The lines that save large maps for the backward pass, and the lowest peak if these are recomputed instead."""
     backward = next((i for i, step in enumerate(profile.timeline) if step.phase == "backward"), None)
     if backward is None:
         return
@@ -168,14 +180,7 @@ def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
             last = max((step for step in block.reads if step < backward), default=block.born)
             again = min((step for step in block.reads if step >= backward), default=len(profile.timeline))
             spared[block] = (last + 1, again)
-        least = profile.peak_without(spared)
-        savers = ", ".join(sorted({block.saved_by for block in blocks if block.saved_by}))
-        effect = (
-            f"with checkpointing (freed after the forward pass, then recomputed) the peak is {_mib(least)} at best"
-            if least < profile.peak_bytes
-            else "checkpointing would not lower the peak, because they are needed there"
-        )
-        yield f"{_mib(size)} ({size / profile.peak_bytes:.0%}) made at {where} are saved for {savers}: {effect}."
+        yield where, blocks, profile.peak_without(spared)
 
 
 def _inside_kernel(profile: MemoryProfile) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What a metric is: the columns that it fills in a record, the quantities that people compare, how it is measured."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -36,6 +37,14 @@ class Unit:
 
     def __str__(self) -> str:
         return f"{self.symbol} = {self.base}^{self.exponent}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Unit":
+        """A unit from `M = 2^20`; ValueError for a text of another form."""
+        found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\^(\d+)\s*", text)
+        if not found:
+            raise ValueError("write it as a symbol and a power, such as 'M = 2^20'")
+        return cls(found[1], int(found[2]), int(found[3]))
 
 
 MIB = Unit("MiB", 2, 20)

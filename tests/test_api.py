@@ -1,0 +1,132 @@
+"""`ctxbench.run` and `load` from Python: what names a module, what a run knows of its sources, how it is read back."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ctxbench
+from ctxbench import api, registry
+from ctxbench.errors import UsageError
+from ctxbench.results import RunFolder
+from ctxbench.settings import combinations, parse
+
+SuiteFile = Callable[..., Path]
+FAILING = Path(__file__).parent / "fixtures" / "failing.py"
+MODULE = """
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, channels: int, *, width: int = 2):
+        super().__init__()
+        self.narrow = nn.Conv2d(channels, width, 1)
+        self.widen = nn.Conv2d(width, channels, 1)
+    def forward(self, x):
+        return x + self.widen(self.narrow(x).mean((2, 3), keepdim=True))
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MODULE, encoding="utf-8")
+    return path
+
+
+def static(suite: Path, out: Path, **options: object) -> api.Run:
+    return ctxbench.run(str(suite), static=True, out=out, **options)  # type: ignore[arg-type]  # passed through
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_modules_are_names_or_classes_one_or_several(suite_file: SuiteFile, tmp_path: Path) -> None:
+    suite = suite_file(["sa"])
+    cls = registry.get("linear").load()
+    assert static(suite, tmp_path / "one", modules="a2").frame["module"].tolist() == ["a2"]
+    assert static(suite, tmp_path / "two", modules=cls).frame["module"].tolist() == ["linear"]
+    assert static(suite, tmp_path / "three", modules=["a2", cls]).frame["module"].tolist() == ["a2", "linear"]
+
+
+def test_a_class_of_the_running_script_is_refused() -> None:
+    cls = type("Here", (registry.get("sa").load(),), {"__module__": "__main__"})
+    with pytest.raises(UsageError, match="the class Here is in the running script; put it into a file of its own"):
+        registry.reference_of(cls)
+
+
+def test_a_class_outside_a_package_is_named_by_its_file(module: Path) -> None:
+    cls = registry.get(f"{module}:Mine").load()
+    assert registry.reference_of(cls) == f"{module.resolve()}:Mine"
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_a_setting_given_twice_is_a_grid_and_a_column_of_the_frame(
+    suite_file: SuiteFile, module: Path, tmp_path: Path
+) -> None:
+    chosen = parse(["width=3", "Mine.width=4", "Mine.width=5"])
+    assert chosen == {"": {"width": 3}, "Mine": {"width": [4, 5]}}
+    assert parse(["width=3", "width=3"]) == {"": {"width": 3}}
+    assert combinations({"a": [1, 2], "b": 3}) == [{"a": 1, "b": 3}, {"a": 2, "b": 3}]
+    run = static(suite_file([f"{module}:Mine", "sa"]), tmp_path / "run", hparams={"Mine": {"width": [4, 5]}})
+    assert run.frame["params"].tolist()[:2] == [8 * 4 + 4 + 4 * 8 + 8, 8 * 5 + 5 + 5 * 8 + 8]
+    assert run.frame["hparams.width"].tolist()[:2] == [4, 5]
+    assert run.frame["hparams.width"].isna().tolist() == [False, False, True]
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_a_run_is_loaded_and_says_in_a_line_what_it_is(suite_file: SuiteFile, tmp_path: Path) -> None:
+    run = static(suite_file(["sa", "linear"]), tmp_path / "run")
+    loaded = ctxbench.load(tmp_path / "run")
+    assert loaded.frame.equals(run.frame)
+    assert repr(loaded) == f"Run('{tmp_path / 'run'}': 2 ok)"
+    with pytest.raises(UsageError, match=r"records\.csv is a file; name the run folder that it is in, .*run"):
+        ctxbench.load(tmp_path / "run" / "records.csv")
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_a_run_keeps_the_sources_that_it_measured(
+    suite_file: SuiteFile, module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = suite_file([f"{module}:Mine", "sa"])
+    run = static(suite, tmp_path / "run")
+    meta = json.loads((run.path / "run.json").read_text())
+    assert meta["sources"]["Mine"]["file"] == "mine.py"
+    assert len(meta["sources"]["sa"]["sha256"]) == 64
+    assert meta["sources"]["Mine"]["commit"] is None  # in no repository
+    assert meta["suite_file"]["file"] == suite.name
+    assert run.frame["reference"].tolist() == ["mine.py:Mine", "ctxbench.modules.sa:SelfAttention"]
+    assert api.resume(run.path).failed == 0
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+@pytest.mark.parametrize("changed", ["mine.py", "tiny.toml"])
+def test_a_run_is_not_resumed_after_a_source_changed(
+    suite_file: SuiteFile, module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = static(suite_file([f"{module}:Mine"]), tmp_path / "run")
+    path = tmp_path / changed
+    path.write_text(path.read_text() + "# another\n")
+    with pytest.raises(UsageError, match=f"cannot be resumed: {changed} changed since it began"):
+        api.resume(run.path)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_settings_of_a_module_that_is_not_asked_for_are_left_out(
+    suite_file: SuiteFile, module: Path, tmp_path: Path
+) -> None:
+    suite = suite_file([f"{module}:Mine", "sa"])
+    suite.write_text(suite.read_text() + "[hparams.Mine]\nwidth = [3, 4]\n")
+    assert static(suite, tmp_path / "run", modules=["sa"]).frame["module"].tolist() == ["sa"]
+
+
+def test_a_run_that_is_interrupted_before_its_first_process_can_be_resumed(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", {"state": "interrupted"})
+    assert RunFolder.open(folder.path).finished() == {}
+    assert RunFolder.open(folder.path).frame().empty

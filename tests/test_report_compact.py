@@ -1,0 +1,115 @@
+"""The compact table: a line a module, chosen quantities, inputs side by side, and its LaTeX."""
+
+import json
+from pathlib import Path
+
+import pytest
+from report_data import add, definition, new_run, record, table3_run, timed
+
+from ctxbench import registry
+from ctxbench.errors import UsageError
+from ctxbench.report.compact import Choice, compact_table
+from ctxbench.report.latex import ROWS, render_latex
+from ctxbench.report.published import with_published
+from ctxbench.report.runs import open_run
+from ctxbench.report.tables import comparison_table
+from ctxbench.report.write import write_report
+from ctxbench.results import RunFolder
+from ctxbench.suite import load_published
+
+
+def two_inputs(path: Path) -> Path:
+    folder = new_run(path, definition=definition(published={}))
+    for module in ("sa", "linear"):
+        for size in (32, 64):
+            row = record(module, shape=(1, 64, size, size))
+            add(folder, row, timed(row, {"infer": [float(size), size * 1.01, size * 0.99] * 5}))
+    return path
+
+
+def test_a_line_a_module_with_the_chosen_quantities(tmp_path: Path) -> None:
+    run = open_run(table3_run(tmp_path / "run", failed=["da"]))
+    table = compact_table(run, Choice(columns=["macs", "latency_infer"], modules=["ham_nmf", "sa", "da"]))
+    assert [column.name for column in table.columns] == ["Module", "MACs (G)", "Time, infer (ms)"]
+    assert [row.module for row in table.rows] == ["ham_nmf", "sa", "da"]
+    assert [row.cells[1].text for row in table.rows[:2]] == ["17.6", "292"]
+    assert table.rows[2].cells[2].text == "oom"
+    assert table.rows[0].cells[2].best
+    assert len(table.blocks()) == 1
+
+
+def test_several_inputs_stand_side_by_side(tmp_path: Path) -> None:
+    table = compact_table(open_run(two_inputs(tmp_path / "run")), Choice(columns=["latency_infer"]))
+    assert [column.header for column in table.columns] == ["Module", "1, 64, 32, 32", "1, 64, 64, 64"]
+    assert {column.group for column in table.columns[1:]} == {"Time, infer (ms)"}
+    assert len(table.rows) == 2
+    assert table.rows[0].cells[2].value == pytest.approx(64, rel=0.02)
+    one = compact_table(open_run(tmp_path / "run"), Choice(shapes=["1x64x64x64"], title="Mine"))
+    assert (len(one.columns), one.title) == (5, "Mine")
+
+
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [
+        (Choice(columns=["speed"]), "unknown quantity 'speed'"),
+        (Choice(modules=["sb"]), "unknown module of this run 'sb'; did you mean 'sa'"),
+        (Choice(shapes=["1x1x1x1"]), "unknown shape of this run '1x1x1x1'"),
+    ],
+)
+def test_a_choice_that_the_run_does_not_have_is_refused(tmp_path: Path, choice: Choice, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        compact_table(open_run(table3_run(tmp_path / "run")), choice)
+
+
+def test_its_latex_has_a_label_and_notes_or_not(tmp_path: Path) -> None:
+    choice = Choice(columns=["params"], title="Costs", label="tab:cost", notes=False)
+    written = write_report([table3_run(tmp_path / "run")], tmp_path / "out", [], choice)
+    (path,) = [path for path in written.files if path.name == "table3-compact.tex"]
+    text = path.read_text(encoding="utf-8")
+    assert text.count(r"\begin{table*}") == 1
+    assert r"\caption{Costs}" in text
+    assert r"\label{tab:cost}" in text
+    assert "minipage" not in text
+
+
+def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for size in range(1, ROWS + 2):
+        add(folder, record("sa", shape=(1, 64, size, size)))
+    table = comparison_table([RunFolder.open(folder.path)])
+    text = render_latex(table)
+    assert text.count(r"\begin{table*}") == 2 * len(table.blocks())
+    assert text.count(r"\begin{minipage}") == 1
+    assert "(1 of 4)" in text
+
+
+def test_published_numbers_can_be_added_later(tmp_path: Path) -> None:
+    run = two_inputs(tmp_path / "run")
+    numbers = tmp_path / "paper.toml"
+    numbers.write_text(
+        '[published]\nshape = [1, 64, 32, 32]\nmacs_unit = "M = 10^6"\n[published.rows]\nsa = { macs = "151" }\n'
+    )
+    write_report([run], tmp_path / "out", [], published=load_published(numbers))
+    text = (tmp_path / "out" / "tables" / "table3.csv").read_text(encoding="utf-8")
+    assert ",151," in text
+    numbers.write_text("title = 1\n")
+    with pytest.raises(UsageError, match=r"paper\.toml has no table \[published\]"):
+        load_published(numbers)
+    numbers.write_text('[published.rows]\nsa = { speed = "1" }\n')
+    with pytest.raises(UsageError, match=r"\[published\]: .*unknown quantity 'speed'"):
+        load_published(numbers)
+    numbers.write_text('[published]\nmacs_unit = "giga"\n')
+    with pytest.raises(UsageError, match="write it as a symbol and a power"):
+        load_published(numbers)
+
+
+def test_a_published_row_can_name_settings_and_default_settings_are_the_module_s_own(tmp_path: Path) -> None:
+    rows = {"ham_nmf": {"params": "1.0"}, "ham_nmf(steps=3)": {"params": "3.0"}}
+    folder = new_run(tmp_path / "run", definition=definition(published={"rows": rows}))
+    default = next(each.default for each in registry.get("ham_nmf").hyperparameters if each.name == "steps")
+    for steps, expected in ((default, "1.0"), (3, "3.0"), (5, "")):
+        row = record("ham_nmf", hparams=json.dumps({"steps": steps}))
+        row.case = f"{steps}"
+        add(folder, row)
+        frame = with_published(open_run(folder.path))
+        assert str(frame["params_published"].fillna("").iloc[-1]) == expected
