@@ -425,7 +425,8 @@ def mala(p: Named, x: Tensor, training: bool, heads: int = 8) -> Tensor:
         scale = k.shape[0] ** -0.5
         z = scale * (k.mean(1) @ q)
         memory = rotated(k, width, frequencies) @ v.T * (scale / k.shape[1])
-        return (memory.T @ rotated(q, width, frequencies)) * (1 + 1 / (z + 1e-6)) - torch.outer(v.mean(1), z)
+        out: Tensor = (memory.T @ rotated(q, width, frequencies)) * (1 + 1 / (z + 1e-6)) - torch.outer(v.mean(1), z)
+        return out
 
     return _gated(p, x, heads, weigh)
 
