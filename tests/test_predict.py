@@ -235,6 +235,7 @@ def _inference_products(model: nn.Module, x: Tensor) -> int:
         (nn.Softmax(dim=-1), ["row reduction"]),
         (Function(lambda x: x.sum(1)), ["row reduction"]),
         (Function(lambda x: torch.fft.rfft2(x).abs()), ["FFT", "elementwise"]),
+        (Function(lambda x: torch.complex(x, x).abs()), ["elementwise", "elementwise"]),
         (Function(torch.linalg.inv), ["elementwise", "elementwise", "solver"]),
         (Function(lambda x: torch.cat([x, x])), ["elementwise"]),
     ],
