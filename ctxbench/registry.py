@@ -172,7 +172,7 @@ def get(name: str) -> Entry:
 
 
 def means(name: str, key: str, reference: str) -> bool:
-    """Whether a name in a suite or a command is this module's: its key, its class, or its reference (relative or not)."""
+    """Whether a name in a suite or a command is this module's: its key, class or reference (a path may be relative)."""
     return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and _absolute(name) == reference)
 
 
