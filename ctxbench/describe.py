@@ -41,11 +41,8 @@ def module(entry: Entry) -> Iterator["Table"]:
     if entry.hyperparameters:
         table = plain_table("hyper-parameter", "type", "default")
         for parameter in entry.hyperparameters:
-            table.add_row(
-                parameter.name,
-                parameter.annotation.removeprefix("typing.").replace("[", "\\["),
-                repr(parameter.default),
-            )
+            annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
+            table.add_row(parameter.name, annotation, repr(parameter.default))
         yield table
 
 

@@ -1,7 +1,9 @@
 """MACs of a training step: closed forms, equality with the operators of a real step on the CPU, and bad modules."""
 
 import copy
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention as attention_by_nam
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
+import ctxbench
 from ctxbench import registry
 from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs
 from ctxbench.macs.training import count_training_macs
@@ -421,3 +424,25 @@ def test_a_forward_that_differs_with_gradients_is_refused() -> None:
 
     with pytest.raises(UncountableError, match="has 96 MACs of products with gradients and 48 without"):
         count_training_macs(Twice(), torch.rand(3, 4))
+
+
+def test_a_run_has_the_macs_of_a_step_or_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from torch import nn\n\n\nclass Fails(nn.Module):\n"
+        "    def __init__(self, channels):\n        super().__init__()\n"
+        "    def forward(self, x):\n        if self.training:\n            raise ValueError('no training')\n"
+        "        return x * 2\n"
+    )
+    modules, shape = ["ham_nmf", f"{path}:Fails"], (1, 64, 12, 10)
+    frame = ctxbench.run(
+        "quick", modules=modules, shape=shape, static=True, in_process=True, out=tmp_path / "run"
+    ).frame
+    assert frame["status"].tolist() == ["ok", "ok"]
+    assert frame["macs_train"].fillna(0).tolist() == [counted("ham_nmf", shape), 0]
+    assert json.loads(frame["macs_train_uncounted"][0]) == {"aten::rand": 1, "aten::linalg_vector_norm": 1}
+    assert frame["macs"][1] == 64 * 120
+    assert (
+        "no MACs of a training step: a training step of Fails fails on the meta device: ValueError: no training"
+        in frame["warnings"][1]
+    )
