@@ -232,8 +232,8 @@ def show(
     for option, given in (("--set", hparams), ("--by-operator", by_operator)):
         if given and not shape:
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    for text in describe.module(entry):
-        _print(text)
+    for table in describe.module(entry):
+        _print(table)
     for each in shape or []:
         for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
             _print(text)

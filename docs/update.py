@@ -5,7 +5,7 @@ Run: python docs/update.py
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -100,13 +100,15 @@ def _own_columns(each: Quantity) -> str:
 
 
 def _every_column(columns: Sequence[Column]) -> str:
-    names = {_both_modes(each.name): f" (schema {each.since})" * (each.since > 1) for each in columns}
+    own = {each.name for each in columns}
+    names = {_both_modes(each.name, own): f" (schema {each.since})" * (each.since > 1) for each in columns}
     return ", ".join(f"`{name}`{note}" for name, note in names.items())
 
 
-def _both_modes(name: str) -> str:
-    """`latency_train_ms` as `latency_*_ms`."""
-    return "_".join("*" if part in MODES else part for part in name.split("_"))
+def _both_modes(name: str, names: Collection[str]) -> str:
+    """`latency_train_ms` as `latency_*_ms` if there is one for each mode."""
+    short = "_".join("*" if part in MODES else part for part in name.split("_"))
+    return short if all(short.replace("*", mode) in names for mode in MODES) else name
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
