@@ -414,6 +414,13 @@ def report(
     published: Annotated[
         Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
     ] = None,
+    crossover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:SECOND[,...]",
+            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
+        ),
+    ] = None,
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
@@ -428,7 +435,7 @@ def report(
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label, notes)
     numbers = load_published(published) if published else None
-    written = write_report(runs, out, _split(figures), choice, numbers)
+    written = write_report(runs, out, _split(figures), choice, numbers, _split(crossover) or ())
     print(f"{len(written.files)} files; open {written.page}")
 
 
@@ -601,10 +608,12 @@ def _print(renderable: Any) -> None:
 
 
 def _print_table(path: Path) -> None:
-    from ctxbench.report import tables, terminal
-    from ctxbench.results import RunFolder
+    from ctxbench.report import crossover, runs, tables, terminal
 
-    _print(terminal.render_terminal(tables.comparison_table([RunFolder.open(path)])))
+    read = runs.open_run(path)
+    _print(terminal.render_terminal(tables.suite_table(read)))
+    if (table := crossover.crossover_table(read)) is not None:
+        _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 
 
