@@ -609,10 +609,11 @@ def _print(renderable: Any) -> None:
 
 def _print_table(path: Path) -> None:
     from ctxbench.report import crossover, runs, tables, terminal
+    from ctxbench.results import RunFolder
 
-    read = runs.open_run(path)
-    _print(terminal.render_terminal(tables.suite_table(read)))
-    if (table := crossover.crossover_table(read)) is not None:
+    folder = RunFolder.open(path)
+    _print(terminal.render_terminal(tables.comparison_table([folder])))
+    if table := crossover.crossover_table(runs.RunData.read(folder)):
         _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 

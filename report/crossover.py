@@ -199,7 +199,7 @@ def _labels(found: Sequence[Pairing]) -> list[Filled]:
 
 def _cell(pairing: Pairing, cost: Quantity, found: Crossover | None, notes: Footnotes) -> Cell:
     sizes = pairing.sizes(cost)
-    numbers = tuple(sorted(notes.number(sentence) for sentence in notes_of(pairing, cost, found)))
+    numbers = tuple(sorted({notes.number(sentence) for sentence in notes_of(pairing, cost, found)}))
     if found is None:
         return Cell(text_of(found, sizes), notes=numbers, detail="fewer than two sizes can be compared")
     value = None if math.isnan(found.n) else min(found.n, sizes[-1].n + 1.0)
@@ -210,8 +210,10 @@ def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
     inside = f"n = {sizes[0].n} to {sizes[-1].n}"
     if math.isnan(found.n):
         return f"equal, or not told apart, at {inside}"
-    if found.n in (0, math.inf):
-        return f"{pairing.first} is {'cheaper at every size' if found.n == 0 else 'not cheaper at the largest size'}, {inside}"
+    if found.n == 0:
+        return f"{pairing.first} is cheaper at every size, {inside}"
+    if found.n == math.inf:
+        return f"{pairing.first} is not cheaper at the largest size, {inside}"
     side = f"{math.sqrt(found.n):.0f}"
     return f"{pairing.first} is cheaper above n = {found.n:.0f}, about {side} x {side}"
 

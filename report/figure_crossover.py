@@ -12,7 +12,7 @@ from ctxbench.metrics.base import Quantity
 
 from .crossover import Pairing, costs_of, crossover_of, differing, pairings, text_of
 from .panels import Panel, origin_of
-from .style import INK, Drawing, log_axis, looks, new_figure
+from .style import FAINT, INK, Drawing, log_axis, looks, new_figure
 
 MOST_PAIRINGS = 12
 _COLUMNS = 3
@@ -49,9 +49,13 @@ def crossovers(panels: Sequence[Panel]) -> Drawing:
     for number, (panel, found) in enumerate(shown.items()):
         cells = list(grid[number * lines : (number + 1) * lines].flat)
         for cost, axes in zip(costs, cells, strict=False):
-            _crossover_axes(drawing, axes, found, cost)
             origin = f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""
             axes.set_title(cost.title + origin + (f"\n{panel.title}" if len(shown) > 1 else ""))
+            if any(each.sizes(cost) for each in found):
+                _crossover_axes(drawing, axes, found, cost)
+            else:
+                axes.set_axis_off()
+                axes.text(0.5, 0.5, "nothing to compare: see the table", ha="center", color=FAINT)
         for axes in cells[len(costs) :]:
             axes.set_axis_off()
     return drawing
@@ -66,7 +70,7 @@ def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost
         names = [f"{each.first} / {each.second}", *(f"{name} {each.conditions[name]}" for name in differing(found))]
         label = f"{', '.join(names)}: {text_of(answer, sizes)}"
         style = _LINES[conditions.index(tuple(each.conditions.values())) % len(_LINES)]
-        ratios = [size.first.value / size.second.value for size in sizes]
+        ratios = [ratio_between(size, size, 0.0).value for size in sizes]
         (line,) = axes.plot(
             [size.n for size in sizes], ratios, style, marker=second.marker, color=first.colour, label=label
         )

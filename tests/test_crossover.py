@@ -1,4 +1,4 @@
-"""The crossover of two costs: exact ones by hand, times against Fieller's limits, and its coverage on synthetic streams."""
+"""The crossover of two costs: exact ones by hand, times against Fieller's limits, its coverage on synthetic streams."""
 
 import math
 from collections.abc import Callable, Sequence
