@@ -37,8 +37,8 @@ class GatedLinearAttention(nn.Module):
         count = self.channels // self.heads // 4
         steps = torch.arange(count, device=x.device, dtype=wide)
         turns = angles(BASE ** (-steps / max(count - 1, 1)), int(x.size(2)), int(x.size(3)))
-        positive = (functional.elu(self._split(each.to(wide))) + 1 for each in (query, key))
-        context = self.attend(*positive, self._split(value.to(wide)), turns.cos(), turns.sin()).to(x.dtype)
+        query, key = (functional.elu(self._split(each.to(wide))) + 1 for each in (query, key))
+        context = self.attend(query, key, self._split(value.to(wide)), turns.cos(), turns.sin()).to(x.dtype)
         context = torch.unflatten(torch.unflatten(context, 0, (-1, self.heads)).flatten(1, 2), 2, x.shape[2:])
         out: Tensor = self.output((context + self.detail(value)) * gate)
         return out

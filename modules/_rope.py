@@ -11,8 +11,8 @@ def angles(frequencies: Tensor, height: int, width: int) -> Tensor:
     """The angles [2M, H * W] of M frequencies: first those of the rows, then those of the columns."""
     rows = torch.arange(height, device=frequencies.device, dtype=frequencies.dtype)
     columns = torch.arange(width, device=frequencies.device, dtype=frequencies.dtype)
-    of_rows = torch.outer(frequencies, rows)[:, :, None].expand(-1, -1, width).flatten(1)
-    of_columns = torch.outer(frequencies, columns)[:, None, :].expand(-1, height, -1).flatten(1)
+    of_rows = (frequencies[:, None] * rows)[:, :, None].expand(-1, -1, width).flatten(1)
+    of_columns = (frequencies[:, None] * columns)[:, None, :].expand(-1, height, -1).flatten(1)
     return torch.cat([of_rows, of_columns])
 
 

@@ -19,7 +19,8 @@ OFFSET = 1e-6  # keeps both normalisations above zero, as published
 def _normalised(bases: Tensor) -> Tensor:
     """Bases [B, C, k] of unit length over C; the length in float32 at least."""
     wide = bases.to(torch.promote_types(bases.dtype, torch.float32))
-    return (wide / (OFFSET + torch.linalg.vector_norm(wide, dim=1, keepdim=True))).to(bases.dtype)
+    unit: Tensor = wide / (OFFSET + torch.linalg.vector_norm(wide, dim=1, keepdim=True))
+    return unit.to(bases.dtype)
 
 
 @register(
@@ -27,7 +28,7 @@ def _normalised(bases: Tensor) -> Tensor:
     title="Expectation-maximization attention (EMA)",
     paper="Li et al., Expectation-Maximization Attention Networks for Semantic Segmentation, ICCV 2019",
     year=2019,
-    family="decomposition",
+    family="matrix decomposition",
     params="2*C**2 + 3*C",
     macs="2*N*C**2 + (2*steps + 1)*N*C*bases + N*C",
 )
@@ -62,8 +63,7 @@ class ExpectationMaximization(nn.Module):
             context, bases = self._steps(self.input(x).flatten(2))
         if self.training:
             with torch.no_grad():
-                moved = self.bases * self.momentum + bases.detach().mean(0, keepdim=True) * (1 - self.momentum)
-                self.bases.copy_(moved)
+                self.bases.lerp_(bases.mean(0, keepdim=True).to(self.bases.dtype), 1 - self.momentum)
         context = torch.relu(torch.unflatten(context, 2, x.shape[2:]))
         return torch.relu(self.norm(self.output(context)) + x)
 

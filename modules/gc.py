@@ -15,12 +15,10 @@ POOLINGS, FUSIONS = ("att", "avg"), ("add", "mul", "both")
 
 def _transform(channels: int, width: int) -> nn.Sequential:
     """The bottleneck of the context; its last convolution starts at zero."""
-    layers = nn.Sequential(
-        nn.Conv2d(channels, width, 1), nn.LayerNorm([width, 1, 1]), nn.ReLU(inplace=True), nn.Conv2d(width, channels, 1)
-    )
-    nn.init.zeros_(layers[3].weight)
-    nn.init.zeros_(layers[3].bias)
-    return layers
+    last = nn.Conv2d(width, channels, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)  # type: ignore[arg-type]  # there is one
+    return nn.Sequential(nn.Conv2d(channels, width, 1), nn.LayerNorm([width, 1, 1]), nn.ReLU(inplace=True), last)
 
 
 @register(

@@ -7,8 +7,9 @@ negative. No residual and no norm; the scale is without rotation.
 import torch
 from torch import Tensor
 
-from ctxbench.modules._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
 from ctxbench.registry import register
+
+from ._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
 
 
 @register(
@@ -32,4 +33,5 @@ class MagnitudeAwareAttention(GatedLinearAttention):
         root = query.size(1) ** 0.5
         total = torch.bmm(key.mean(2, keepdim=True).transpose(1, 2), query) / root  # [G, 1, n]
         context = rotated_memory(query, key, value, cosine, sine) / root
-        return context * (1 + (total + OFFSET).reciprocal()) - total * value.mean(2, keepdim=True)
+        out: Tensor = context * (1 + (total + OFFSET).reciprocal()) - total * value.mean(2, keepdim=True)
+        return out

@@ -7,8 +7,9 @@ norm. The denominator is without rotation.
 import torch
 from torch import Tensor
 
-from ctxbench.modules._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
 from ctxbench.registry import register
+
+from ._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
 
 
 @register(

@@ -22,7 +22,8 @@ def _inverse(spectrum: Tensor, height: int, width: int) -> Tensor:
     if width % 2 == 0:
         drop[-1] = True
     columns = torch.complex(columns.real, columns.imag.masked_fill(drop, 0.0))
-    return torch.fft.irfft(columns, n=width, dim=3, norm="ortho")
+    image: Tensor = torch.fft.irfft(columns, n=width, dim=3, norm="ortho")
+    return image
 
 
 @register(
