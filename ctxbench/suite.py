@@ -209,11 +209,15 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite as read: its name (the file's stem), where it lies, and its content."""
+    """A suite as read: its name (the file's stem), where it lies, and its content.
+
+    `chosen`: the modules are those that the caller named, not the file's.
+    """
 
     name: str
     path: Path
     file: SuiteFile
+    chosen: bool = False
 
     @property
     def named(self) -> set[str]:
@@ -343,7 +347,7 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     suite = _validate(_read(path), str(path))
     if overrides is not None:
         suite = _override(suite, overrides)
-    return Suite(path.stem, path, suite)
+    return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
 
 
 def load_published(path: Path) -> dict[str, Any]:
