@@ -617,6 +617,7 @@ def _print_table(path: Path) -> None:
     folder = RunFolder.open(path)
     _print(terminal.render_terminal(tables.comparison_table([folder])))
     if table := crossover.crossover_table(runs.RunData.read(folder)):
+        print()
         _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 
