@@ -48,14 +48,16 @@ class Pairing:
 
     def left_out(self, quantity: Quantity) -> str:
         """A sentence for the sizes that cannot be compared; empty if there is none."""
-        reasons = [
-            f"n = {n} ({label_of(row)}: {reason})"
-            for n, *records in self.rows
-            for row in records
-            if (reason := _obstacle(row, quantity))
-        ]
-        more = f" and {len(reasons) - MOST_SIZES} more" if len(reasons) > MOST_SIZES else ""
-        return f"Left out: {', '.join(reasons[:MOST_SIZES])}{more}." if reasons else ""
+        found: dict[str, list[str]] = {}
+        for n, *records in self.rows:
+            for row in records:
+                if reason := _obstacle(row, quantity):
+                    found.setdefault(f"{label_of(row)}: {reason}", []).append(str(n))
+        texts = []
+        for reason, sizes in found.items():
+            more = f" and {len(sizes) - MOST_SIZES} more" if len(sizes) > MOST_SIZES else ""
+            texts.append(f"n = {', '.join(sizes[:MOST_SIZES])}{more} ({reason})")
+        return f"Left out: {'; '.join(texts)}." if texts else ""
 
 
 def _obstacle(row: RecordRow, quantity: Quantity) -> str:
@@ -63,7 +65,7 @@ def _obstacle(row: RecordRow, quantity: Quantity) -> str:
     value = read_value(row, quantity)
     if value is None:
         return str(row["status"]) if row["status"] != "ok" else "not known"
-    return value.obstacle if value.disturbed else "" if value.value else "0"
+    return "disturbed by other work" if value.disturbed else "" if value.value else "0"
 
 
 def pairings(frame: pd.DataFrame, pairs: Iterable[Pair]) -> list[Pairing]:

@@ -118,10 +118,10 @@ def test_a_time_that_others_disturbed_is_left_out(tmp_path: Path) -> None:
     table = table_of(with_times(tmp_path / "one", busy={16: 0.4}))
     assert texts(table, "macs") == ["512 [256, 1024]"]
     assert texts(table, "latency_infer") == ["510 [490, 540]"]  # between n = 64 and 1024
-    assert notes(table, "latency_infer") == ["Left out: n = 256 (sa: other work kept 40% of the cores busy)."]
+    assert notes(table, "latency_infer") == ["Left out: n = 256 (sa: disturbed by other work)."]
     every = table_of(with_times(tmp_path / "all", busy=dict.fromkeys(SIZES, 0.4)))
     assert texts(every, "latency_infer") == ["–"]  # noqa: RUF001  # a dash for "none"
-    assert notes(every, "latency_infer")[0].endswith("n = 1024 (sa: other work kept 40% of the cores busy) and 1 more.")
+    assert notes(every, "latency_infer") == ["Left out: n = 64, 256, 1024 and 1 more (sa: disturbed by other work)."]
     with styled():
         drawing = figure_crossover.crossovers(panels_of([open_run(tmp_path / "all")]))
     assert [text.get_text() for text in drawing.figure.axes[-1].texts] == ["nothing to compare: see the table"]
