@@ -1,6 +1,7 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is the folder of a committed run, or one of `LISTS`: tables of what ctxbench.metrics declares.
+NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what
+ctxbench.metrics declares.
 Run: python docs/update.py
 """
 
@@ -13,7 +14,9 @@ import pandas as pd
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.mode import MODES
+from ctxbench.report.crossover import crossover_table
 from ctxbench.report.markdown import render_markdown
+from ctxbench.report.runs import RunData
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
@@ -63,9 +66,11 @@ LISTS: dict[str, Callable[[], str]] = {
 }
 
 
-def run_table(folder: str) -> str:
-    """The table of a committed run."""
-    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+def run_table(name: str) -> str:
+    """The table of a committed run, or that of its crossovers."""
+    path, _, which = name.partition("#")
+    folder = RunFolder.open(ROOT / path)
+    return render_markdown(crossover_table(RunData.read(folder)) if which else comparison_table([folder]))
 
 
 def updated(text: str) -> str:
