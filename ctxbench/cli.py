@@ -461,6 +461,13 @@ def report(
     published: Annotated[
         Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
     ] = None,
+    crossover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:SECOND[,...]",
+            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
+        ),
+    ] = None,
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
@@ -475,7 +482,7 @@ def report(
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label, notes)
     numbers = load_published(published) if published else None
-    written = write_report(runs, out, _split(figures), choice, numbers)
+    written = write_report(runs, out, _split(figures), choice, numbers, _split(crossover) or ())
     print(f"{len(written.files)} files; open {written.page}")
 
 
@@ -655,11 +662,14 @@ def _print(renderable: Any) -> None:
 
 
 def _print_table(path: Path) -> None:
-    from ctxbench.report import predicted, tables, terminal
+    from ctxbench.report import crossover, predicted, runs, tables, terminal
     from ctxbench.results import RunFolder
 
     folder = RunFolder.open(path)
-    for table in (tables.comparison_table([folder]), *predicted.tables_of(folder)):
+    _print(terminal.render_terminal(tables.comparison_table([folder])))
+    crossovers = crossover.crossover_table(runs.RunData.read(folder))
+    for table in ([crossovers] if crossovers else []) + predicted.tables_of(folder):
+        print()
         _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 

@@ -1,6 +1,7 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is the folder of a committed run, or one of `LISTS`: tables of what ctxbench declares or has stored.
+NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what ctxbench
+declares or has stored.
 Run: python docs/update.py
 """
 
@@ -16,6 +17,7 @@ from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.mode import MODES
 from ctxbench.predict.rates import ANY, calibration
 from ctxbench.predict.sheets import sheets
+from ctxbench.report.crossover import crossover_table
 from ctxbench.report.markdown import render_markdown
 from ctxbench.report.numbers import significant
 from ctxbench.report.predicted import NEAR, agreement
@@ -110,19 +112,34 @@ def table3_predictions() -> str:
     )
 
 
+def speed_list() -> str:
+    """How many times as long as each module the plain statement of its equations takes."""
+    rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
+    rows["ratio"] = rows["plain_ms"] / rows["module_ms"]
+    wide = rows.pivot(index="module", columns=["shape", "threads", "mode"], values="ratio")
+    header = [f"{shape}<br>{mode}, {threads} thread{'s' * (threads > 1)}" for shape, threads, mode in wide.columns]
+    body = [
+        (f"`{key}`", *(f"{ratio:.3g}" for ratio in ratios)) for key, ratios in zip(wide.index, wide.values, strict=True)
+    ]
+    return _markdown(("module", *header), body)
+
+
 LISTS: dict[str, Callable[[], str]] = {
     "metrics": metric_list,
     "quantities": quantity_list,
     "columns": column_list,
+    "speed": speed_list,
     "devices": device_list,
     "left-out": left_out_list,
     "table3-predictions": table3_predictions,
 }
 
 
-def run_table(folder: str) -> str:
-    """The table of a committed run."""
-    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+def run_table(name: str) -> str:
+    """The table of a committed run, or that of its crossovers."""
+    path, _, which = name.partition("#")
+    folder = RunFolder.open(ROOT / path)
+    return render_markdown(crossover_table(RunData.read(folder)) if which else comparison_table([folder]))
 
 
 def updated(text: str) -> str:
