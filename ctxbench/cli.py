@@ -667,10 +667,11 @@ def _print_table(path: Path) -> None:
 
     folder = RunFolder.open(path)
     _print(terminal.render_terminal(tables.comparison_table([folder])))
-    crossovers = crossover.crossover_table(runs.RunData.read(folder))
-    for table in ([crossovers] if crossovers else []) + predicted.tables_of(folder):
-        print()
-        _print(terminal.render_terminal(table))
+    read = runs.RunData.read(folder)
+    for table in (crossover.crossover_table(read), predicted.predicted_table(read)):
+        if table:
+            print()
+            _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 
 

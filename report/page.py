@@ -25,17 +25,9 @@ _LARGEST_INSIDE = 2_000_000
 
 
 def render_page(
-    runs: Sequence[RunData],
-    panels: Sequence[Panel],
-    tables: Sequence[Table],
-    figures: Sequence[Written],
-    command: str,
-    predicted: Sequence[Table] = (),
+    runs: Sequence[RunData], panels: Sequence[Panel], tables: Sequence[Table], figures: Sequence[Written], command: str
 ) -> str:
-    """The whole page. `command` regenerates the report; a figure's own command adds `--figures NAME`.
-
-    The tables of `predicted` times follow the others.
-    """
+    """The whole page. `command` regenerates the report; a figure's own command adds `--figures NAME`."""
     script, style = template_text("page.js"), template_text("page.css")
     return (
         environment()
@@ -47,7 +39,7 @@ def render_page(
             style=trusted(style),
             summary=_summary(runs, panels, tables),
             runs=[_run(run) for run in runs],
-            sections=[_section(table, f"table-{number}") for number, table in enumerate([*tables, *predicted], 1)],
+            sections=[_section(table, f"table-{number}") for number, table in enumerate(tables, 1)],
             figures=[_figure(figure, command) for figure in figures],
             warnings=list(_warnings(runs, tables)),
         )
@@ -120,8 +112,8 @@ def _data_address(content: bytes, kind: str) -> str:
 def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]:
     """What a reader must not miss: unfinished runs, and each footnote on our own numbers with its rows.
 
-    With several runs the first table compares them and each of the next is a run's own. Crossovers come last, with
-    their footnotes below them.
+    With several runs the first table compares them and each of the next is a run's own. Crossovers and predicted times come
+    last, with their footnotes below them.
     """
     for run in runs:
         if run.meta.get("state") not in (None, "finished"):

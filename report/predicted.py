@@ -10,7 +10,6 @@ from scipy.stats import spearmanr
 from ctxbench.metrics.base import MS, RecordRow
 from ctxbench.metrics.predicted_time import CONVENTION
 from ctxbench.mode import MODES
-from ctxbench.results import RunFolder
 
 from .cells import Filled, heading, put_together
 from .numbers import leading_value, significant
@@ -35,15 +34,14 @@ def with_predictions(run: RunData) -> pd.DataFrame:
     return frame
 
 
-def tables_of(folder: RunFolder) -> list[Table]:
-    """The table of predicted times by device; none for a run without."""
-    run = RunData.read(folder)
-    return [table_of(run)] if len(folder.predictions()) else []
+def predicted_table(run: RunData) -> Table | None:
+    """One row a case, for each device a column of each mode: the time with its band, beside what a paper printed.
 
-
-def table_of(run: RunData) -> Table:
-    """One row a case, for each device a column of each mode: the time with its band, beside what a paper printed."""
+    None for a run without predicted times.
+    """
     frame = with_predictions(run)
+    if frame.empty:
+        return None
     cases = run.frame[run.frame["case"].isin(frame["case"])]
     notes = Footnotes()
     filled: list[Filled] = [

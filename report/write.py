@@ -16,7 +16,7 @@ from .latex import render_latex
 from .markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
-from .predicted import tables_of
+from .predicted import predicted_table
 from .runs import RunData, open_run
 from .table import Table
 from .tables import suite_table
@@ -53,23 +53,20 @@ def write_report(
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
     _check_pairs(read)
     tables = _tables(read)
-    predicted = [table for run in read for table in tables_of(run.folder)]
-    if len(read) > 1:
-        predicted = [replace(table, name=f"{table.name}-{number}") for number, table in enumerate(predicted, 1)]
     compact = [compact_table(run, choice) for run in read] if choice else []
     panels = panels_of(read)
     kinds = choose(figures, panels)
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in (*tables, *predicted) for path in _write_table(table, out / "tables")]
+        written = [path for table in tables for path in _write_table(table, out / "tables")]
         for number, table in enumerate(compact, 1):
             own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
             written += _write_table(own, out / "tables", choice)
         drawn = write_figures(panels, kinds, out / "figures")
         page = out / "index.html"
         page.write_text(
-            render_page(read, panels, tables, drawn, report_command(runs, out, crossover), predicted), encoding="utf-8"
+            render_page(read, panels, tables, drawn, report_command(runs, out, crossover)), encoding="utf-8"
         )
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
@@ -78,14 +75,15 @@ def write_report(
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table, and last their crossovers."""
+    """The comparison first, if there are several runs; then each run's own table, their crossovers, their predicted times."""
     own = [suite_table(run) for run in runs]
     crossovers = [crossover_table(run) for run in runs]
+    predicted = [predicted_table(run) for run in runs]
     if len(runs) == 1:
-        return [table for table in (*own, *crossovers) if table]
+        return [table for table in (*own, *crossovers, *predicted) if table]
     named = [
         replace(table, name=f"{table.name}-{number}", title=f"{table.title} ({run.name})")
-        for tables in (own, crossovers)
+        for tables in (own, crossovers, predicted)
         for number, (table, run) in enumerate(zip(tables, runs, strict=True), 1)
         if table
     ]

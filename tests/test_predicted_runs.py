@@ -18,7 +18,7 @@ from ctxbench.predict.passes import operators_of, time_of
 from ctxbench.predict.sheets import sheet
 from ctxbench.report import write_report
 from ctxbench.report.markdown import render_markdown
-from ctxbench.report.predicted import agreement, tables_of
+from ctxbench.report.predicted import agreement, predicted_table
 from ctxbench.report.runs import RunData
 from ctxbench.results import RunFolder
 
@@ -101,7 +101,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_the_table_has_a_part_for_each_device_beside_the_papers_times(run: Path) -> None:
-    (table,) = tables_of(RunFolder.open(run))
+    table = predicted_table(RunData.read(RunFolder.open(run)))
+    assert table is not None
     assert [row.module for row in table.rows] == ["sa", "da", "ham_nmf"]
     origins = [(column.group, column.header, column.origin) for column in table.columns[1:]]
     paper = [(f"{TITAN} (ms)", f"{mode}, paper", "published") for mode in ("train", "infer")]
@@ -156,6 +157,6 @@ def test_a_time_that_was_measured_on_the_device_is_in_the_figure(run: Path, tmp_
 def test_a_run_without_predictions_has_neither(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     add(folder, record("sa"))
-    assert tables_of(folder) == []
+    assert predicted_table(RunData.read(folder)) is None
     with pytest.raises(UsageError, match="there is no data for the figure 'predicted'"):
         write_report([folder.path], tmp_path / "out", ["predicted"])
