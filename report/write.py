@@ -75,7 +75,7 @@ def write_report(
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table, their crossovers, their predicted times."""
+    """The comparison first, if there are several runs; then each run's own table, crossovers and predicted times."""
     own = [suite_table(run) for run in runs]
     crossovers = [crossover_table(run) for run in runs]
     predicted = [predicted_table(run) for run in runs]

@@ -32,7 +32,7 @@ TITAN = "NVIDIA TITAN Xp"
 def test_a_static_run_has_the_times_of_each_device(suite_file: SuiteFile, tmp_path: Path) -> None:
     path = suite_file(["sa", "a2"], metrics=("params",))
     run = ctxbench.run(str(path), static=True, measure={"predict_for": ["titan-xp", "h100-sxm"]}, out=tmp_path / "run")
-    frame = run.folder.predictions()
+    frame = run.predictions
     assert run.frame["status"].tolist() == ["ok", "ok"]
     assert frame["target"].tolist() == ["titan-xp", "h100-sxm"] * 2
     assert frame["title"].tolist()[:2] == [TITAN, "NVIDIA H100 80GB HBM3"]
@@ -53,7 +53,7 @@ def test_what_cannot_be_predicted_is_a_warning(suite_file: SuiteFile, tmp_path: 
     axes = "dtype = ['bfloat16', 'autocast-bfloat16']"
     path = suite_file(["sa"], ("predicted_time",), axes, measure="predict_for = 'titan-xp'")
     run = ctxbench.run(str(path), static=True, out=tmp_path / "run")
-    assert run.folder.predictions().empty
+    assert run.predictions.empty
     assert run.frame["warnings"].tolist() == [
         ["no predicted time: NVIDIA TITAN Xp has no unit for bfloat16; its peaks are of float32, float64"],
         ["no predicted time: eager, autocast-bfloat16; only eager passes without autocast"],
