@@ -1,6 +1,7 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is the folder of a committed run, or one of `LISTS`: tables of what ctxbench.metrics declares.
+NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what
+ctxbench.metrics declares.
 Run: python docs/update.py
 """
 
@@ -8,10 +9,14 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.mode import MODES
+from ctxbench.report.crossover import crossover_table
 from ctxbench.report.markdown import render_markdown
+from ctxbench.report.runs import RunData
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
@@ -41,12 +46,31 @@ def column_list() -> str:
     return _markdown(("metric", "columns of `records.csv`"), rows)
 
 
-LISTS: dict[str, Callable[[], str]] = {"metrics": metric_list, "quantities": quantity_list, "columns": column_list}
+def speed_list() -> str:
+    """How many times as long as each module the plain statement of its equations takes."""
+    rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
+    rows["ratio"] = rows["plain_ms"] / rows["module_ms"]
+    wide = rows.pivot(index="module", columns=["shape", "threads", "mode"], values="ratio")
+    header = [f"{shape}<br>{mode}, {threads} thread{'s' * (threads > 1)}" for shape, threads, mode in wide.columns]
+    body = [
+        (f"`{key}`", *(f"{ratio:.3g}" for ratio in ratios)) for key, ratios in zip(wide.index, wide.values, strict=True)
+    ]
+    return _markdown(("module", *header), body)
 
 
-def run_table(folder: str) -> str:
-    """The table of a committed run."""
-    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+LISTS: dict[str, Callable[[], str]] = {
+    "metrics": metric_list,
+    "quantities": quantity_list,
+    "columns": column_list,
+    "speed": speed_list,
+}
+
+
+def run_table(name: str) -> str:
+    """The table of a committed run, or that of its crossovers."""
+    path, _, which = name.partition("#")
+    folder = RunFolder.open(ROOT / path)
+    return render_markdown(crossover_table(RunData.read(folder)) if which else comparison_table([folder]))
 
 
 def updated(text: str) -> str:

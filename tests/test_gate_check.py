@@ -372,7 +372,7 @@ def test_the_registry_in_a_user_s_repository_compares_nothing_and_says_how_to(
     assert result.exit_code == ExitCode.NOTHING_COMPARED
     assert (result.rows, result.compared) == ((), 0)
     assert "left out, because their files are not in this repository: ham_nmf, sa" in result.notes
-    assert "nothing was compared; name your modules with --module path.py:Class" in result.notes
+    assert "nothing was compared; name your modules with --module path.py:Class or --modules KEY" in result.notes
 
 
 def test_from_a_subfolder_with_relative_paths(repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
