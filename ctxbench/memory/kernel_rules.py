@@ -9,6 +9,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 Sizes = Sequence[int]
+HALF_SUMS = "half types that are not contiguous are summed over copies that depend on the type"
 
 
 @dataclass
@@ -134,12 +135,17 @@ def batched_product_cpu(call: Call) -> Sizes:
 
 
 def convolution_cpu(call: Call) -> Sizes | str:
-    """The unfolded input of one group; with several groups, also their outputs until they are concatenated."""
+    """The unfolded input of one group; with several groups, also their outputs until they are concatenated.
+
+    A dilated convolution unfolds one image at a time.
+    """
     data, weight, bias, *rest = call.args
     backend = _convolution_backend(data, weight, bias, rest)
+    layout = _convolution_layout(data, weight)
+    if backend.name == "SlowDilated2d" and rest[5] == 1:
+        return [*_copies_in(layout, data, weight), _columns(data[:1], weight, call.out[0], rest)]
     if backend.name != "Slow2d":
         return f"the {backend.name} convolution keeps its blocks in formats that depend on the processor"
-    layout = _convolution_layout(data, weight)
     if rest[5] > 1 and layout is torch.channels_last:
         return "a grouped convolution of a channels-last input copies each group"
     columns = _columns(data, weight, call.out[0], rest)
@@ -148,15 +154,19 @@ def convolution_cpu(call: Call) -> Sizes | str:
 
 def convolution_backward_cpu(call: Call) -> Sizes | str:
     """As the forward pass, and the gradient in the input's layout."""
-    grad, data, weight, bias_sizes, *rest, _mask = call.args
+    grad, data, weight, bias_sizes, *rest, mask = call.args
     bias = grad.new_empty(bias_sizes) if bias_sizes and any(bias_sizes) else None
     backend = _convolution_backend(data, weight, bias, rest)
+    layout = _convolution_layout(data, weight)
+    if backend.name == "SlowDilated2d" and rest[5] == 1:
+        sums = size_of(bias) if bias is not None and mask[2] else 0  # an image's, before they are added
+        return [*_copies_in(layout, grad, data, weight), _columns(data[:1], weight, grad, rest), sums]
     if backend.name != "Slow2d":
         return f"the backward pass of the {backend.name} convolution keeps formats that depend on the processor"
-    layout = _convolution_layout(data, weight)
     columns = _columns(data, weight, grad, rest)
     if rest[5] == 1:
-        return [*_copies_in(layout, grad, data, weight), columns]
+        summed = sum(_half_sum(grad, [0, 2, 3])) if bias is not None and mask[2] else 0  # before there is grad_weight
+        return [max(columns + sum(_copies_in(layout, grad, data, weight)), summed - size_of(weight))]
     return [*_copies_in(layout, data, weight), _per_group([grad, data.contiguous()], columns, call.out, rest[5])]
 
 
@@ -194,23 +204,25 @@ def _columns(data: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, rest: 
     return int(data.shape[0] * math.prod(weight.shape[1:]) * math.prod(out.shape[2:]) * data.element_size())
 
 
-def batch_norm_cpu(call: Call) -> Sizes:
-    """Vectors with one number for each channel; how many depends on the layout."""
+def batch_norm_cpu(call: Call) -> Sizes | str:
+    """Vectors with one number for each channel, in float32 at least; how many depends on the layout."""
     data, training = call.args[0], call.args[5]
-    vector = data.shape[1] * data.element_size()
+    vector = data.shape[1] * max(data.element_size(), 4)
     if data.is_contiguous():
         return [2 * vector]
+    if _is_half(data):
+        return HALF_SUMS
     dense = data.is_contiguous(memory_format=_channels_last(data))
     return [(3 if training else 2) * vector if dense else 0 if training else 3 * vector]
 
 
-def batch_norm_backward_cpu(call: Call) -> Sizes:
+def batch_norm_backward_cpu(call: Call) -> Sizes | str:
     """A map for x - mean where gradient and input share a dense layout, else the per-channel sums."""
     grad, data, mask = call.args[0], call.args[1], call.args[9]
     layouts = (torch.contiguous_format, _channels_last(data))
     if any(grad.is_contiguous(memory_format=f) and data.is_contiguous(memory_format=f) for f in layouts):
         return [size_of(data)] if mask[0] else []
-    return [data.shape[1] * data.element_size()]
+    return HALF_SUMS if _is_half(data) else [data.shape[1] * data.element_size()]
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
@@ -244,16 +256,24 @@ def batch_norm_backward_cuda(call: Call) -> Sizes:
 
 def batch_norm_backward_native(call: Call) -> Sizes:
     """A copy of each argument whose positions have not one common stride; an expanded gradient has."""
-    return [size_of(tensor) for tensor in call.args[:2] if not _is_view(tensor.flatten(2), tensor)]
+    return [size_of(tensor) for tensor in call.args[:2] if not is_view(tensor.flatten(2), tensor)]
 
 
-def _is_view(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+def is_view(tensor: torch.Tensor, base: torch.Tensor) -> bool:
     return bool(tensor.untyped_storage()._cdata == base.untyped_storage()._cdata)
 
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:
     """Copies, and for each thread one row of each parameter's gradient."""
     return [*copies(0, 1)(call), 2 * math.prod(call.args[2]) * call.args[1].element_size()]
+
+
+def layer_norm_backward_cuda(call: Call) -> Sizes | str:
+    """Contiguous copies of gradient and input."""
+    rows = call.args[1].numel() // math.prod(call.args[2])
+    if rows > 2**16:
+        return "more than 65536 rows may be summed in parts, which depends on the device"
+    return copies(0, 1)(call)
 
 
 def group_norm_backward_cpu(call: Call) -> Sizes:
@@ -285,8 +305,36 @@ def repeat_cpu(call: Call) -> Sizes:
 
 
 def mean_cpu(call: Call) -> Sizes:
-    """The sum is divided by the count: a number and its cast."""
-    return [8, call.out[0].element_size()]
+    """The sum is divided by the count: a number and its cast. That of half types is a sum of a copy in float32."""
+    data, out = call.args[0], call.out[0]
+    if _is_half(data):
+        return [4 * out.numel(), max(4 * data.numel(), 12)]
+    return [8, out.element_size()]
+
+
+def sum_cpu(call: Call) -> Sizes:
+    """A copy in the dtype of the sum."""
+    data, out = call.args[0], call.out[0]
+    if data.dtype != out.dtype:
+        return [data.numel() * out.element_size()]
+    return _half_sum(data, call.args[1] if len(call.args) > 1 else None)
+
+
+def _half_sum(data: torch.Tensor, dims: Sequence[int] | None) -> Sizes:
+    """Half types are summed in float32, from a copy, over dimensions that do not lie in memory as one."""
+    if not _is_half(data):
+        return []
+    wanted = [dim % data.dim() for dim in dims] if dims else range(data.dim())
+    reduced = sorted((dim for dim in wanted if data.shape[dim] > 1), key=data.stride)
+    steps = zip(reduced, reduced[1:], strict=False)
+    if all(data.stride(b) == data.shape[a] * data.stride(a) for a, b in steps):
+        return []
+    kept = math.prod(size for dim, size in enumerate(data.shape) if dim not in wanted)
+    return [4 * kept, 4 * data.numel()]
+
+
+def _is_half(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() < 4
 
 
 def binary_cpu(call: Call) -> Sizes:
@@ -324,6 +372,13 @@ def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch
     data, training = call.args[0], call.args[5]
     statistics = out[1:] if training else tuple(tensor.new_empty(0) for tensor in out[1:])
     return (_in_suggested_format(data), *statistics)
+
+
+def batch_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """As `batch_norm_outputs`; the statistics have the dtype of the weights."""
+    image, *statistics = batch_norm_outputs(call, out)
+    dtype = call.args[0].dtype if call.args[1] is None else call.args[1].dtype
+    return image, *(tensor.to(dtype) for tensor in statistics)
 
 
 def batch_norm_backward_outputs(call: Call, out: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
