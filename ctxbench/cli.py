@@ -232,8 +232,8 @@ def show(
     for option, given in (("--set", hparams), ("--by-operator", by_operator)):
         if given and not shape:
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    for text in describe.module(entry):
-        _print(text)
+    for table in describe.module(entry):
+        _print(table)
     for each in shape or []:
         for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
             _print(text)
@@ -414,6 +414,13 @@ def report(
     published: Annotated[
         Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
     ] = None,
+    crossover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:SECOND[,...]",
+            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
+        ),
+    ] = None,
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
@@ -428,7 +435,7 @@ def report(
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label, notes)
     numbers = load_published(published) if published else None
-    written = write_report(runs, out, _split(figures), choice, numbers)
+    written = write_report(runs, out, _split(figures), choice, numbers, _split(crossover) or ())
     print(f"{len(written.files)} files; open {written.page}")
 
 
@@ -604,10 +611,14 @@ def _print(renderable: Any) -> None:
 
 
 def _print_table(path: Path) -> None:
-    from ctxbench.report import tables, terminal
+    from ctxbench.report import crossover, runs, tables, terminal
     from ctxbench.results import RunFolder
 
-    _print(terminal.render_terminal(tables.comparison_table([RunFolder.open(path)])))
+    folder = RunFolder.open(path)
+    _print(terminal.render_terminal(tables.comparison_table([folder])))
+    if table := crossover.crossover_table(runs.RunData.read(folder)):
+        print()
+        _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 
 

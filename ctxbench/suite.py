@@ -46,6 +46,7 @@ def _metric(name: str) -> str:
 
 MetricName = Annotated[str, AfterValidator(_metric)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
+PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
 UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = BeforeValidator(_as_list)
@@ -137,7 +138,7 @@ class Gate(_Strict):
 
 
 class SuiteFile(_Strict):
-    """The keys of a suite file."""
+    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?"""
 
     title: str
     source: str = ""
@@ -149,6 +150,7 @@ class SuiteFile(_Strict):
     hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
     exclude: list[dict[str, Scalar]] = []
     cases: list[dict[str, Scalar | list[int]]] = []
+    crossover: list[PairText] = []
     measure: Measure = Measure()
     gate: Gate = Gate()
     published: Published = Published()
@@ -241,6 +243,9 @@ class Suite:
         for name in self.file.published.rows:
             if name.partition("(")[0] not in modules:
                 raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
+        for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
+            if name not in modules:
+                raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
         if not found:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
         return found
@@ -461,6 +466,16 @@ def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any
             for key in takers:
                 found.setdefault(key, {})[name] = value
     return found
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Two modules, named as in tables, from `FIRST:SECOND`. UsageError for anything else."""
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(f"{text!r} is not FIRST:SECOND, such as ham_nmf:mhsa, with modules named as in the table")
+    if parts[0] == parts[1]:
+        raise UsageError(f"{text!r} names the same module twice; a crossover is between two modules")
+    return parts[0], parts[1]
 
 
 def parse_shape(value: Any) -> Shape:

@@ -2,7 +2,8 @@
 
 Source: Han et al., Agent Attention: On the Integration of Softmax and Linear Attention, ECCV 2024; from its equations.
 Without the learned tables of positions, which tie the public version to one square size: this is the published
-attention without its position information.
+attention without its position information. Fused attention would need the channels of a position side by side in
+memory; to copy the maps for it takes longer than these products, whose affinities are small.
 """
 
 import torch
@@ -20,7 +21,7 @@ from ctxbench.registry import register
     year=2024,
     family="attention",
     params="4*C**2 + 11*C + (3*C if qkv_bias else 0)",
-    macs="4*N*C**2 + 9*N*C + 4*N*pool**2*C + B*pool**2*C",
+    macs="4*N*C**2 + 9*N*C + 4*N*pool**2*C + 2*B*pool**2*C",
 )
 class AgentAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W] with `heads` heads and `pool` x `pool` agents."""
@@ -41,14 +42,15 @@ class AgentAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "agent")
         image, value_image = self.query(x), self.value(x)
-        agents = self._split(functional.adaptive_avg_pool2d(image, self.pool))  # [B, heads, agents, C / heads]
         query, key, value = self._split(image), self._split(self.key(x)), self._split(value_image)
-        gathered = functional.scaled_dot_product_attention(agents, key, value)
-        context = functional.scaled_dot_product_attention(query, agents, gathered)  # [B, heads, n, C / heads]
-        context = torch.unflatten(context.transpose(2, 3).flatten(1, 2), 2, x.shape[2:])
-        out: Tensor = self.output(context + self.detail(value_image))
+        agents = self._split(functional.adaptive_avg_pool2d(image, self.pool)) * query.shape[2] ** -0.5
+        agents = agents.transpose(2, 3)  # [B, heads, agents, C / heads]
+        gathered = torch.matmul(torch.softmax(torch.matmul(agents, key), dim=3), value.transpose(2, 3))
+        shares = torch.softmax(torch.matmul(agents, query), dim=2)  # [B, heads, agents, n]
+        context = torch.matmul(gathered.transpose(2, 3), shares).flatten(1, 2)
+        out: Tensor = self.output(torch.unflatten(context, 2, x.shape[2:]) + self.detail(value_image))
         return out
 
     def _split(self, image: Tensor) -> Tensor:
-        """[B, C, H, W] to [B, heads, n, C / heads]."""
-        return torch.unflatten(image.flatten(2), 1, (self.heads, -1)).transpose(2, 3)
+        """[B, C, H, W] to [B, heads, C / heads, n]."""
+        return torch.unflatten(image.flatten(2), 1, (self.heads, -1))

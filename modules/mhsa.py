@@ -1,7 +1,8 @@
 """Multi-head self-attention over the positions, through torch's fused scaled dot product.
 
 Source: Vaswani et al., Attention Is All You Need, NeurIPS 2017, as a residual block over pixels. No norm, a bias in
-every convolution. A fused kernel holds no n x n map; the fallback of `scaled_dot_product_attention` does.
+every projection. The fused kernel holds no n x n map. It takes maps whose channels of a position are side by side, so
+the projections are linear layers on [B, n, C].
 """
 
 import torch
@@ -29,18 +30,14 @@ class MultiHeadSelfAttention(nn.Module):
         check_positive(channels=channels, heads=heads)
         check_heads("mhsa", channels, heads)
         self.channels, self.heads = channels, heads
-        self.query = nn.Conv2d(channels, channels, 1)
-        self.key = nn.Conv2d(channels, channels, 1)
-        self.value = nn.Conv2d(channels, channels, 1)
-        self.output = nn.Conv2d(channels, channels, 1)
+        self.project = nn.Linear(channels, 3 * channels)
+        self.output = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "mhsa")
-        query, key, value = (
-            torch.unflatten(project(x).flatten(2), 1, (self.heads, -1)).transpose(2, 3)  # [B, heads, n, C / heads]
-            for project in (self.query, self.key, self.value)
-        )
+        maps = torch.unflatten(self.project(x.flatten(2).transpose(1, 2)), 2, (3, self.heads, -1))
+        query, key, value = maps.permute(2, 0, 3, 1, 4)  # each [B, heads, n, C / heads]
         context = functional.scaled_dot_product_attention(query, key, value)
-        context = torch.unflatten(context.transpose(2, 3).flatten(1, 2), 2, x.shape[2:])
-        out: Tensor = x + self.output(context)
+        context = self.output(context.transpose(1, 2).flatten(2))  # [B, n, C]
+        out: Tensor = x + torch.unflatten(context.transpose(1, 2), 2, x.shape[2:])
         return out

@@ -1,7 +1,7 @@
 """A run folder as a report reads it: typed records, checked cells, and the facts of the machine that made it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.ranking import read_processes, without_reused
 from ctxbench.results import STATUSES, RunFolder
+from ctxbench.suite import parse_pair
 
 PHASES = ("forward", "backward")
 # What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
@@ -40,12 +41,14 @@ SIZES = ("batch", "channels", "height", "width")
 class RunData:
     """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings` as text.
 
-    `added` are published numbers that take the place of the suite's, as in its table `[published]`.
+    `added` are published numbers that take the place of the suite's, as in its table `[published]`; so do `pairs` of
+    modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder
     frame: pd.DataFrame
     added: Mapping[str, Any] = field(default_factory=dict)
+    pairs: Sequence[str] = ()
 
     @classmethod
     def read(cls, folder: RunFolder) -> "RunData":
@@ -80,6 +83,11 @@ class RunData:
     def published(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.added or self.definition.get("published") or {}
         return found
+
+    @property
+    def crossover(self) -> list[tuple[str, str]]:
+        """The pairs of modules whose crossovers are shown."""
+        return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
 
     @property
     def environment(self) -> Mapping[str, Any]:

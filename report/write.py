@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctxbench.errors import UsageError
+from ctxbench.errors import UsageError, unknown
 
 from .compact import Choice, compact_table
 from .compare import compare_runs
+from .crossover import crossover_table, pairings
 from .figures import choose, write_figures
 from .html import render_html
 from .latex import render_latex
@@ -34,19 +35,22 @@ def write_report(
     figures: Sequence[str] | None = None,
     choice: Choice | None = None,
     published: Mapping[str, Any] | None = None,
+    crossover: Sequence[str] = (),
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too. `published` numbers take the place of the runs' own. UsageError for a damaged
-    run, an unknown figure, one without data, a choice that a run does not have, or a folder that cannot be written.
+    table of each run is written, too. `published` numbers and the pairs `crossover` (FIRST:SECOND) take the place of
+    the runs' own. UsageError for a damaged run, an unknown figure, one without data, a choice or a pair that the runs
+    do not have, or a folder that cannot be written.
     """
     if not runs:
         raise UsageError("a report needs at least one run folder")
-    read = [replace(open_run(path), added=published or {}) for path in runs]
+    read = [replace(open_run(path), added=published or {}, pairs=crossover) for path in runs]
     for run, path in zip(read, runs, strict=True):
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
+    _check_pairs(read)
     tables = _tables(read)
     compact = [compact_table(run, choice) for run in read] if choice else []
     panels = panels_of(read)
@@ -60,7 +64,9 @@ def write_report(
             written += _write_table(own, out / "tables", choice)
         drawn = write_figures(panels, kinds, out / "figures")
         page = out / "index.html"
-        page.write_text(render_page(read, panels, tables, drawn, report_command(runs, out)), encoding="utf-8")
+        page.write_text(
+            render_page(read, panels, tables, drawn, report_command(runs, out, crossover)), encoding="utf-8"
+        )
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
@@ -68,15 +74,32 @@ def write_report(
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table."""
-    if len(runs) == 1:
-        return [suite_table(runs[0])]
+    """The comparison first, if there are several runs; then each run's own table, and last their crossovers."""
     own = [suite_table(run) for run in runs]
+    crossovers = [crossover_table(run) for run in runs]
+    if len(runs) == 1:
+        return [table for table in (*own, *crossovers) if table]
     named = [
         replace(table, name=f"{table.name}-{number}", title=f"{table.title} ({run.name})")
-        for number, (table, run) in enumerate(zip(own, runs, strict=True), 1)
+        for tables in (own, crossovers)
+        for number, (table, run) in enumerate(zip(tables, runs, strict=True), 1)
+        if table
     ]
     return [compare_runs(runs), *named]
+
+
+def _check_pairs(runs: Sequence[RunData]) -> None:
+    """UsageError for a pair that was asked for and that no run can compare."""
+    for pair in runs[0].crossover if runs[0].pairs else ():
+        for name in pair:
+            modules = {module for run in runs for module in run.frame["module"]}
+            if name not in modules:
+                raise unknown("module of this run", name, modules)
+        if not any(pairings(run.frame, [pair]) for run in runs):
+            raise UsageError(
+                f"{' and '.join(pair)} have fewer than two sizes H x W in common with the same batch, channels, dtype, "
+                "layout, execution, threads and device; a crossover needs two"
+            )
 
 
 def _write_table(table: Table, folder: Path, choice: Choice | None = None) -> list[Path]:

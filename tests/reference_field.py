@@ -63,7 +63,7 @@ def window(image: Tensor, height: int, width: int, weight: Tensor, bias: Tensor 
 def mhsa(p: Named, x: Tensor, training: bool, heads: int = 8) -> Tensor:
     out = []
     for image in x.flatten(2):
-        parts = [project(p, name, image).chunk(heads) for name in ("query", "key", "value")]
+        parts = [part.chunk(heads) for part in project(p, "project", image).chunk(3)]
         width = image.shape[0] // heads
         context = torch.cat([attend(q, k, v, width**-0.5) for q, k, v in zip(*parts, strict=True)])
         out.append(image + project(p, "output", context))

@@ -1,6 +1,7 @@
 """The eighteen modules of the field: outputs, gradients, exact counts, edge cases and refusals."""
 
 import inspect
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 
 from ctxbench import registry
 from ctxbench.macs.counter import count_macs
+from ctxbench.memory import predict_peak
 from ctxbench.metrics.params import count_params
+from ctxbench.mode import MODES
 
 Shape = tuple[int, int, int, int]
 FULL: Shape = (1, 512, 128, 128)
@@ -206,3 +209,12 @@ def test_every_module_says_its_source() -> None:
     for key in REFERENCES:
         cls = registry.get(key).load()
         assert "Source:" in (inspect.getmodule(cls).__doc__ or "")
+
+
+@pytest.mark.parametrize(("key", "hparams"), [("mhsa", {}), ("sa", {"fused": True})])
+def test_fused_attention_holds_no_map_of_all_pairs(key: str, hparams: dict[str, Any]) -> None:
+    module, image = registry.get(key).build(64, hparams), torch.empty(1, 64, 64, 64, device="meta")
+    for device, mode in itertools.product(("cuda", "cpu"), MODES):
+        profile = predict_peak(module, image, mode=mode, device=device)  # type: ignore[arg-type]  # a plain str
+        assert profile.unfused == {}
+        assert max(block.bytes for block in profile.allocations) < 4 * 4096**2

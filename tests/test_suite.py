@@ -127,6 +127,9 @@ AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
         (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
         ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
         (HEAD + AXES + "[published.rows]\nsa = { parms = '1' }\n", "published.rows.sa"),
+        ("crossover = ['sa']\n" + HEAD + AXES, "'crossover.0' is 'sa': 'sa' is not FIRST:SECOND"),
+        ("crossover = 'ham_nmf:sa'\n" + HEAD + AXES, "'crossover' is 'ham_nmf:sa'"),
+        ("crossover = ['ham_nmf:saa']\n" + HEAD + AXES, "crossover: unknown module 'saa'; did you mean 'sa'?"),
     ],
 )
 def test_a_malformed_suite_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
+from ctxbench.fused_attention import is_fusible
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call, Sizes, size_of
 
@@ -65,7 +66,7 @@ def _path_on_cuda(maps: tuple[Tensor, ...], mask: Tensor | None, is_causal: bool
     """The first path that is switched on and takes these arguments, in PyTorch's order."""
     query, key, _ = maps
     sizes = [tensor.shape[-1] for tensor in maps]
-    half, dense = query.dtype in _HALF, _are_dense(maps)
+    half, dense = query.dtype in _HALF, is_fusible(*maps)
     aligned = not any(size % (8 if half else 4) for size in sizes)
     square = query.shape[-2] == key.shape[-2]
     switched = torch.backends.cuda
@@ -89,7 +90,7 @@ def _path_on_cpu(maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float) 
     )
     able = {
         SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled()
-        and _are_dense(maps) and fits and not dropout and query.shape[-1] == key.shape[-1] == value.shape[-1],
+        and is_fusible(*maps) and fits and not dropout and query.shape[-1] == key.shape[-1] == value.shape[-1],
         SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled(),
     }  # fmt: skip
     return _first(able)
@@ -121,18 +122,6 @@ def _first(able: Mapping[Any, bool]) -> SDPBackend:
             if int(backend) == number and takes:
                 return backend  # type: ignore[no-any-return]  # its type has no int() in PyTorch's stubs
     raise UnpredictableError(f"no path of {_NAME} that is switched on takes these arguments")
-
-
-def _are_dense(maps: tuple[Tensor, ...]) -> bool:
-    """Four dimensions, none empty, the same batch and heads, and neighbouring channels side by side."""
-    query = maps[0]
-    return all(
-        tensor.dim() == 4
-        and tensor.numel() > 0
-        and tensor.shape[:2] == query.shape[:2]
-        and (tensor.stride(-1) == 1 or tensor.shape[-1] == 1)
-        for tensor in maps
-    )
 
 
 def _mark_device(marks: dict[str, str], maps: tuple[Tensor, ...], dropout: float) -> None:
