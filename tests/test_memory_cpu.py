@@ -36,7 +36,7 @@ def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 32, 12, 10)])
-@pytest.mark.parametrize("key", [key for key in registry.names() if key not in ("aspp", "ppm", "spectral")])  # marked
+@pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry(key: str, shape: tuple[int, ...]) -> None:
     options = {"rank": 8} if key.startswith("ham") else {}
     assert_exact(registry.get(key).build(shape[1], options), torch.randn(shape))

@@ -17,7 +17,9 @@ from typing import Any, Literal, get_args
 import torch
 
 from ctxbench.memory import attention
+from ctxbench.memory import convolution_rules as convolutions
 from ctxbench.memory import kernel_rules as rules
+from ctxbench.memory import norm_rules as norms
 from ctxbench.memory import transform_rules as transforms
 from ctxbench.memory.kernel_rules import Call, Sizes
 
@@ -63,39 +65,39 @@ KERNELS = (
            "BLAS needs one unit stride", "cuda/Blas.cpp, prepare_batch_matrix_for_cublas"),
     Kernel("bmm baddbmm", _CPU, rules.batched_product_cpu,
            "copies one image's matrix at a time", "LinearAlgebra.cpp, bmm_out_or_baddbmm_; " + _PROFILER),
-    Kernel("convolution", _CUDA, rules.convolution_cuda,
+    Kernel("convolution", _CUDA, convolutions.convolution_cuda,
            "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, _convolution"),
-    Kernel("convolution_backward", _CUDA, rules.convolution_backward_cuda,
+    Kernel("convolution_backward", _CUDA, convolutions.convolution_backward_cuda,
            "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, convolution_backward"),
-    Kernel("convolution", _CPU, rules.convolution_cpu,
+    Kernel("convolution", _CPU, convolutions.convolution_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("convolution_backward", _CPU, rules.convolution_backward_cpu,
+    Kernel("convolution_backward", _CPU, convolutions.convolution_backward_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("native_batch_norm", _CUDA, rules.batch_norm_cuda,
+    Kernel("native_batch_norm", _CUDA, norms.batch_norm_cuda,
            "cuDNN (float32, float64) reads a dense input; PyTorch's own kernel (half, bfloat16) any",
            "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm; "
            "cuda/Normalization.cu, batch_norm_cuda_out"),
-    Kernel("native_batch_norm_backward", ("cuda",), rules.batch_norm_backward_cuda,
+    Kernel("native_batch_norm_backward", ("cuda",), norms.batch_norm_backward_cuda,
            "cuDNN (float32, float64) reads a gradient of the input's format; PyTorch's own kernel reads strides",
            "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm_backward; "
            "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
-    Kernel("native_batch_norm_backward", ("cuda-2020",), rules.batch_norm_backward_native,
+    Kernel("native_batch_norm_backward", ("cuda-2020",), norms.batch_norm_backward_native,
            "PyTorch's own kernel reads the gradient of a sum by its strides",
            "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
-    Kernel("native_batch_norm", _CPU, rules.batch_norm_cpu,
+    Kernel("native_batch_norm", _CPU, norms.batch_norm_cpu,
            "scale and shift of each channel", _PROFILER),
-    Kernel("native_batch_norm_backward", _CPU, rules.batch_norm_backward_cpu,
+    Kernel("native_batch_norm_backward", _CPU, norms.batch_norm_backward_cpu,
            "a map of x - mean on dense arguments", _PROFILER),
     Kernel("native_layer_norm", _EVERY, rules.copies(0),
            "reads a contiguous input", "layer_norm.cpp; " + _PROFILER),
-    Kernel("native_layer_norm_backward", _CUDA, rules.layer_norm_backward_cuda,
+    Kernel("native_layer_norm_backward", _CUDA, norms.layer_norm_backward_cuda,
            "reads contiguous arguments; sums many rows in parts",
            "cuda/layer_norm_kernel.cu, LayerNormBackwardKernelImpl, LaunchGammaBetaBackwardCUDAKernel"),
-    Kernel("native_layer_norm_backward", _CPU, rules.layer_norm_backward_cpu,
+    Kernel("native_layer_norm_backward", _CPU, norms.layer_norm_backward_cpu,
            "a buffer for the parameters' gradients", _PROFILER),
     Kernel("native_group_norm", _CPU, lambda _: (),
            "none: its input is made contiguous before", _PROFILER),
-    Kernel("native_group_norm_backward", _CPU, rules.group_norm_backward_cpu,
+    Kernel("native_group_norm_backward", _CPU, norms.group_norm_backward_cpu,
            "two sums for each image and channel", _PROFILER),
     Kernel("_adaptive_avg_pool2d", _CUDA, rules.adaptive_pooling_cuda,
            "reads channels last by its strides, else a contiguous input",
@@ -120,7 +122,8 @@ KERNELS = (
     Kernel("_fft_c2r", _CUDA, transforms.fourier_to_real_cuda,
            "cuFFT may overwrite its input; without its workspace", "cuda/SpectralOps.cpp, _fft_c2r_cufft"),
     Kernel("_fft_c2r", _CPU, transforms.fourier_to_real_cpu,
-           "joins the batch dimensions, after all transforms but the last", "mkl/SpectralOps.cpp, _fft_c2r_mkl; " + _PROFILER),
+           "joins the batch dimensions, after all transforms but the last",
+           "mkl/SpectralOps.cpp, _fft_c2r_mkl; " + _PROFILER),
     Kernel("upsample_bilinear2d", _CPU, transforms.resize_cpu,
            "works in channels last, or from tables of rows and columns", "cpu/UpSampleKernel.cpp; " + _PROFILER),
     Kernel("upsample_bilinear2d", _CUDA, transforms.resize_cuda,
@@ -186,12 +189,16 @@ FREE = frozenset(_FREE_NAMES.split())
 
 # Operators whose outputs on meta differ from the real ones: in their layout, or in a block that is empty.
 OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
-    "convolution": rules.convolution_outputs,
-    "native_batch_norm": rules.batch_norm_outputs,
-    "native_batch_norm_backward": rules.batch_norm_backward_outputs,
+    "convolution": convolutions.convolution_outputs,
+    "native_batch_norm": norms.batch_norm_outputs,
+    "native_batch_norm_backward": norms.batch_norm_backward_outputs,
     "_scaled_dot_product_efficient_attention": attention.efficient_outputs,
 }
-OUTPUTS_CPU = {**OUTPUTS, "native_batch_norm": rules.batch_norm_outputs_cpu}
+OUTPUTS_CPU = {
+    **OUTPUTS,
+    "native_batch_norm": norms.batch_norm_outputs_cpu,
+    "native_layer_norm": norms.layer_norm_outputs_cpu,
+}
 
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
 WORKSPACES = (
@@ -202,8 +209,7 @@ WORKSPACES = (
      "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
     ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm",
      "float32 and float64 only: a workspace a call and a reserve kept for the backward pass, small beside a map"),
-    ("_fft_r2c _fft_c2c _fft_c2r", "cuFFT",
-     "chosen by the plan, up to a few times the spectrum for lengths with prime factors above 7; freed after each call"),
+    ("_fft_r2c _fft_c2c _fft_c2r", "cuFFT", "chosen by the plan for each length; freed after each call"),
     ("linalg_inv_ex", "cuSOLVER", "about one batch of matrices; freed after each call"),
 )  # fmt: skip
 

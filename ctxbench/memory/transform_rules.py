@@ -30,7 +30,7 @@ def fourier_to_real_cuda(call: Call) -> Sizes:
 
 def _joined(tensor: Tensor, transformed: list[int]) -> Sizes:
     """aten/src/ATen/native/mkl/SpectralOps.cpp and cuda/SpectralOps.cpp, _exec_fft."""
-    batch = sorted(set(range(tensor.dim())) - set(transformed), key=lambda dim: -tensor.stride(dim))
+    batch = sorted(set(range(tensor.dim())) - set(transformed), key=tensor.stride, reverse=True)
     signals = tensor.permute(*batch, *transformed)
     together = signals.reshape(-1, *signals.shape[len(batch) :])
     return [] if is_view(together, tensor) else [size_of(tensor)]
