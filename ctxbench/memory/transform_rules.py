@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from ctxbench.memory.kernel_rules import Call, Sizes, copy_in_its_format, is_view, size_of
 
@@ -54,5 +55,6 @@ def resize_cpu(call: Call) -> Sizes:
 
 
 def resize_cuda(call: Call) -> Sizes:
-    """Reads a dense input if it is channels last, any other by its strides."""
-    return [] if call.args[0].is_contiguous() else copy_in_its_format(call)
+    """A dense copy of an input in channels last; any other is read by its strides."""
+    channels_last = suggest_memory_format(call.args[0]) is torch.channels_last
+    return copy_in_its_format(call) if channels_last else []
