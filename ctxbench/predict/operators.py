@@ -28,7 +28,6 @@ _REDUCTIONS = frozenset((
     "sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "prod", "linalg_vector_norm", "norm",
     "var", "std", "var_mean", "cumsum", "logsumexp", "_log_softmax", "_log_softmax_backward_data",
 ))
-_ELEMENTWISE = frozenset(("complex",))  # not tagged as pointwise
 _SOFTMAX = frozenset(("_softmax", "_softmax_backward_data", "_safe_softmax"))
 # fmt: on
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
@@ -74,7 +73,7 @@ def _class_of(call: Call) -> Class:
         return "row reduction"
     if name.startswith("native_") and "norm" in name:
         return "norm"
-    listed = f"aten::{name}" in FREE or f"aten::{name}" in OTHERS or name in kernels.FREE | _ELEMENTWISE
+    listed = f"aten::{name}" in FREE or f"aten::{name}" in OTHERS or name in kernels.FREE
     return "elementwise" if listed or torch.Tag.pointwise in call.func.tags else "unknown"
 
 
