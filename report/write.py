@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctxbench.errors import UsageError
+from ctxbench.errors import UsageError, unknown
 
 from .compact import Choice, compact_table
 from .compare import compare_runs
 from .figures import choose, write_figures
 from .html import render_html
-from .latex import render_latex
+from .latex import NOTES, render_latex
 from .markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
@@ -34,33 +34,40 @@ def write_report(
     figures: Sequence[str] | None = None,
     choice: Choice | None = None,
     published: Mapping[str, Any] | None = None,
+    titles: bool = False,
+    notes: str = "below",
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too. `published` numbers take the place of the runs' own. UsageError for a damaged
-    run, an unknown figure, one without data, a choice that a run does not have, or a folder that cannot be written.
+    table of each run is written, too, and figures show its modules and inputs. `published` numbers take the place of
+    the runs' own. With `titles`, figures and sentences name modules by title. `notes` says where the notes of LaTeX
+    tables stand, one of `latex.NOTES`. UsageError for a damaged run, an unknown figure, one without data, a choice
+    that a run does not have, an unknown place for notes, or a folder that cannot be written.
     """
     if not runs:
         raise UsageError("a report needs at least one run folder")
-    read = [replace(open_run(path), added=published or {}) for path in runs]
+    if notes not in NOTES:
+        raise unknown("place of notes", notes, NOTES)
+    read = [replace(open_run(path, titles), added=published or {}) for path in runs]
     for run, path in zip(read, runs, strict=True):
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
     tables = _tables(read)
     compact = [compact_table(run, choice) for run in read] if choice else []
-    panels = panels_of(read)
-    kinds = choose(figures, panels)
+    chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
+    kinds = choose(figures, chosen)
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in tables for path in _write_table(table, out / "tables")]
+        written = [path for table in tables for path in _write_table(table, out / "tables", notes)]
         for number, table in enumerate(compact, 1):
             own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
-            written += _write_table(own, out / "tables", choice)
-        drawn = write_figures(panels, kinds, out / "figures")
+            written += _write_table(own, out / "tables", notes, choice.label if choice else "")
+        drawn = write_figures(chosen, kinds, out / "figures")
         page = out / "index.html"
-        page.write_text(render_page(read, panels, tables, drawn, report_command(runs, out)), encoding="utf-8")
+        command = report_command(runs, out, choice, titles)
+        page.write_text(render_page(read, panels_of(read), tables, drawn, command), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
@@ -79,10 +86,10 @@ def _tables(runs: Sequence[RunData]) -> list[Table]:
     return [compare_runs(runs), *named]
 
 
-def _write_table(table: Table, folder: Path, choice: Choice | None = None) -> list[Path]:
+def _write_table(table: Table, folder: Path, notes: str, label: str = "") -> list[Path]:
     contents = {
         "md": render_markdown(table),
-        "tex": render_latex(table, choice.label, choice.notes) if choice else render_latex(table),
+        "tex": render_latex(table, label, notes),
         "html": render_html(table),
         "csv": table.csv,
     }
