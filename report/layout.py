@@ -21,6 +21,8 @@ NAME = 24
 _COLUMNS = 4
 # Inches: a line and a character of a name beside an axis, a line and a character of a heading.
 _NAME_LINE, _NAME_CHARACTER, _LINE, _CHARACTER = 0.15, 0.078, 0.18, 0.07
+# Inches that a family's name takes below a figure.
+_FAMILY = 1.64
 # Behind a space or punctuation and before a bracket, but not inside square brackets.
 _BREAKS = re.compile(r"(?:(?<=[ :_/-])|(?=[(\[]))(?![^\[]*\])")
 
@@ -78,12 +80,13 @@ def parts(
     texts = [wrapped(panel.heading(rows), int(width / _CHARACTER)) for panel, rows in drawn]
     inches = [height + _LINE * (text.count("\n") + 1) for height, text in zip(heights, texts, strict=True)]
     shown = _families(pd.concat([rows["module"] for _, rows in drawn]))
-    columns = max(1, int(width / 1.9))
+    columns = max(1, int(width / _FAMILY))
     legend = _LINE * -(-len(shown) // columns) + 0.1 if shown else 0.0
     figure = new_figure(width, sum(inches) + legend)
     if shown:
         handles = [Patch(color=FAMILIES[family].colour, label=family) for family in shown]
-        figure.legend(handles=handles, loc="outside lower left", ncols=min(columns, len(shown)), borderpad=0)
+        columns = min(columns, len(shown))
+        figure.legend(handles=handles, loc="outside lower left", ncols=columns, borderpad=0, handlelength=1.2)
     found = list(figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=inches).flat)
     for part, text in zip(found, texts, strict=True):
         part.suptitle(text, x=0.01, horizontalalignment="left", fontsize=8)
@@ -107,7 +110,7 @@ def multiples(
         grid = list(part.subplots(count, columns, squeeze=False, sharex=share, sharey=share).flat)
         for axes in grid[len(mine) :]:
             axes.set_axis_off()
-        for axes in grid[max(0, len(mine) - columns) : len(mine)] if share else ():
+        for axes in grid[max(0, len(mine) - columns) : len(mine)]:
             axes.tick_params(labelbottom=True)  # also above a place that stays empty
         placed.append((part, list(zip(grid, mine, strict=False))))
     return figure, placed

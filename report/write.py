@@ -45,14 +45,9 @@ def write_report(
     tables stand, one of `latex.NOTES`. UsageError for a damaged run, an unknown figure, one without data, a choice
     that a run does not have, an unknown place for notes, or a folder that cannot be written.
     """
-    if not runs:
-        raise UsageError("a report needs at least one run folder")
     if notes not in NOTES:
         raise unknown("place of notes", notes, NOTES)
-    read = [replace(open_run(path, titles), added=published or {}) for path in runs]
-    for run, path in zip(read, runs, strict=True):
-        if run.frame.empty:
-            raise UsageError(f"{path} holds no record yet; there is nothing to report")
+    read = _read(runs, titles, published or {})
     tables = _tables(read)
     compact = [compact_table(run, choice) for run in read] if choice else []
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
@@ -72,6 +67,16 @@ def write_report(
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
     return Report(page, (page, *written, *pictures))
+
+
+def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any]) -> list[RunData]:
+    if not paths:
+        raise UsageError("a report needs at least one run folder")
+    read = [replace(open_run(path, titles), added=published) for path in paths]
+    for run, path in zip(read, paths, strict=True):
+        if run.frame.empty:
+            raise UsageError(f"{path} holds no record yet; there is nothing to report")
+    return read
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
