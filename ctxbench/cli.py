@@ -232,8 +232,8 @@ def show(
     for option, given in (("--set", hparams), ("--by-operator", by_operator)):
         if given and not shape:
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    for text in describe.module(entry):
-        _print(text)
+    for table in describe.module(entry):
+        _print(table)
     for each in shape or []:
         for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
             _print(text)
@@ -419,6 +419,13 @@ def report(
     published: Annotated[
         Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
     ] = None,
+    crossover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:SECOND[,...]",
+            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
+        ),
+    ] = None,
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
@@ -434,7 +441,8 @@ def report(
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
         choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label)
     numbers = load_published(published) if published else None
-    written = write_report(runs, out, _split(figures), choice, numbers, titles, notes)
+    pairs = _split(crossover) or ()
+    written = write_report(runs, out, _split(figures), choice, numbers, pairs, titles, notes)
     print(f"{len(written.files)} files; open {written.page}")
 
 
@@ -603,14 +611,21 @@ def _print(renderable: Any) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(soft_wrap=isinstance(renderable, str | Text)).print(renderable)
+    # what is piped into a file or another program is not cut to 80 columns
+    width = None if sys.stdout.isatty() else 200
+    text = Text(renderable) if isinstance(renderable, str) else renderable  # a plain str would be read as markup
+    Console(width=width, soft_wrap=isinstance(text, Text)).print(text)
 
 
 def _print_table(path: Path) -> None:
-    from ctxbench.report import tables, terminal
+    from ctxbench.report import crossover, runs, tables, terminal
     from ctxbench.results import RunFolder
 
-    _print(terminal.render_terminal(tables.comparison_table([RunFolder.open(path)])))
+    folder = RunFolder.open(path)
+    _print(terminal.render_terminal(tables.comparison_table([folder])))
+    if table := crossover.crossover_table(runs.RunData.read(folder)):
+        print()
+        _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 
 

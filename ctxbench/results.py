@@ -21,7 +21,7 @@ from ctxbench.metrics.base import Column
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 4
+SCHEMA = 5
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
 
 
@@ -140,7 +140,8 @@ def tables() -> dict[str, dict[str, Column]]:
     return {
         "records.csv": columns(),
         "processes.csv": {
-            name: replace(column, since=4) for name, column in {**columns(), "process": _PROCESS}.items()
+            name: replace(column, since=max(4, column.since))
+            for name, column in {**columns(), "process": _PROCESS}.items()
         },
         "samples.csv": SAMPLE_COLUMNS,
         "timeline.csv": TIMELINE_COLUMNS,

@@ -46,6 +46,7 @@ def _metric(name: str) -> str:
 
 MetricName = Annotated[str, AfterValidator(_metric)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
+PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
 UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = BeforeValidator(_as_list)
@@ -137,7 +138,7 @@ class Gate(_Strict):
 
 
 class SuiteFile(_Strict):
-    """The keys of a suite file."""
+    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?"""
 
     title: str
     source: str = ""
@@ -149,6 +150,7 @@ class SuiteFile(_Strict):
     hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
     exclude: list[dict[str, Scalar]] = []
     cases: list[dict[str, Scalar | list[int]]] = []
+    crossover: list[PairText] = []
     measure: Measure = Measure()
     gate: Gate = Gate()
     published: Published = Published()
@@ -207,11 +209,15 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite as read: its name (the file's stem), where it lies, and its content."""
+    """A suite as read: its name (the file's stem), where it lies, and its content.
+
+    `chosen`: the modules are those that the caller named, not the file's.
+    """
 
     name: str
     path: Path
     file: SuiteFile
+    chosen: bool = False
 
     @property
     def named(self) -> set[str]:
@@ -227,12 +233,19 @@ class Suite:
         found = self.cases_here(auto_device, missing)
         for error in missing.values():
             raise error
-        for name in self.file.hparams.keys() - {case.module for case in found}:
-            registry.get(name)
+        for name in self.file.hparams:
+            if not any(registry.means(name, case.module, case.reference) for case in found):
+                registry.get(name)
         modules = {*registry.names(), *(case.module for case in found)}
+        for row in self.file.gate.margins:
+            if row.removesuffix(" infer").removesuffix(" train") not in modules:
+                raise UsageError(f"{self.path}: [gate] margins: {unknown('module', row, modules)}")
         for name in self.file.published.rows:
             if name.partition("(")[0] not in modules:
                 raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
+        for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
+            if name not in modules:
+                raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
         if not found:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
         return found
@@ -267,7 +280,10 @@ class Suite:
     def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
         axes = self.file.axes
         entry = registry.get(name)
-        hparams = self.file.hparams.get(entry.key, {})
+        hparams: dict[str, Any] = {}
+        for given, settings in self.file.hparams.items():
+            if registry.means(given, entry.key, entry.reference):
+                hparams |= settings
         choices = [_as_list(value) for value in hparams.values()]
         shapes = [
             (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
@@ -309,10 +325,13 @@ class Suite:
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
     """Whether a case has every value that an `exclude` rule names."""
     batch, channels, height, width = case.shape
-    known = {"module": case.module, "batch": batch, "channels": channels, "height": height, "width": width}
+    known: dict[str, Any] = {"batch": batch, "channels": channels, "height": height, "width": width}
     known |= {name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads")}
     known |= case.hparams
-    return all(known.get(name) == value for name, value in rule.items())
+    return all(
+        registry.means(str(value), case.module, case.reference) if name == "module" else known.get(name) == value
+        for name, value in rule.items()
+    )
 
 
 def available() -> list[str]:
@@ -328,7 +347,7 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     suite = _validate(_read(path), str(path))
     if overrides is not None:
         suite = _override(suite, overrides)
-    return Suite(path.stem, path, suite)
+    return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
 
 
 def load_published(path: Path) -> dict[str, Any]:
@@ -385,7 +404,7 @@ def _first_sentence(error: ValidationError) -> str:
             f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
         )
     if problem["type"] == "missing":
-        return f"the key {key!r} is missing"
+        return f"the key {key!r} is missing; docs/suites.md has an example with every key"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     return f"key {key!r} is {problem['input']!r}: {message}"
@@ -419,7 +438,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     content["measure"] |= overrides.measure
     if overrides.modules is not None:
         content["cases"] = []
-        known = {*registry.names(), *map(class_name, content["modules"])}
+        known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
     return _validate(content, "the command's options")
 
@@ -437,7 +456,7 @@ def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any
     for module, hparams in given.items():
         for name, value in hparams.items():
             if module:
-                takers = [key for key, e in entries.items() if module in (key, e.reference, class_name(e.reference))]
+                takers = [key for key, e in entries.items() if registry.means(module, key, e.reference)]
                 takers = takers or [key for key in [registry.get(module).key] if key in entries]
             else:
                 takers = [key for key, e in entries.items() if name in [p.name for p in e.hyperparameters]]
@@ -447,6 +466,16 @@ def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any
             for key in takers:
                 found.setdefault(key, {})[name] = value
     return found
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Two modules, named as in tables, from `FIRST:SECOND`. UsageError for anything else."""
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(f"{text!r} is not FIRST:SECOND, such as ham_nmf:mhsa, with modules named as in the table")
+    if parts[0] == parts[1]:
+        raise UsageError(f"{text!r} names the same module twice; a crossover is between two modules")
+    return parts[0], parts[1]
 
 
 def parse_shape(value: Any) -> Shape:

@@ -1,17 +1,22 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is the folder of a committed run, or one of `LISTS`: tables of what ctxbench.metrics declares.
+NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what
+ctxbench.metrics declares.
 Run: python docs/update.py
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.mode import MODES
+from ctxbench.report.crossover import crossover_table
 from ctxbench.report.markdown import render_markdown
+from ctxbench.report.runs import RunData
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
@@ -41,12 +46,31 @@ def column_list() -> str:
     return _markdown(("metric", "columns of `records.csv`"), rows)
 
 
-LISTS: dict[str, Callable[[], str]] = {"metrics": metric_list, "quantities": quantity_list, "columns": column_list}
+def speed_list() -> str:
+    """How many times as long as each module the plain statement of its equations takes."""
+    rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
+    rows["ratio"] = rows["plain_ms"] / rows["module_ms"]
+    wide = rows.pivot(index="module", columns=["shape", "threads", "mode"], values="ratio")
+    header = [f"{shape}<br>{mode}, {threads} thread{'s' * (threads > 1)}" for shape, threads, mode in wide.columns]
+    body = [
+        (f"`{key}`", *(f"{ratio:.3g}" for ratio in ratios)) for key, ratios in zip(wide.index, wide.values, strict=True)
+    ]
+    return _markdown(("module", *header), body)
 
 
-def run_table(folder: str) -> str:
-    """The table of a committed run."""
-    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+LISTS: dict[str, Callable[[], str]] = {
+    "metrics": metric_list,
+    "quantities": quantity_list,
+    "columns": column_list,
+    "speed": speed_list,
+}
+
+
+def run_table(name: str) -> str:
+    """The table of a committed run, or that of its crossovers."""
+    path, _, which = name.partition("#")
+    folder = RunFolder.open(ROOT / path)
+    return render_markdown(crossover_table(RunData.read(folder)) if which else comparison_table([folder]))
 
 
 def updated(text: str) -> str:
@@ -81,13 +105,15 @@ def _own_columns(each: Quantity) -> str:
 
 
 def _every_column(columns: Sequence[Column]) -> str:
-    names = {_both_modes(each.name): f" (schema {each.since})" * (each.since > 1) for each in columns}
+    own = {each.name for each in columns}
+    names = {_both_modes(each.name, own): f" (schema {each.since})" * (each.since > 1) for each in columns}
     return ", ".join(f"`{name}`{note}" for name, note in names.items())
 
 
-def _both_modes(name: str) -> str:
-    """`latency_train_ms` as `latency_*_ms`."""
-    return "_".join("*" if part in MODES else part for part in name.split("_"))
+def _both_modes(name: str, names: Collection[str]) -> str:
+    """`latency_train_ms` as `latency_*_ms` if there is one for each mode."""
+    short = "_".join("*" if part in MODES else part for part in name.split("_"))
+    return short if all(short.replace("*", mode) in names for mode in MODES) else name
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

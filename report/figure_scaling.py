@@ -12,18 +12,16 @@ from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity
 from ctxbench.statistics import fit_power_law
 
-from .layout import parts, wrapped
+from .layout import ENTRY, legend_below, parts, wrapped
 from .panels import Panel, label_of, origin_of
 from .style import Drawing, log_axis, looks
 
 _AXES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
 _FEWEST = 3
 _COLUMNS = 3
-# Ticks whose values have at least this ratio do not collide.
-_APART = 1.6
+# Ticks that are apart by at least this share of the axis do not collide.
+_APART = 0.18
 MOST_SERIES = 40
-# Characters of a line of the legend, and its distance from the axes in its font's size, for the axis' own labels.
-_ENTRY, _BELOW = 40, 4.5
 # Markers of a series, all of which count for the fit, and sizes named as failed.
 MOST_POINTS = 200
 MOST_FAILURES = 3
@@ -108,7 +106,7 @@ def _lines(series: Sequence[tuple[str, pd.DataFrame]], axis: str, cost: Quantity
 
 def _entry(name: str, rows: pd.DataFrame, axis: str, cost: Quantity) -> str:
     """The legend's text for a series: its exponent, and how its other sizes failed."""
-    return wrapped(f"{name}: {_exponent(*_points(rows, axis, cost))}{_failures(rows, axis)}", _ENTRY)
+    return wrapped(f"{name}: {_exponent(*_points(rows, axis, cost))}{_failures(rows, axis)}", ENTRY)
 
 
 def _points(rows: pd.DataFrame, axis: str, cost: Quantity) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -133,16 +131,14 @@ def _scaling_axes(
             axes.plot(ends, law.scale * ends**law.exponent, color=look.colour, linewidth=1)
     axes.set(xlabel=_AXES[axis], ylabel=cost.unit.symbol, xscale="log", yscale="log")
     axes.grid(which="major")
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.45, 0), borderaxespad=_BELOW, alignment="left", borderpad=0,
-        labelspacing=0.3,
-    )  # fmt: skip
+    legend_below(axes)
 
 
 def _mark_sizes(axes: Axes) -> None:
     """Ticks at the measured sizes, if they are few and far apart."""
     sizes = np.unique(np.concatenate([line.get_xdata() for line in axes.lines]))
-    if (sizes[1:] >= _APART * sizes[:-1]).all():
+    places = np.log(sizes)
+    if (np.diff(places) >= _APART * np.ptp(places)).all():
         axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ctxbench.errors import UsageError, unknown
 
-from . import figure_cost, figure_memory, figure_points, figure_samples, figure_scaling
+from . import figure_cost, figure_crossover, figure_memory, figure_points, figure_samples, figure_scaling
 from .panels import Panel
 from .style import Drawing, styled, svg_text, write_pdf, write_png
 
@@ -35,6 +35,8 @@ KINDS = (
          figure_scaling.has_scaling("batch"), figure_scaling.scaling("batch")),
     Kind("scaling-channels", "Scaling with the channels", "three or more channel counts of a module",
          figure_scaling.has_scaling("channels"), figure_scaling.scaling("channels")),
+    Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
+         figure_crossover.has_crossover, figure_crossover.crossovers),
     Kind("split", "Training and inference", "latency in both modes",
          figure_cost.has_split, figure_cost.train_infer_split),
     Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",

@@ -21,6 +21,7 @@ _SPECIAL = {
     "[": "{[}",
     "]": "{]}",
     "-": "{-}",
+    "–": "--",  # noqa: RUF001  # the dash for "none"
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 
 

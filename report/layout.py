@@ -16,8 +16,8 @@ from ctxbench import registry
 from .panels import Panel, label_of
 from .style import FAMILIES, new_figure
 
-# Characters of a line of a name.
-NAME = 24
+# Characters of a line of a name, and of a legend below axes.
+NAME, ENTRY = 24, 40
 _COLUMNS = 4
 # Inches: a line and a character of a name beside an axis, a line and a character of a heading.
 _NAME_LINE, _NAME_CHARACTER, _LINE, _CHARACTER = 0.15, 0.078, 0.18, 0.07
@@ -91,6 +91,14 @@ def parts(
     for part, text in zip(found, texts, strict=True):
         part.suptitle(text, x=0.01, horizontalalignment="left", fontsize=8)
     return figure, found
+
+
+def legend_below(axes: Axes) -> None:
+    """A legend below the axes and their labels, a line an entry."""
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.45, 0), borderaxespad=4.5, alignment="left", borderpad=0,
+        labelspacing=0.3,
+    )  # fmt: skip
 
 
 def multiples(

@@ -79,4 +79,4 @@ def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
     if quantity.origin != "predicted":
         return quantity.origin
     methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
-    return ", ".join([quantity.origin, *map(str, methods)])
+    return ", ".join([quantity.origin, *filter(None, map(str, methods))])

@@ -19,6 +19,7 @@ from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.ranking import read_processes, without_reused
 from ctxbench.results import STATUSES, RunFolder
+from ctxbench.suite import parse_pair
 
 PHASES = ("forward", "backward")
 # What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
@@ -43,12 +44,13 @@ class RunData:
 
     `name` is what figures and sentences call a module: its key or, with `titles`, its title. The family is the
     registry's; of a module that is not in it, the recorded one. `added` are published numbers that take the place of
-    the suite's, as in its table `[published]`.
+    the suite's, as in its table `[published]`; so do `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder
     frame: pd.DataFrame
     added: Mapping[str, Any] = field(default_factory=dict)
+    pairs: Sequence[str] = ()
 
     @classmethod
     def read(cls, folder: RunFolder, titles: bool = False) -> "RunData":
@@ -86,6 +88,11 @@ class RunData:
     def published(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.added or self.definition.get("published") or {}
         return found
+
+    @property
+    def crossover(self) -> list[tuple[str, str]]:
+        """The pairs of modules whose crossovers are shown."""
+        return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
 
     @property
     def environment(self) -> Mapping[str, Any]:

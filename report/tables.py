@@ -10,7 +10,7 @@ from ctxbench.devices import META
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.ranking import known, order, read_value
-from ctxbench.results import RunFolder
+from ctxbench.results import RunFolder, columns
 
 from .caption import caption_lines
 from .cells import (
@@ -78,6 +78,7 @@ def shown_quantities(run: RunData) -> dict[str, Quantity]:
         for metric in metrics().values()
         for quantity in metric.quantities
         if failed and quantity.better and metric.name in run.meta.get("metrics", ())
+        if columns()[quantity.column].since <= run.meta["schema"]
     }
     return {
         key: quantity

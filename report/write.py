@@ -9,6 +9,7 @@ from ctxbench.errors import UsageError, unknown
 
 from .compact import Choice, compact_table
 from .compare import compare_runs
+from .crossover import crossover_table, pairings
 from .figures import choose, write_figures
 from .html import render_html
 from .latex import NOTES, render_latex
@@ -34,34 +35,33 @@ def write_report(
     figures: Sequence[str] | None = None,
     choice: Choice | None = None,
     published: Mapping[str, Any] | None = None,
+    crossover: Sequence[str] = (),
     titles: bool = False,
     notes: str = "below",
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too, and figures show its modules and inputs. `published` numbers take the place of
-    the runs' own. With `titles`, figures and sentences name modules by title. `notes` says where the notes of LaTeX
-    tables stand, one of `latex.NOTES`. UsageError for a damaged run, an unknown figure, one without data, a choice
-    that a run does not have, an unknown place for notes, or a folder that cannot be written.
+    table of each run is written, too, and figures show its modules and inputs. `published` numbers and the pairs
+    `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
+    title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. UsageError for a damaged run, an
+    unknown figure, one without data, a choice or a pair that the runs do not have, an unknown place for notes, or a
+    folder that cannot be written.
     """
     if notes not in NOTES:
         raise unknown("place of notes", notes, NOTES)
-    read = _read(runs, titles, published or {})
-    tables = _tables(read)
-    compact = [compact_table(run, choice) for run in read] if choice else []
+    read = _read(runs, titles, published or {}, crossover)
+    tables, compact = _tables(read), _compact_tables(read, choice)
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
     kinds = choose(figures, chosen)
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
         written = [path for table in tables for path in _write_table(table, out / "tables", notes)]
-        for number, table in enumerate(compact, 1):
-            own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
-            written += _write_table(own, out / "tables", notes, choice.label if choice else "")
+        for table in compact:
+            written += _write_table(table, out / "tables", notes, choice.label if choice else "")
         drawn = write_figures(chosen, kinds, out / "figures")
-        page = out / "index.html"
-        command = report_command(runs, out, choice, titles)
+        page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
         page.write_text(render_page(read, panels_of(read), tables, drawn, command), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
@@ -69,26 +69,52 @@ def write_report(
     return Report(page, (page, *written, *pictures))
 
 
-def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any]) -> list[RunData]:
+def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any], crossover: Sequence[str]) -> list[RunData]:
     if not paths:
         raise UsageError("a report needs at least one run folder")
-    read = [replace(open_run(path, titles), added=published) for path in paths]
+    read = [replace(open_run(path, titles), added=published, pairs=crossover) for path in paths]
     for run, path in zip(read, paths, strict=True):
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
+    _check_pairs(read)
     return read
 
 
+def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Table]:
+    """The compact table of each run, if there is a choice; of several runs, numbered."""
+    tables = [compact_table(run, choice) for run in runs] if choice else []
+    if len(tables) < 2:
+        return tables
+    return [replace(table, name=f"{table.name}-{number}") for number, table in enumerate(tables, 1)]
+
+
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table."""
-    if len(runs) == 1:
-        return [suite_table(runs[0])]
+    """The comparison first, if there are several runs; then each run's own table, and last their crossovers."""
     own = [suite_table(run) for run in runs]
+    crossovers = [crossover_table(run) for run in runs]
+    if len(runs) == 1:
+        return [table for table in (*own, *crossovers) if table]
     named = [
         replace(table, name=f"{table.name}-{number}", title=f"{table.title} ({run.name})")
-        for number, (table, run) in enumerate(zip(own, runs, strict=True), 1)
+        for tables in (own, crossovers)
+        for number, (table, run) in enumerate(zip(tables, runs, strict=True), 1)
+        if table
     ]
     return [compare_runs(runs), *named]
+
+
+def _check_pairs(runs: Sequence[RunData]) -> None:
+    """UsageError for a pair that was asked for and that no run can compare."""
+    for pair in runs[0].crossover if runs[0].pairs else ():
+        for name in pair:
+            modules = {module for run in runs for module in run.frame["module"]}
+            if name not in modules:
+                raise unknown("module of this run", name, modules)
+        if not any(pairings(run.frame, [pair]) for run in runs):
+            raise UsageError(
+                f"{' and '.join(pair)} have fewer than two sizes H x W in common with the same batch, channels, dtype, "
+                "layout, execution, threads and device; a crossover needs two"
+            )
 
 
 def _write_table(table: Table, folder: Path, notes: str, label: str = "") -> list[Path]:

@@ -57,14 +57,15 @@ def test_every_quantity_has_its_column_and_every_column_its_schema() -> None:
         "latency_infer_host_ms": 3, "latency_train_host_ms": 3, "processes": 4, "others_share": 4,
         **{f"latency_{mode}_{name}": 4 for mode in ("infer", "train")
            for name in ("process_ms", "spread_between", "spread_within")}, "control_process_ms": 4,
+        "macs_train": 5, "macs_train_uncounted": 5,
     }  # fmt: skip
 
 
 def test_the_metrics_are_in_the_order_of_tables() -> None:
     assert list(metrics.metrics()) == ["params", "macs", "memory", "latency", "matmul", "energy", "compile"]
     assert metrics.static_metrics() == ["params", "macs", "memory"]
-    assert list(metrics.quantities())[:6] == [
-        "params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer",
+    assert list(metrics.quantities())[:7] == [
+        "params", "macs", "macs_train", "memory_train", "memory_infer", "latency_train", "latency_infer",
     ]  # fmt: skip
 
 
