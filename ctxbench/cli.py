@@ -110,6 +110,12 @@ def complete_module() -> list[str]:
     return registry.names()
 
 
+def complete_target() -> list[str]:
+    from ctxbench.predict.sheets import sheets
+
+    return [*sheets()]
+
+
 @app.command()
 def run(
     context: typer.Context,
@@ -142,6 +148,10 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: also measure the failed cases again.")
     ] = False,
+    predict_for: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also predict times on these devices, such as h100-sxm."),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="List the cases with predicted memory and estimated time; measure nothing."),
@@ -166,7 +176,16 @@ def run(
             finished = api.resume(resume, retry_failed=retry_failed, in_process=in_process, reporter=_reporter())
         else:
             overrides = replace(
-                _overrides(shape, dtype, device, threads, processes=processes, budget_s=budget, target=target),
+                _overrides(
+                    shape,
+                    dtype,
+                    device,
+                    threads,
+                    processes=processes,
+                    budget_s=budget,
+                    target=target,
+                    predict_for=_split(predict_for),
+                ),
                 modules=_names(modules),
                 memory_format=_split(memory_format),
                 execution=_split(execution),
@@ -396,6 +415,34 @@ def memory(
 
 
 @app.command()
+def predict(
+    module: Annotated[
+        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="DEVICE", help="Such as a100-40gb, or a TOML file.", autocompletion=complete_target
+        ),
+    ],
+    shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")] = "1,512,128,128",
+    mode: Annotated[str, typer.Option(help="train or infer.")] = "infer",
+    dtype: Annotated[str, typer.Option(help="float32, tf32, bfloat16, float16 or float64.")] = "float32",
+    chosen: Settings = None,
+) -> None:
+    """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
+    from ctxbench import describe_time, registry, settings
+    from ctxbench.predict.sheets import sheet
+    from ctxbench.suite import parse_shape
+
+    entry = registry.get(module)
+    names = module, entry.key, settings.class_name(entry.reference)
+    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
+    for part in describe_time.passes(entry, parse_shape(shape), hparams, mode, sheet(target), dtype):
+        _print(part)
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
     out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
@@ -562,7 +609,11 @@ def _names(texts: list[str] | None) -> list[str] | None:
 
 
 def _overrides(
-    shape: list[str] | None, dtype: str | None, device: str | None, threads: str | None, **measure: float | None
+    shape: list[str] | None,
+    dtype: str | None,
+    device: str | None,
+    threads: str | None,
+    **measure: float | list[str] | None,
 ) -> "Overrides":
     """What these options replace in a suite."""
     from ctxbench.suite import Overrides, parse_shape
@@ -589,7 +640,7 @@ def _check_resume_options(context: typer.Context) -> None:
     resumed = {"resume", "retry_failed", "in_process"}
     others = [name for name in given if name not in resumed]
     if "resume" in given and others:
-        option = "--set" if others[0] == "chosen" else f"--{others[0].replace('_', '-')}"
+        option = {"chosen": "--set", "predict_for": "--for"}.get(others[0], f"--{others[0].replace('_', '-')}")
         raise UsageError(f"{option} cannot be used with --resume: a resumed run keeps the settings in its run.json")
     if "retry_failed" in given and "resume" not in given:
         raise UsageError("--retry-failed goes with --resume FOLDER")
@@ -618,14 +669,16 @@ def _print(renderable: Any) -> None:
 
 
 def _print_table(path: Path) -> None:
-    from ctxbench.report import crossover, runs, tables, terminal
+    from ctxbench.report import crossover, predicted, runs, tables, terminal
     from ctxbench.results import RunFolder
 
     folder = RunFolder.open(path)
     _print(terminal.render_terminal(tables.comparison_table([folder])))
-    if table := crossover.crossover_table(runs.RunData.read(folder)):
-        print()
-        _print(terminal.render_terminal(table))
+    read = runs.RunData.read(folder)
+    for table in (crossover.crossover_table(read), predicted.predicted_table(read)):
+        if table:
+            print()
+            _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 
 

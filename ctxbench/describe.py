@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def module(entry: Entry) -> Iterator["Table"]:
     """Facts and hyper-parameters of a module, without importing it."""
-    facts = _table("", "")
+    facts = plain_table("", "")
     for name, value in (
         ("key", entry.key),
         ("title", entry.title),
@@ -39,7 +39,7 @@ def module(entry: Entry) -> Iterator["Table"]:
             facts.add_row(name, str(value))
     yield facts
     if entry.hyperparameters:
-        table = _table("hyper-parameter", "type", "default")
+        table = plain_table("hyper-parameter", "type", "default")
         for parameter in entry.hyperparameters:
             annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
             table.add_row(parameter.name, annotation, repr(parameter.default))
@@ -68,7 +68,7 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: b
         counts["macs_train"] = count_training_macs(model, x)
     except UncountableError as error:
         why = f"no macs_train: {error}"
-    table = _table("x".join(map(str, shape)), "counted", "closed form")
+    table = plain_table("x".join(map(str, shape)), "counted", "closed form")
     for name, counted in (("params", count_params(model)), *((name, count.macs) for name, count in counts.items())):
         formula = entry.closed_form(name, shape, hparams) if name != "macs_train" else None
         table.add_row(name, f"{counted:,}", "" if formula is None else f"{formula:,}")
@@ -82,7 +82,7 @@ def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: b
 
 def _by_operator(counts: "Mapping[str, MacCount]") -> "Table":
     """What each operator costs, the largest first, in each of the counts."""
-    table = _table("operator", *(title for name in counts for title in (name, "share")))
+    table = plain_table("operator", *(title for name in counts for title in (name, "share")))
     costs = sum((Counter(count.by_operator) for count in counts.values()), Counter())
     for operator, _ in costs.most_common():
         cells = []
@@ -118,7 +118,7 @@ def memory(
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     yield f"{entry.key} {list(shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
-    table = _table("MiB", "what", "made by", "at", "shape", "blocks")
+    table = plain_table("MiB", "what", "made by", "at", "shape", "blocks")
     for group in profile.groups()[:LISTED_GROUPS]:
         size = "x".join(map(str, group.shape))
         operator = group.op.removeprefix("aten.").removesuffix(".default")
@@ -130,7 +130,7 @@ def memory(
     for sentence in explain(profile):
         yield f"- {sentence}"
     if lower:
-        table = _table("MiB", "what would lower the peak")
+        table = plain_table("MiB", "what would lower the peak")
         for remedy in lower:
             table.add_row(_mib(remedy.peak_bytes), remedy.change)
         yield table
@@ -151,7 +151,7 @@ def _mib(size: int) -> str:
 
 def plan(planned: "Sequence[Planned]") -> "Table":
     """The cases of a dry run with their predicted memory and estimated time."""
-    table = _table("case", "predicted CUDA peak", "about", "note")
+    table = plain_table("case", "predicted CUDA peak", "about", "note")
     for item in planned:
         memory = "" if item.memory_bytes is None else f"{item.memory_bytes / 2**20:,.0f} MiB"
         table.add_row(item.case.id, memory, "" if item.seconds is None else f"{item.seconds:.0f} s", item.note)
@@ -160,7 +160,8 @@ def plan(planned: "Sequence[Planned]") -> "Table":
     return table
 
 
-def _table(*columns: str) -> "Table":
+def plain_table(*columns: str) -> "Table":
+    """An empty table without lines, its first column bold."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns))

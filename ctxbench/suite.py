@@ -14,7 +14,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ctxbench import metrics, registry
 from ctxbench.errors import UsageError, unknown
+from ctxbench.metrics import predicted_time
 from ctxbench.metrics.base import Unit
+from ctxbench.predict.sheets import sheet
 from ctxbench.settings import class_name
 
 Shape = tuple[int, int, int, int]
@@ -52,6 +54,9 @@ Positive = Annotated[int, Field(gt=0)]
 OneOrMore = BeforeValidator(_as_list)
 
 
+TargetName = Annotated[str, AfterValidator(lambda name: sheet(name) and name)]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -79,6 +84,7 @@ class Measure(_Strict):
     spent, and for `min_time_s` at least.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
+    `predict_for` names devices (docs/prediction.md) for which the metric `predicted_time` predicts the time of a pass.
     `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
     """
 
@@ -94,6 +100,7 @@ class Measure(_Strict):
     passes: Positive = 100
     flush_l2: bool = False
     memory_device: Literal["cuda", "cuda-2020"] = "cuda"
+    predict_for: Annotated[list[TargetName], OneOrMore] = []
     cudnn_benchmark: bool = False
     memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
     timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
@@ -388,9 +395,12 @@ def _find(name_or_path: str) -> Path:
 
 def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
     try:
-        return SuiteFile.model_validate(content)
+        suite = SuiteFile.model_validate(content)
     except ValidationError as error:
         raise UsageError(f"{where}: {_first_sentence(error)}") from None
+    if suite.measure.predict_for and predicted_time.NAME not in suite.metrics:
+        raise UsageError(f"{where}: measure.predict_for goes with {predicted_time.NAME!r} in metrics")
+    return suite
 
 
 def _first_sentence(error: ValidationError) -> str:
@@ -436,6 +446,8 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
+    if overrides.measure.get("predict_for"):
+        content["metrics"] = [*dict.fromkeys([*content["metrics"], predicted_time.NAME])]
     if overrides.modules is not None:
         content["cases"] = []
         known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}

@@ -1,7 +1,7 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what
-ctxbench.metrics declares.
+NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what ctxbench
+declares or has stored.
 Run: python docs/update.py
 """
 
@@ -9,13 +9,18 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.mode import MODES
+from ctxbench.predict.rates import ANY, calibration
+from ctxbench.predict.sheets import sheets
 from ctxbench.report.crossover import crossover_table
 from ctxbench.report.markdown import render_markdown
+from ctxbench.report.numbers import significant
+from ctxbench.report.predicted import NEAR, agreement
 from ctxbench.report.runs import RunData
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
@@ -46,6 +51,67 @@ def column_list() -> str:
     return _markdown(("metric", "columns of `records.csv`"), rows)
 
 
+def device_list() -> str:
+    """The devices that times are predicted for, with the figures of their data sheets."""
+    calibrated = {device for rows in calibration().values() for device in rows}
+    rows = [
+        (
+            f"`{name}`",
+            each.title,
+            ", ".join(f"{dtype} {peak:g}" for dtype, peak in each.peak_tflops.items()),
+            *(f"{figure:g}" for figure in (each.bandwidth_gb_s, each.l2_mib, each.power_w, each.processors)),
+            "yes" if each.title in calibrated else "no",
+        )
+        for name, each in sheets().items()
+    ]
+    header = ("name", "product", "peak, TFLOP/s", "GB/s", "L2, MiB", "W", "processors", "kernels measured")
+    return _markdown(header, rows)
+
+
+def left_out_list() -> str:
+    """By class: how well kernels of a device are predicted from the other devices alone."""
+    frame = pd.read_csv(ROOT / "results" / "prediction" / "left-out.csv")
+    rows = []
+    for kind, part in frame.groupby("class", sort=True):
+        errors = part["median_error"]
+        covered = np.average(part["covered"], weights=part["kernels"])
+        spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
+        row = calibration()[str(kind)][ANY]
+        band = f"x{row['low']:.2f} to x{row['high']:.2f}"
+        rows.append((str(kind), str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
+    header = (
+        "class",
+        "devices",
+        "kernels",
+        "median error of a device: median (range)",
+        "kernels in their band",
+        "band",
+    )
+    return _markdown(header, rows)
+
+
+def table3_predictions() -> str:
+    """Predicted beside published times of Table 3, and how close they are."""
+    found = agreement(RunData.read(RunFolder.open(ROOT / "results" / "prediction" / "table3")))
+    times = found.rows.assign(ratio=found.ratio, inside=found.inside).to_dict("records")
+    rows = [
+        (
+            f"`{row['module']}`",
+            row["mode"],
+            f"{row['published']:g}",
+            f"*{significant(row['predicted'])} [{significant(row['low'])}, {significant(row['high'])}]*",
+            f"{row['ratio']:.2f}",
+            "yes" if row["inside"] else "no",
+        )
+        for row in times
+    ]
+    table = _markdown(("module", "mode", "paper, ms", "predicted, ms", "ratio", "in the band"), rows)
+    return (
+        f"{table}\n\nMedian error {found.median_error:.0%}; {found.near} of {len(rows)} within a factor of {NEAR:g}; "
+        f"rank correlation {found.rank_correlation:.2f}; the band holds {found.inside.sum()} of {len(rows)}."
+    )
+
+
 def speed_list() -> str:
     """How many times as long as each module the plain statement of its equations takes."""
     rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
@@ -63,6 +129,9 @@ LISTS: dict[str, Callable[[], str]] = {
     "quantities": quantity_list,
     "columns": column_list,
     "speed": speed_list,
+    "devices": device_list,
+    "left-out": left_out_list,
+    "table3-predictions": table3_predictions,
 }
 
 

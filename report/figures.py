@@ -6,7 +6,15 @@ from pathlib import Path
 
 from ctxbench.errors import UsageError, unknown
 
-from . import figure_cost, figure_crossover, figure_memory, figure_points, figure_samples, figure_scaling
+from . import (
+    figure_cost,
+    figure_crossover,
+    figure_memory,
+    figure_points,
+    figure_predicted,
+    figure_samples,
+    figure_scaling,
+)
 from .panels import Panel
 from .style import Drawing, styled, svg_text, write_pdf, write_png
 
@@ -29,6 +37,8 @@ KINDS = (
          figure_points.has_pareto, figure_points.pareto),
     Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
          figure_points.has_published, figure_points.published_against_ours),
+    Kind("predicted", "Predicted against published and measured", "predicted times for the device of published ones",
+         figure_predicted.has_predicted, figure_predicted.predicted_against_known),
     Kind("scaling", "Scaling with H x W", "three or more input sizes of a module",
          figure_scaling.has_scaling("positions"), figure_scaling.scaling("positions")),
     Kind("scaling-batch", "Scaling with the batch", "three or more batch sizes of a module",

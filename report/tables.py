@@ -117,7 +117,7 @@ def _quantity_columns(
         found.append((Column(name, group, header, origin, quantity.part, short), cells))
 
     if frame[f"{key}_published"].notna().any():
-        add(f"{key}_published", "paper", "published", _published_cells(run, records, key, notes))
+        add(f"{key}_published", "paper", "published", published_cells(run, records, key, notes))
     cells = _number_cells(frame, quantity, unit)
     cells = [_with_notes(cell, _sentences(quantity, row), notes) for cell, row in zip(cells, records, strict=True)]
     cells = mark_best(cells, frame, quantity)
@@ -152,7 +152,7 @@ def _status_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
     ]
 
 
-def _published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
+def published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
     """What the paper printed, with the sentences that explain it."""
     reasons: dict[str, list[str]] = {}
     for footnote in run.published.get("footnotes") or []:

@@ -16,6 +16,7 @@ from .latex import NOTES, render_latex
 from .markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
+from .predicted import predicted_table
 from .runs import RunData, open_run
 from .table import Table
 from .tables import suite_table
@@ -89,14 +90,15 @@ def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Tabl
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table, and last their crossovers."""
+    """The comparison first, if there are several runs; then each run's own table, crossovers and predicted times."""
     own = [suite_table(run) for run in runs]
     crossovers = [crossover_table(run) for run in runs]
+    predicted = [predicted_table(run) for run in runs]
     if len(runs) == 1:
-        return [table for table in (*own, *crossovers) if table]
+        return [table for table in (*own, *crossovers, *predicted) if table]
     named = [
         replace(table, name=f"{table.name}-{number}", title=f"{table.title} ({run.name})")
-        for tables in (own, crossovers)
+        for tables in (own, crossovers, predicted)
         for number, (table, run) in enumerate(zip(tables, runs, strict=True), 1)
         if table
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from field_cases import CASES, Shape
 from reference_field import REFERENCES
 from torch import Tensor, nn
 
@@ -15,58 +16,7 @@ from ctxbench.memory import predict_peak
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
 
-Shape = tuple[int, int, int, int]
 FULL: Shape = (1, 512, 128, 128)
-
-CASES: list[tuple[str, Shape, dict[str, Any]]] = [
-    ("mhsa", (2, 8, 3, 5), {}),
-    ("mhsa", (1, 6, 1, 1), {"heads": 3}),
-    ("non_local", (2, 6, 3, 5), {}),
-    ("non_local", (2, 6, 3, 5), {"scale": False, "sub_sample": True}),
-    ("non_local", (2, 6, 4, 3), {"mode": "gaussian", "reduction": 3, "sub_sample": True}),
-    ("non_local", (2, 4, 3, 3), {"mode": "dot_product"}),
-    ("non_local", (2, 4, 3, 5), {"mode": "concatenation", "sub_sample": True}),
-    ("non_local", (2, 4, 1, 1), {"mode": "concatenation", "sub_sample": True}),
-    ("criss_cross", (2, 8, 3, 5), {}),
-    ("criss_cross", (2, 4, 4, 3), {"recurrence": 3, "reduction": 2}),
-    ("criss_cross", (1, 8, 1, 1), {}),
-    ("gc", (2, 32, 3, 5), {}),
-    ("gc", (2, 8, 3, 4), {"pooling": "avg", "fusion": "mul", "reduction": 2}),
-    ("gc", (1, 8, 1, 1), {"fusion": "both", "reduction": 4}),
-    ("ema", (2, 6, 3, 5), {"bases": 4}),
-    ("ema", (2, 6, 3, 4), {"bases": 3, "steps": 2, "gradient": "unrolled", "momentum": 0.5}),
-    ("ema", (2, 4, 1, 1), {"bases": 3}),
-    ("ppm", (2, 8, 7, 5), {}),
-    ("ppm", (1, 8, 4, 9), {"fuse": False}),
-    ("ppm", (2, 4, 1, 1), {}),
-    ("aspp", (2, 6, 7, 5), {"width": 4, "rate": 2}),
-    ("aspp", (1, 4, 3, 4), {"width": 3, "rate": 1}),
-    ("apnb", (2, 6, 9, 10), {}),
-    ("apnb", (2, 6, 3, 1), {"reduction": 3}),
-    ("isa", (2, 4, 5, 6), {"block": 2}),
-    ("isa", (1, 6, 4, 7), {"block": 3, "reduction": 3}),
-    ("isa", (2, 4, 1, 1), {"block": 2}),
-    ("efficient", (2, 8, 3, 5), {}),
-    ("efficient", (2, 8, 4, 3), {"reduction": 1, "heads": 4}),
-    ("efficient", (1, 4, 1, 1), {}),
-    ("external", (2, 6, 3, 5), {"memory": 5}),
-    ("external", (2, 4, 1, 1), {"memory": 3}),
-    ("spectral", (2, 6, 6, 8), {}),
-    ("spectral", (2, 5, 5, 7), {}),
-    ("spectral", (2, 4, 1, 1), {}),
-    ("agent", (2, 16, 9, 8), {}),
-    ("agent", (2, 6, 3, 5), {"heads": 2, "pool": 4, "qkv_bias": False}),
-    ("mila", (2, 16, 3, 5), {}),
-    ("mila", (2, 8, 4, 3), {"heads": 2}),
-    ("rala", (2, 32, 3, 4), {}),
-    ("rala", (2, 16, 4, 3), {"heads": 2}),
-    ("mala", (2, 32, 3, 4), {}),
-    ("mala", (1, 16, 1, 1), {"heads": 2}),
-    ("polaformer", (2, 16, 3, 5), {}),
-    ("polaformer", (2, 8, 4, 3), {"heads": 2, "alpha": 2, "kernel": 3, "qkv_bias": False}),
-    ("se", (2, 16, 3, 5), {}),
-    ("se", (1, 8, 1, 1), {"reduction": 4, "bias": False}),
-]
 
 # params, MACs at the full shape: the facts of the field, or our own form where its extras differ.
 FIGURES: dict[str, tuple[int, int]] = {

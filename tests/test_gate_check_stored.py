@@ -418,7 +418,7 @@ def another_torch(meta: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence", "compared"),
     [
-        (another_cpu, "The baseline was measured elsewhere (cpu: another processor then, ", 4),
+        (another_cpu, "The baseline was measured elsewhere (cpu: another processor then, ", 5),
         (another_torch, "The baseline was measured elsewhere (torch: 1.13.0 then, ", 2),  # no predicted memory
         (None, "The baseline does not say on which machine it was measured: latencies are advisory.", 2),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from ctxbench import results
 from ctxbench.errors import UsageError
-from ctxbench.messages import Sample, TimelineStep
+from ctxbench.messages import PredictedTime, Sample, TimelineStep
 from ctxbench.results import Record, RunFolder, columns
 
 
@@ -85,6 +85,21 @@ def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
     assert frame["step"].tolist() == [0, 0, 7]
     assert frame["phase"].tolist() == ["forward", "forward", "backward"]
     assert frame["bytes"].tolist() == [2**60 + 1, 2**60 + 1, 3]
+
+
+def test_predicted_times_of_a_device_are_one_row(folder: RunFolder) -> None:
+    times = [
+        PredictedTime("t4", "Tesla T4", "infer", 1 / 3, 0.25, 0.5, ["from, data"]),
+        PredictedTime("l4", "NVIDIA L4", "train", 2.0, 1.0, 4.0),
+        PredictedTime("t4", "Tesla T4", "train", 12345.678, 1e4, 2e4),
+    ]
+    folder.append(0, record("sa"), {}, {}, times)
+    frame = folder.predictions()
+    assert frame["target"].tolist() == ["t4", "l4"]
+    assert frame["latency_infer_predicted_ms"].tolist()[0] == 0.3333
+    assert frame["latency_train_predicted_high_ms"].tolist() == [20000, 4.0]
+    assert frame["latency_infer_predicted_ms"].isna().tolist() == [False, True]
+    assert frame["latency_infer_predicted_notes"].tolist() == [["from, data"], []]
 
 
 def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
@@ -175,7 +190,7 @@ def of_schema_1(folder: RunFolder) -> Path:
     frame.to_csv(folder.path / "records.csv", index=False)
     samples = pd.read_csv(folder.path / "samples.csv", dtype="string").drop(columns="process")
     samples.to_csv(folder.path / "samples.csv", index=False)
-    for name in ("timeline.csv", "processes.csv"):
+    for name in ("timeline.csv", "processes.csv", "predictions.csv"):
         (folder.path / name).unlink()
     return folder.path
 
@@ -192,6 +207,8 @@ def test_an_older_run_is_read_with_its_new_columns_empty(folder: RunFolder) -> N
     assert len(old.samples()) == 1
     assert old.timeline().columns.tolist() == [*results.TIMELINE_COLUMNS]
     assert old.timeline().empty
+    assert old.predictions().columns.tolist() == [*results.PREDICTION_COLUMNS]
+    assert old.predictions().empty
 
 
 def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:

@@ -49,7 +49,7 @@ def _attention(args: Sequence[Any], output: Any) -> int:
 
 
 def _attention_backward(args: Sequence[Any], _: Any) -> int:
-    """Five products: the affinity again, its gradient, those of query, key and value (Dao et al., FlashAttention)."""
+    """Five products (FlashAttention-2): the affinity again, its gradient, those of query, key and value."""
     query, key, value = args[1:4]
     return int(prod(query.shape[:-1]) * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1]))
 
