@@ -457,7 +457,12 @@ def report(
     shape: Shape = None,
     title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
     label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
-    notes: Annotated[bool, typer.Option(help="Whether the LaTeX of the compact table has notes below it.")] = True,
+    notes: Annotated[
+        str, typer.Option(help="Where the notes of the LaTeX tables stand: below, threeparttable or none.")
+    ] = "below",
+    titles: Annotated[
+        bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
+    ] = False,
     published: Annotated[
         Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
     ] = None,
@@ -471,7 +476,8 @@ def report(
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
-    --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one.
+    --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one. --modules
+    and --shape also choose what the figures show.
     """
     from ctxbench.report import write_report
     from ctxbench.report.compact import Choice
@@ -480,9 +486,10 @@ def report(
     choice = None
     if any((columns, modules, shape, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
-        choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label, notes)
+        choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label)
     numbers = load_published(published) if published else None
-    written = write_report(runs, out, _split(figures), choice, numbers, _split(crossover) or ())
+    pairs = _split(crossover) or ()
+    written = write_report(runs, out, _split(figures), choice, numbers, pairs, titles, notes)
     print(f"{len(written.files)} files; open {written.page}")
 
 

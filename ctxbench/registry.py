@@ -122,6 +122,7 @@ def register(
 ) -> Callable[["type[nn.Module]"], "type[nn.Module]"]:
     """Class decorator that puts an `nn.Module` into the registry under `key`.
 
+    Modules of one `family` have one colour in figures; docs/bring-your-own.md lists the families.
     The class takes `channels` first and then typed keyword hyper-parameters, each with a default. Give every argument
     of the decorator as a literal: `ctxbench list` reads it from the source without running the file.
     Raises UsageError if another class holds the key.

@@ -19,7 +19,7 @@ from ctxbench.registry import register
     title="Agent attention",
     paper="Han et al., Agent Attention: On the Integration of Softmax and Linear Attention, ECCV 2024",
     year=2024,
-    family="attention",
+    family="sparse attention",
     params="4*C**2 + 11*C + (3*C if qkv_bias else 0)",
     macs="4*N*C**2 + 9*N*C + 4*N*pool**2*C + 2*B*pool**2*C",
 )

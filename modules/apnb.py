@@ -24,7 +24,7 @@ def _regions(image: Tensor) -> Tensor:
     title="Asymmetric pyramid non-local block (APNB)",
     paper="Zhu et al., Asymmetric Non-local Neural Networks for Semantic Segmentation, ICCV 2019",
     year=2019,
-    family="pyramid",
+    family="sparse attention",
     params="2*C**2 + 3*C*(C//reduction) + 4*(C//reduction) + 4*C",
     macs="N*(3*C*(C//reduction) + 2*C**2) + 220*N*(C//reduction) + N*(C//reduction) + N*C + 220*B*(C//reduction)",
 )

@@ -16,7 +16,7 @@ from ctxbench.registry import register
     title="Criss-cross attention (CC)",
     paper="Huang et al., CCNet: Criss-Cross Attention for Semantic Segmentation, ICCV 2019",
     year=2019,
-    family="attention",
+    family="sparse attention",
     params="C**2 + C + 2*(C + 1)*(C//reduction) + 1",
     macs="recurrence*(N*(C**2 + 2*C*(C//reduction)) + N*(H + W)*(C//reduction + C) + N*C)",
 )

@@ -15,7 +15,7 @@ from ctxbench.registry import register
     title="Efficient attention",
     paper="Shen et al., Efficient Attention: Attention with Linear Complexities, WACV 2021",
     year=2021,
-    family="attention",
+    family="linear attention",
     params="4*C*(C//reduction) + 3*(C//reduction) + C",
     macs="4*N*C*(C//reduction) + 2*N*(C//reduction)*(C//reduction//heads)",
 )

@@ -19,7 +19,7 @@ OFFSET = 1e-9  # keeps the second normalisation above zero, as published
     title="External attention (EA)",
     paper="Guo et al., Beyond Self-attention: External Attention using Two Linear Layers, arXiv:2105.02358, 2021",
     year=2021,
-    family="attention",
+    family="linear attention",
     params="2*C**2 + 3*C + 2*C*memory",
     macs="2*N*C**2 + 2*N*C*memory + N*C",
 )

@@ -37,7 +37,7 @@ class Attention(nn.Module):
     title="Interlaced sparse self-attention (ISA)",
     paper="Huang et al., Interlaced Sparse Self-Attention for Semantic Segmentation, arXiv:1907.12273, 2019",
     year=2019,
-    family="attention",
+    family="sparse attention",
     params=("2*(2*(C*(C//reduction) + (C//reduction)**2 + 4*(C//reduction)) + 2*C**2 + 2*C) + 2*C**2 + 2*C"),
     macs=(
         "B*(-(-H//block)*block)*(-(-W//block)*block)*(2*(2*(C*(C//reduction) + (C//reduction)**2) + 2*C**2)"

@@ -17,7 +17,7 @@ from ._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
     title="Magnitude-aware linear attention (MALA)",
     paper="Fan et al., Rectifying Magnitude Neglect in Linear Attention, ICCV 2025",
     year=2025,
-    family="attention",
+    family="linear attention",
     params="5*C**2 + 31*C",
     macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + N*C + 7*N*C + 2*B*C + (C//heads//4)*(H + W)",
 )

@@ -21,7 +21,7 @@ BASE = 10000.0
     title="Mamba-inspired linear attention (MILA)",
     paper="Han et al., Demystify Mamba in Vision: A Linear Attention Perspective, NeurIPS 2024",
     year=2024,
-    family="attention",
+    family="linear attention",
     params="5*C**2 + 25*C",
     macs="5*N*C**2 + 18*N*C + 2*N*C*(C//heads) + N*C + 5*N*C + B*C + (C//4)*(H + W)",
 )

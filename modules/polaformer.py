@@ -19,7 +19,7 @@ OFFSET = 1e-6  # keeps the denominators above zero, as published
     title="Polarity-aware linear attention (PolaFormer)",
     paper="Meng et al., PolaFormer: Polarity-aware Linear Attention for Vision Transformers, ICLR 2025",
     year=2025,
-    family="attention",
+    family="linear attention",
     params="5*C**2 + C + (4*C if qkv_bias else 0) + (kernel**2 + 1)*(C//heads) + 2*C",
     macs="5*N*C**2 + kernel**2*N*C + 4*N*C*(C//heads) + 4*N*C + N*C + 4*B*C + C",
 )

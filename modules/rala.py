@@ -17,7 +17,7 @@ from ._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
     title="Rank-augmented linear attention (RALA)",
     paper="Fan et al., Breaking the Low-Rank Dilemma of Linear Attention, CVPR 2025",
     year=2025,
-    family="attention",
+    family="linear attention",
     params="5*C**2 + 31*C",
     macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + 2*N*C + 6*N*C + N*heads + 2*B*C + (C//heads//4)*(H + W)",
 )

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
 
@@ -26,19 +25,22 @@ DEFAULT = ("params", "macs", "memory_train", "latency_infer")
 
 @dataclass(frozen=True)
 class Choice:
-    """What a compact table shows: quantities, modules and inputs (empty: all), title, LaTeX label, notes or not."""
+    """What a compact table shows: quantities, modules and inputs (empty: all), title, LaTeX label.
+
+    Figures show these modules and inputs, too.
+    """
 
     columns: Sequence[str] = ()
     modules: Sequence[str] = ()
     shapes: Sequence[str] = ()
     title: str = ""
     label: str = ""
-    notes: bool = True
 
 
 def compact_table(run: RunData, choice: Choice) -> Table:
     """The table of one run. UsageError for a quantity, module or input that it does not have."""
-    frame = _only(_only(with_published(run), "module", choice.modules), "shape", choice.shapes)
+    run = run.only(choice.modules, choice.shapes)
+    frame = with_published(run)
     chosen = [quantity(key) for key in choice.columns or DEFAULT]
     names = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
     rows = list(frame.groupby(["module", *names], sort=False, dropna=False))
@@ -77,20 +79,6 @@ def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit) -> lis
             column = Column(each.key, "", title, each.origin, PART)
         filled.append((column, [_first(group, shape, cells) for _, group in rows]))
     return filled
-
-
-def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFrame:
-    """The rows with one of these values, in the order given; all where none is given."""
-    if not wanted:
-        return frame
-    there = list(frame[column].unique())
-    for name in wanted:
-        if name not in there:
-            raise unknown(f"{column} of this run", name, there)
-    found = pd.concat([frame[frame[column] == name] for name in wanted], ignore_index=True)
-    if found.empty:
-        raise UsageError("no row of this run is chosen")
-    return found
 
 
 def _first(group: pd.DataFrame, shape: str, cells: Mapping[str, Cell]) -> Cell:

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.crossover import Crossover, Size, ratio_between
 from ctxbench.metrics.base import Quantity
 
 from .crossover import Pairing, costs_of, crossover_of, differing, pairings, text_of
+from .layout import ENTRY, legend_below, parts, wrapped
 from .panels import Panel, origin_of
-from .style import FAINT, INK, Drawing, log_axis, looks, new_figure
+from .style import FAINT, INK, Drawing, log_axis, looks
 
 MOST_PAIRINGS = 12
 _COLUMNS = 3
@@ -38,19 +40,18 @@ def crossovers(panels: Sequence[Panel]) -> Drawing:
     costs = costs_of([each for found in shown.values() for each in found])
     columns = min(_COLUMNS, len(costs))
     lines = -(-len(costs) // columns)
-    entries = max(map(len, shown.values()))
-    figure = new_figure(3.3 * columns, (2.7 + 0.17 * entries) * lines * len(shown))
+    heights = [(2.7 + 0.17 * max(_lines(found, cost) for cost in costs)) * lines for found in shown.values()]
+    drawn = [(panel, _rows(panel, found)) for panel, found in shown.items()]
+    figure, placed = parts(3.3 * columns, drawn, heights)
     drawing = Drawing(
         figure,
         "Cost of the first module over that of the second, against n = H x W; below 1 the first is cheaper. Legend and "
         "bars: the n above which it is, with its interval; bands: 95 % intervals of the ratio over rounds.",
     )
-    grid = figure.subplots(lines * len(shown), columns, squeeze=False)
-    for number, (panel, found) in enumerate(shown.items()):
-        cells = list(grid[number * lines : (number + 1) * lines].flat)
+    for (panel, found), part in zip(shown.items(), placed, strict=True):
+        cells = list(part.subplots(lines, columns, squeeze=False).flat)
         for cost, axes in zip(costs, cells, strict=False):
-            origin = f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""
-            axes.set_title(cost.title + origin + (f"\n{panel.title}" if len(shown) > 1 else ""))
+            axes.set_title(cost.title + (f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""))
             if any(each.sizes(cost) for each in found):
                 _crossover_axes(drawing, axes, found, cost)
             else:
@@ -61,20 +62,37 @@ def crossovers(panels: Sequence[Panel]) -> Drawing:
     return drawing
 
 
+def _rows(panel: Panel, found: Sequence[Pairing]) -> pd.DataFrame:
+    """The rows of the panel that are compared."""
+    cases = {row["case"] for each in found for _, *records in each.rows for row in records}
+    return panel.frame[panel.frame["case"].isin(cases)]
+
+
+def _lines(found: Sequence[Pairing], cost: Quantity) -> int:
+    """How many lines the legend has."""
+    return sum(_entry(each, found, cost).count("\n") + 1 for each in found)
+
+
+def _entry(pairing: Pairing, found: Sequence[Pairing], cost: Quantity) -> str:
+    """The legend's text for a pairing."""
+    differences = [f"{name} {pairing.conditions[name]}" for name in differing(found)]
+    names = ", ".join([f"{pairing.first} / {pairing.second}", *differences])
+    return wrapped(f"{names}: {text_of(crossover_of(pairing, cost), pairing.sizes(cost))}", ENTRY)
+
+
 def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost: Quantity) -> None:
     appearance = looks(str(row["module"]) for each in found for row in each.rows[0][1:])
     conditions = list(dict.fromkeys(tuple(each.conditions.values()) for each in found))
     for place, each in enumerate(found):
         sizes, answer = each.sizes(cost), crossover_of(each, cost)
         first, second = (appearance[str(row["module"])] for row in each.rows[0][1:])
-        names = [f"{each.first} / {each.second}", *(f"{name} {each.conditions[name]}" for name in differing(found))]
-        label = f"{', '.join(names)}: {text_of(answer, sizes)}"
+        label = _entry(each, found, cost)
         style = _LINES[conditions.index(tuple(each.conditions.values())) % len(_LINES)]
         ratios = [ratio_between(size, size, 0.0).value for size in sizes]
         (line,) = axes.plot(
             [size.n for size in sizes], ratios, style, marker=second.marker, color=first.colour, label=label
         )
-        line.set_gid(drawing.detail(label))
+        line.set_gid(drawing.detail(" ".join(label.split())))
         _band(axes, sizes, first.colour)
         if answer:
             _mark(axes, answer, sizes, first.colour, second.marker, place)
@@ -85,7 +103,7 @@ def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost
     low, high = axes.get_ylim()
     axes.set_ylim(low * (low / high) ** (_BAR * (len(found) + 1)), high)
     axes.grid(which="major")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), alignment="left", borderpad=0, labelspacing=0.3)
+    legend_below(axes)
 
 
 def _band(axes: Axes, sizes: Sequence[Size], colour: str) -> None:

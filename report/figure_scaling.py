@@ -12,15 +12,16 @@ from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity
 from ctxbench.statistics import fit_power_law
 
-from .panels import Panel, origin_of
-from .style import Drawing, log_axis, looks, new_figure
+from .layout import ENTRY, legend_below, parts, wrapped
+from .panels import Panel, label_of, origin_of
+from .style import Drawing, log_axis, looks
 
 _AXES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
 _FEWEST = 3
 _COLUMNS = 3
-# Ticks whose values have at least this ratio do not collide.
-_APART = 1.6
-MOST_SERIES = 24
+# Ticks that are apart by at least this share of the axis do not collide.
+_APART = 0.18
+MOST_SERIES = 40
 # Markers of a series, all of which count for the fit, and sizes named as failed.
 MOST_POINTS = 200
 MOST_FAILURES = 3
@@ -33,20 +34,18 @@ def _with_positions(frame: pd.DataFrame) -> pd.DataFrame:
 def series_of(panel: Panel, axis: str) -> list[tuple[str, pd.DataFrame]]:
     """Rows that differ in `axis` alone, three sizes or more: (module with settings, rows by rising size).
 
-    Of several such series of a module the longest stands, then the first; at most MOST_SERIES are taken.
+    Of several such series of a module the longest stands, then the first.
     """
     frame = _with_positions(panel.frame)
     fixed = ["module", "settings", "dtype", "memory_format", "execution", "threads"]
     fixed += [name for name in _AXES if name != axis]
     frame = frame.assign(sizes=frame.groupby(fixed, dropna=False)[axis].transform("nunique"))
     frame = frame[frame["sizes"] >= _FEWEST].sort_values("sizes", ascending=False, kind="stable")
-    found: dict[str, pd.DataFrame] = {}
-    for _, rows in frame.groupby(fixed, dropna=False, sort=False):
-        name = f"{rows['module'].iloc[0]} {rows['settings'].iloc[0]}".strip()
-        found.setdefault(name, rows.drop_duplicates(axis).sort_values(axis))
-        if len(found) == MOST_SERIES:
-            break
-    return sorted(found.items(), key=lambda item: int(item[1].index.min()))
+    found: dict[tuple[str, str], pd.DataFrame] = {}
+    for (module, settings, *_), rows in frame.groupby(fixed, dropna=False, sort=False):
+        found.setdefault((module, settings), rows.drop_duplicates(axis).sort_values(axis))
+    longest = sorted(found.values(), key=lambda rows: int(rows.index.min()))
+    return [(label_of(rows.iloc[0].to_dict()), rows) for rows in longest]
 
 
 def costs_along(panels: Sequence[Panel], axis: str) -> list[Quantity]:
@@ -63,66 +62,83 @@ def has_scaling(axis: str) -> Callable[[Sequence[Panel]], bool]:
 
 def scaling(axis: str) -> Callable[[Sequence[Panel]], Drawing]:
     """The drawing along one axis: `positions`, `batch` or `channels`."""
-
-    def draw(panels: Sequence[Panel]) -> Drawing:
-        shown = [panel for panel in panels if series_of(panel, axis)]
-        costs = costs_along(shown, axis)
-        entries = max(len(series_of(panel, axis)) for panel in shown)
-        columns = min(_COLUMNS, len(costs))
-        lines = -(-len(costs) // columns)
-        figure = new_figure(3.15 * columns, (2.6 + 0.17 * entries) * lines * len(shown))
-        where = f", {shown[0].title}" if len(shown) == 1 else ""
-        drawing = Drawing(
-            figure, f"Cost against {_AXES[axis]}{where}; the legend has the exponent of a power law [95 % interval]."
-        )
-        grid = figure.subplots(lines * len(shown), columns, squeeze=False, gridspec_kw={"hspace": 0.04})
-        first: dict[str, Axes] = {}
-        for number, panel in enumerate(shown):
-            cells = list(grid[number * lines : (number + 1) * lines].flat)
-            for cost, axes in zip(costs, cells, strict=False):
-                _scaling_axes(drawing, axes, panel, axis, cost)
-                origin = f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""
-                axes.set_title(cost.title + origin + (f"\n{panel.title}" if len(shown) > 1 else ""))
-                if cost.key in first:
-                    axes.sharey(first[cost.key])
-                first.setdefault(cost.key, axes)
-            for axes in cells[len(costs) :]:
-                axes.set_axis_off()
-        for axes in grid.flat:
-            if axes.axison:
-                log_axis(axes, "x")
-                log_axis(axes, "y")
-                _mark_sizes(axes)
-        return drawing
-
-    return draw
+    return lambda panels: _draw([panel for panel in panels if series_of(panel, axis)], axis)
 
 
-def _scaling_axes(drawing: Drawing, axes: Axes, panel: Panel, axis: str, cost: Quantity) -> None:
-    series = series_of(panel, axis)
+def _draw(panels: Sequence[Panel], axis: str) -> Drawing:
+    costs = costs_along(panels, axis)
+    every = [series_of(panel, axis) for panel in panels]
+    shown = [series[:MOST_SERIES] for series in every]
+    columns = min(_COLUMNS, len(costs))
+    lines = -(-len(costs) // columns)
+    heights = [(2.6 + 0.17 * max(_lines(series, axis, cost) for cost in costs)) * lines for series in shown]
+    drawn = [(panel, pd.concat([rows for _, rows in series])) for panel, series in zip(panels, shown, strict=True)]
+    figure, found = parts(3.15 * columns, drawn, heights)
+    drawing = Drawing(figure, _caption(axis, sum(map(len, shown)), sum(map(len, every))))
+    first: dict[str, Axes] = {}
+    for panel, part, series in zip(panels, found, shown, strict=True):
+        cells = list(part.subplots(lines, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
+        for cost, axes in zip(costs, cells, strict=False):
+            _scaling_axes(drawing, axes, series, axis, cost)
+            axes.set_title(cost.title + (f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""))
+            if cost.key in first:
+                axes.sharey(first[cost.key])
+            first.setdefault(cost.key, axes)
+        for axes in cells[len(costs) :]:
+            axes.set_axis_off()
+    for axes in figure.axes:
+        if axes.axison:
+            log_axis(axes, "x")
+            log_axis(axes, "y")
+            _mark_sizes(axes)
+    return drawing
+
+
+def _caption(axis: str, shown: int, every: int) -> str:
+    omitted = f" Shown: {shown} of {every} series." if shown < every else ""
+    return f"Cost against {_AXES[axis]}; the legend has the exponent of a power law [95 % interval].{omitted}"
+
+
+def _lines(series: Sequence[tuple[str, pd.DataFrame]], axis: str, cost: Quantity) -> int:
+    """How many lines the legend has."""
+    return sum(_entry(name, rows, axis, cost).count("\n") + 1 for name, rows in series)
+
+
+def _entry(name: str, rows: pd.DataFrame, axis: str, cost: Quantity) -> str:
+    """The legend's text for a series: its exponent, and how its other sizes failed."""
+    return wrapped(f"{name}: {_exponent(*_points(rows, axis, cost))}{_failures(rows, axis)}", ENTRY)
+
+
+def _points(rows: pd.DataFrame, axis: str, cost: Quantity) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    known = rows[rows[cost.column].notna()]
+    return known[axis].to_numpy(dtype=np.float64), known[cost.column].to_numpy(dtype=np.float64) / cost.unit.factor
+
+
+def _scaling_axes(
+    drawing: Drawing, axes: Axes, series: Sequence[tuple[str, pd.DataFrame]], axis: str, cost: Quantity
+) -> None:
     appearance = looks(rows["module"].iloc[0] for _, rows in series)
     for name, rows in series:
         look = appearance[rows["module"].iloc[0]]
-        known = rows[rows[cost.column].notna()]
-        x = known[axis].to_numpy(dtype=np.float64)
-        y = known[cost.column].to_numpy(dtype=np.float64) / cost.unit.factor
-        label = f"{name}: {_exponent(x, y)}{_failures(rows, axis)}"
+        x, y = _points(rows, axis, cost)
+        label = _entry(name, rows, axis, cost)
         drawn = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
         (line,) = axes.plot(x[drawn], y[drawn], linestyle="", marker=look.marker, color=look.colour, label=label)
-        line.set_gid(drawing.detail(label))
+        line.set_gid(drawing.detail(" ".join(label.split())))
         if len(x) >= _FEWEST:
             law = fit_power_law(x, y)
             ends = np.array([x.min(), x.max()])
             axes.plot(ends, law.scale * ends**law.exponent, color=look.colour, linewidth=1)
     axes.set(xlabel=_AXES[axis], ylabel=cost.unit.symbol, xscale="log", yscale="log")
     axes.grid(which="major")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), alignment="left", borderpad=0, labelspacing=0.3)
+    legend_below(axes)
 
 
 def _mark_sizes(axes: Axes) -> None:
     """Ticks at the measured sizes, if they are few and far apart."""
     sizes = np.unique(np.concatenate([line.get_xdata() for line in axes.lines]))
-    if (sizes[1:] >= _APART * sizes[:-1]).all():
+    places = np.log(sizes)
+    if (np.diff(places) >= _APART * np.ptp(places)).all():
         axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .caption import setup
+from .compact import Choice
 from .figures import Written
 from .html import environment, template_text, trusted
 from .markdown import render_markdown
@@ -137,7 +138,14 @@ def _concerned(table: Table) -> dict[int, dict[str, None]]:
     return found
 
 
-def report_command(paths: Sequence[Path], out: Path, crossover: Sequence[str] = ()) -> str:
-    """The command that makes the report again."""
-    pairs = ["--crossover", ",".join(crossover)] if crossover else []
-    return shlex.join(["ctxbench", "report", *map(str, paths), "--out", str(out), *pairs])
+def report_command(
+    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool
+) -> str:
+    """The command that makes the report's page and figures again."""
+    parts = ["ctxbench", "report", *map(str, paths), "--out", str(out)]
+    if choice and choice.modules:
+        parts += ["--modules", ",".join(choice.modules)]
+    for shape in choice.shapes if choice else ():
+        parts += ["--shape", shape.replace("x", ",")]
+    parts += ["--crossover", ",".join(crossover)] if crossover else []
+    return shlex.join([*parts, *(["--titles"] if titles else [])])

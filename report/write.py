@@ -12,7 +12,7 @@ from .compare import compare_runs
 from .crossover import crossover_table, pairings
 from .figures import choose, write_figures
 from .html import render_html
-from .latex import render_latex
+from .latex import NOTES, render_latex
 from .markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
@@ -37,41 +37,56 @@ def write_report(
     choice: Choice | None = None,
     published: Mapping[str, Any] | None = None,
     crossover: Sequence[str] = (),
+    titles: bool = False,
+    notes: str = "below",
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too. `published` numbers and the pairs `crossover` (FIRST:SECOND) take the place of
-    the runs' own. UsageError for a damaged run, an unknown figure, one without data, a choice or a pair that the runs
-    do not have, or a folder that cannot be written.
+    table of each run is written, too, and figures show its modules and inputs. `published` numbers and the pairs
+    `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
+    title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. UsageError for a damaged run, an
+    unknown figure, one without data, a choice or a pair that the runs do not have, an unknown place for notes, or a
+    folder that cannot be written.
     """
-    if not runs:
-        raise UsageError("a report needs at least one run folder")
-    read = [replace(open_run(path), added=published or {}, pairs=crossover) for path in runs]
-    for run, path in zip(read, runs, strict=True):
-        if run.frame.empty:
-            raise UsageError(f"{path} holds no record yet; there is nothing to report")
-    _check_pairs(read)
-    tables = _tables(read)
-    compact = [compact_table(run, choice) for run in read] if choice else []
-    panels = panels_of(read)
-    kinds = choose(figures, panels)
+    if notes not in NOTES:
+        raise unknown("place of notes", notes, NOTES)
+    read = _read(runs, titles, published or {}, crossover)
+    tables, compact = _tables(read), _compact_tables(read, choice)
+    chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
+    kinds = choose(figures, chosen)
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in tables for path in _write_table(table, out / "tables")]
-        for number, table in enumerate(compact, 1):
-            own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
-            written += _write_table(own, out / "tables", choice)
-        drawn = write_figures(panels, kinds, out / "figures")
-        page = out / "index.html"
-        page.write_text(
-            render_page(read, panels, tables, drawn, report_command(runs, out, crossover)), encoding="utf-8"
-        )
+        written = [path for table in tables for path in _write_table(table, out / "tables", notes)]
+        for table in compact:
+            written += _write_table(table, out / "tables", notes, choice.label if choice else "")
+        drawn = write_figures(chosen, kinds, out / "figures")
+        page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
+        page.write_text(render_page(read, panels_of(read), tables, drawn, command), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
     return Report(page, (page, *written, *pictures))
+
+
+def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any], crossover: Sequence[str]) -> list[RunData]:
+    if not paths:
+        raise UsageError("a report needs at least one run folder")
+    read = [replace(open_run(path, titles), added=published, pairs=crossover) for path in paths]
+    for run, path in zip(read, paths, strict=True):
+        if run.frame.empty:
+            raise UsageError(f"{path} holds no record yet; there is nothing to report")
+    _check_pairs(read)
+    return read
+
+
+def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Table]:
+    """The compact table of each run, if there is a choice; of several runs, numbered."""
+    tables = [compact_table(run, choice) for run in runs] if choice else []
+    if len(tables) < 2:
+        return tables
+    return [replace(table, name=f"{table.name}-{number}") for number, table in enumerate(tables, 1)]
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
@@ -104,10 +119,10 @@ def _check_pairs(runs: Sequence[RunData]) -> None:
             )
 
 
-def _write_table(table: Table, folder: Path, choice: Choice | None = None) -> list[Path]:
+def _write_table(table: Table, folder: Path, notes: str, label: str = "") -> list[Path]:
     contents = {
         "md": render_markdown(table),
-        "tex": render_latex(table, choice.label, choice.notes) if choice else render_latex(table),
+        "tex": render_latex(table, label, notes),
         "html": render_html(table),
         "csv": table.csv,
     }

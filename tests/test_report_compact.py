@@ -62,14 +62,16 @@ def test_a_choice_that_the_run_does_not_have_is_refused(tmp_path: Path, choice: 
 
 
 def test_its_latex_has_a_label_and_notes_or_not(tmp_path: Path) -> None:
-    choice = Choice(columns=["params"], title="Costs", label="tab:cost", notes=False)
-    written = write_report([table3_run(tmp_path / "run")], tmp_path / "out", [], choice)
+    choice = Choice(columns=["params"], title="Costs", label="tab:cost")
+    written = write_report([table3_run(tmp_path / "run")], tmp_path / "out", [], choice, notes="none")
     (path,) = [path for path in written.files if path.name == "table3-compact.tex"]
     text = path.read_text(encoding="utf-8")
     assert text.count(r"\begin{table*}") == 1
     assert r"\caption{Costs}" in text
     assert r"\label{tab:cost}" in text
     assert "minipage" not in text
+    with pytest.raises(UsageError, match=r"unknown place of notes 'foot' \(known: below, none, threeparttable\)"):
+        write_report([tmp_path / "run"], tmp_path / "out", [], choice, notes="foot")
 
 
 def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None:

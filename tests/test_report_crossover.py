@@ -294,7 +294,7 @@ def test_several_runs_have_a_crossover_table_each(tmp_path: Path) -> None:
     assert found == ["mine-1.csv", "mine-2.csv", "mine-compared.csv", "mine-crossover-1.csv", "mine-crossover-2.csv"]
     with styled():
         drawing = figure_crossover.crossovers(panels_of([open_run(one), open_run(two)]))
-    assert [axes.get_title().partition(":")[0] for axes in drawing.figure.axes] == ["MACs\none", "MACs\ntwo"]
+    assert [part.get_suptitle().partition(":")[0] for part in drawing.figure.subfigs] == ["one", "two"]
 
 
 @pytest.mark.parametrize(

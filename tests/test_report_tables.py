@@ -21,7 +21,7 @@ from ctxbench.ranking import Ranking, Standing, Value, exactly, front, ranked, s
 from ctxbench.report import comparison_table, render_terminal
 from ctxbench.report.compare import ratio_interval
 from ctxbench.report.html import render_html
-from ctxbench.report.latex import render_latex
+from ctxbench.report.latex import NOTES, render_latex
 from ctxbench.report.markdown import render_markdown
 from ctxbench.report.numbers import parse_unit, scaled_unit, significant, with_interval
 from ctxbench.report.ranking import ranking_table
@@ -435,16 +435,44 @@ def test_text_from_outside_is_escaped(hostile: Table) -> None:
     assert r"\[x](y)" in markdown
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(tmp_path: Path, hostile: Table) -> None:
+def has_latex() -> bool:
+    """Whether pdflatex and the package threeparttable are there."""
+    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    return subprocess.run(["kpsewhich", "threeparttable.sty"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not has_latex(), reason="no LaTeX: apt-get install texlive-latex-recommended texlive-latex-extra")
+@pytest.mark.parametrize("notes", NOTES)
+def test_latex_compiles(tmp_path: Path, hostile: Table, notes: str) -> None:
     plain = table_of(table3_run(tmp_path / "plain", failed=["sa"]))
     for table, fits in ((hostile, False), (plain, True)):
-        body = r"\usepackage{booktabs}\begin{document}" + render_latex(table) + r"\end{document}"
+        text = render_latex(table, notes=notes)
+        packages = re.findall(r"% needs (\\usepackage\{.*\})", text)
+        body = packages[0] + r"\begin{document}" + text + r"\end{document}"
         (tmp_path / "t.tex").write_text(r"\documentclass{article}" + body, encoding="utf-8")
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout[-2000:]
         assert not (fits and "Overfull" in done.stdout)
+
+
+def test_notes_of_latex_stand_below_in_threeparttable_or_nowhere(tmp_path: Path) -> None:
+    table = table_of(table3_run(tmp_path / "run", failed=["sa"]))
+    count = len(table.notes)
+    assert count > 1
+    below, three, none = (render_latex(table, notes=notes) for notes in NOTES)
+    assert [text.count(r"\begin{minipage}") for text in (below, three, none)] == [1, 0, 0]
+    floats = len(table.blocks())
+    assert [three.count(rf"\begin{{{name}}}") for name in ("threeparttable", "tablenotes")] == [floats, 1]
+    assert re.findall(r"\\item\[(\d+)\]", three) == [str(number) for number in range(1, count + 1)]
+    assert three.count(r"\item ") == len(table.caption)
+    marks = sum(bool(cell.notes) for row in table.rows for cell in row.cells)
+    marks += (len(table.blocks()) - 1) * sum(bool(row.cells[0].notes) for row in table.rows)  # a label in each part
+    assert three.count(r"\tnote{") == marks
+    assert below.count(r"\textsuperscript{") == marks + count
+    assert "superscript" not in none + three
+    assert r"\tnote" not in none
 
 
 def test_runs_side_by_side_have_ratios_and_reasons(tmp_path: Path) -> None:
