@@ -464,7 +464,7 @@ def report(
         bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
     ] = False,
     published: Annotated[
-        Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
+        Path | None, typer.Option(help="A TOML file with published numbers, which stand beside the runs'.")
     ] = None,
     crossover: Annotated[
         str | None,

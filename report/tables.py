@@ -119,8 +119,7 @@ def _quantity_columns(
     if frame[f"{key}_published"].notna().any():
         add(f"{key}_published", "paper", "published", published_cells(run, records, key, notes))
     cells = _number_cells(frame, quantity, unit)
-    cells = [_with_notes(cell, _sentences(quantity, row), notes) for cell, row in zip(cells, records, strict=True)]
-    cells = mark_best(cells, frame, quantity)
+    cells = mark_best(with_notes(cells, records, quantity, notes), frame, quantity)
     if quantity.origin == "predicted":
         add(key, "predicted", "predicted", cells, "pred.")
     else:
@@ -186,11 +185,12 @@ def _as_printed(cell: Cell, decimals: int | None) -> Cell:
     return replace(cell, text=fixed(cell.value, decimals))
 
 
-def _with_notes(cell: Cell, sentences: Sequence[str], notes: Footnotes) -> Cell:
-    """The cell with footnotes for these sentences; one without a number stays as it is."""
-    if cell.value is None:
-        return cell
-    return replace(cell, notes=tuple(sorted(notes.number(sentence) for sentence in sentences)))
+def with_notes(cells: Sequence[Cell], records: Sequence[RecordRow], quantity: Quantity, notes: Footnotes) -> list[Cell]:
+    """The cells with footnotes for what qualifies their numbers; one without a number stays as it is."""
+    return [
+        cell if cell.value is None else replace(cell, notes=tuple(sorted(map(notes.number, _sentences(quantity, row)))))
+        for cell, row in zip(cells, records, strict=True)
+    ]
 
 
 def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:

@@ -38,6 +38,19 @@ def test_a_line_a_module_with_the_chosen_quantities(tmp_path: Path) -> None:
     assert len(table.blocks()) == 1
 
 
+def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module, others in (("sa", 0.5), ("linear", 0.0)):
+        row = record(module)
+        add(folder, row, timed(row, {"infer": [1.0, 1.01, 0.99] * 5}, others_share=others))
+    table = compact_table(open_run(folder.path), Choice(columns=["latency_infer"]))
+    assert [row.cells[1].notes for row in table.rows] == [(1,), ()]
+    assert table.notes == (
+        "Other work kept more than 10% of the cores busy while it was timed: no verdict rests on it.",
+    )
+    assert r"\textsuperscript{1} Other work" in render_latex(table)
+
+
 def test_several_inputs_stand_side_by_side(tmp_path: Path) -> None:
     table = compact_table(open_run(two_inputs(tmp_path / "run")), Choice(columns=["latency_infer"]))
     assert [column.header for column in table.columns] == ["Module", "1, 64, 32, 32", "1, 64, 64, 64"]
