@@ -33,6 +33,7 @@ report: .venv/.installed
 	$(BIN)/ctxbench report results/table3-cpu --out docs/report
 	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,memory
 	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite || exit 1; done
+	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures predicted
 	$(BIN)/python docs/update.py
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.

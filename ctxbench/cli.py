@@ -110,6 +110,12 @@ def complete_module() -> list[str]:
     return registry.names()
 
 
+def complete_target() -> list[str]:
+    from ctxbench.predict.sheets import sheets
+
+    return [*sheets()]
+
+
 @app.command()
 def run(
     context: typer.Context,
@@ -142,6 +148,10 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: also measure the failed cases again.")
     ] = False,
+    predict_for: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also predict times on these devices, such as h100-sxm."),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="List the cases with predicted memory and estimated time; measure nothing."),
@@ -166,7 +176,16 @@ def run(
             finished = api.resume(resume, retry_failed=retry_failed, in_process=in_process, reporter=_reporter())
         else:
             overrides = replace(
-                _overrides(shape, dtype, device, threads, processes=processes, budget_s=budget, target=target),
+                _overrides(
+                    shape,
+                    dtype,
+                    device,
+                    threads,
+                    processes=processes,
+                    budget_s=budget,
+                    target=target,
+                    predict_for=_split(predict_for),
+                ),
                 modules=_names(modules),
                 memory_format=_split(memory_format),
                 execution=_split(execution),
@@ -232,8 +251,8 @@ def show(
     for option, given in (("--set", hparams), ("--by-operator", by_operator)):
         if given and not shape:
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    for text in describe.module(entry):
-        _print(text)
+    for table in describe.module(entry):
+        _print(table)
     for each in shape or []:
         for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
             _print(text)
@@ -396,6 +415,34 @@ def memory(
 
 
 @app.command()
+def predict(
+    module: Annotated[
+        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="DEVICE", help="Such as a100-40gb, or a TOML file.", autocompletion=complete_target
+        ),
+    ],
+    shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")] = "1,512,128,128",
+    mode: Annotated[str, typer.Option(help="train or infer.")] = "infer",
+    dtype: Annotated[str, typer.Option(help="float32, tf32, bfloat16, float16 or float64.")] = "float32",
+    chosen: Settings = None,
+) -> None:
+    """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
+    from ctxbench import describe_time, registry, settings
+    from ctxbench.predict.sheets import sheet
+    from ctxbench.suite import parse_shape
+
+    entry = registry.get(module)
+    names = module, entry.key, settings.class_name(entry.reference)
+    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
+    for part in describe_time.passes(entry, parse_shape(shape), hparams, mode, sheet(target), dtype):
+        _print(part)
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
     out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
@@ -410,14 +457,27 @@ def report(
     shape: Shape = None,
     title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
     label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
-    notes: Annotated[bool, typer.Option(help="Whether the LaTeX of the compact table has notes below it.")] = True,
+    notes: Annotated[
+        str, typer.Option(help="Where the notes of the LaTeX tables stand: below, threeparttable or none.")
+    ] = "below",
+    titles: Annotated[
+        bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
+    ] = False,
     published: Annotated[
-        Path | None, typer.Option(help="A TOML file with a table [published]: these numbers stand beside the runs'.")
+        Path | None, typer.Option(help="A TOML file with published numbers, which stand beside the runs'.")
+    ] = None,
+    crossover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:SECOND[,...]",
+            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
+        ),
     ] = None,
 ) -> None:
     """Write tables, figures and a page from run folders; measure nothing.
 
-    --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one.
+    --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one. --modules
+    and --shape also choose what the figures show.
     """
     from ctxbench.report import write_report
     from ctxbench.report.compact import Choice
@@ -426,9 +486,10 @@ def report(
     choice = None
     if any((columns, modules, shape, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
-        choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label, notes)
+        choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label)
     numbers = load_published(published) if published else None
-    written = write_report(runs, out, _split(figures), choice, numbers)
+    pairs = _split(crossover) or ()
+    written = write_report(runs, out, _split(figures), choice, numbers, pairs, titles, notes)
     print(f"{len(written.files)} files; open {written.page}")
 
 
@@ -548,7 +609,11 @@ def _names(texts: list[str] | None) -> list[str] | None:
 
 
 def _overrides(
-    shape: list[str] | None, dtype: str | None, device: str | None, threads: str | None, **measure: float | None
+    shape: list[str] | None,
+    dtype: str | None,
+    device: str | None,
+    threads: str | None,
+    **measure: float | list[str] | None,
 ) -> "Overrides":
     """What these options replace in a suite."""
     from ctxbench.suite import Overrides, parse_shape
@@ -575,7 +640,7 @@ def _check_resume_options(context: typer.Context) -> None:
     resumed = {"resume", "retry_failed", "in_process"}
     others = [name for name in given if name not in resumed]
     if "resume" in given and others:
-        option = "--set" if others[0] == "chosen" else f"--{others[0].replace('_', '-')}"
+        option = {"chosen": "--set", "predict_for": "--for"}.get(others[0], f"--{others[0].replace('_', '-')}")
         raise UsageError(f"{option} cannot be used with --resume: a resumed run keeps the settings in its run.json")
     if "retry_failed" in given and "resume" not in given:
         raise UsageError("--retry-failed goes with --resume FOLDER")
@@ -597,14 +662,23 @@ def _print(renderable: Any) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(soft_wrap=isinstance(renderable, str | Text)).print(renderable)
+    # what is piped into a file or another program is not cut to 80 columns
+    width = None if sys.stdout.isatty() else 200
+    text = Text(renderable) if isinstance(renderable, str) else renderable  # a plain str would be read as markup
+    Console(width=width, soft_wrap=isinstance(text, Text)).print(text)
 
 
 def _print_table(path: Path) -> None:
-    from ctxbench.report import tables, terminal
+    from ctxbench.report import crossover, predicted, runs, tables, terminal
     from ctxbench.results import RunFolder
 
-    _print(terminal.render_terminal(tables.comparison_table([RunFolder.open(path)])))
+    folder = RunFolder.open(path)
+    _print(terminal.render_terminal(tables.comparison_table([folder])))
+    read = runs.RunData.read(folder)
+    for table in (crossover.crossover_table(read), predicted.predicted_table(read)):
+        if table:
+            print()
+            _print(terminal.render_terminal(table))
     print(f"run folder: {path}")
 
 

@@ -1,5 +1,6 @@
 """What `ctxbench show` and `memory` print of a module, and `ctxbench run --dry-run` of the cases ahead."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ctxbench.api import Planned
+    from ctxbench.macs.counter import MacCount
 
 
 def module(entry: Entry) -> Iterator["Table"]:
     """Facts and hyper-parameters of a module, without importing it."""
-    facts = _table("", "")
+    facts = plain_table("", "")
     for name, value in (
         ("key", entry.key),
         ("title", entry.title),
@@ -37,36 +39,58 @@ def module(entry: Entry) -> Iterator["Table"]:
             facts.add_row(name, str(value))
     yield facts
     if entry.hyperparameters:
-        table = _table("hyper-parameter", "type", "default")
+        table = plain_table("hyper-parameter", "type", "default")
         for parameter in entry.hyperparameters:
-            table.add_row(parameter.name, parameter.annotation.replace("[", "\\["), repr(parameter.default))
+            annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
+            table.add_row(parameter.name, annotation, repr(parameter.default))
         yield table
 
 
-def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: bool = False) -> Iterator["Table"]:
-    """Params and MACs for a shape, counted on the meta device, beside the closed forms; if asked for, by operator."""
+def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: bool = False) -> Iterator["Table | str"]:
+    """Params and MACs for a shape, counted on the meta device, beside the closed forms; if asked for, by operator.
+
+    UsageError if the module cannot be counted without data.
+    """
     import torch
 
-    from ctxbench.macs.counter import count_macs
+    from ctxbench.macs.counter import UncountableError, count_macs
+    from ctxbench.macs.training import count_training_macs
     from ctxbench.metrics.params import count_params
 
     with torch.device("meta"):
-        model = entry.build(shape[1], hparams)
-    count = count_macs(model, torch.empty(shape, device="meta"))
-    table = _table("x".join(map(str, shape)), "counted", "closed form")
-    rows = (
-        ("params", count_params(model), entry.closed_form("params", shape, hparams)),
-        ("macs", count.macs, entry.closed_form("macs", shape, hparams)),
-        ("macs_matmul", count.macs_matmul, None),
-    )
-    for name, counted, formula in rows:
+        model, x = entry.build(shape[1], hparams), torch.empty(shape)
+    why = ""
+    try:
+        counts = {"macs": count_macs(model, x)}
+    except UncountableError as error:
+        raise UsageError(str(error)) from None
+    try:
+        counts["macs_train"] = count_training_macs(model, x)
+    except UncountableError as error:
+        why = f"no macs_train: {error}"
+    table = plain_table("x".join(map(str, shape)), "counted", "closed form")
+    for name, counted in (("params", count_params(model)), *((name, count.macs) for name, count in counts.items())):
+        formula = entry.closed_form(name, shape, hparams) if name != "macs_train" else None
         table.add_row(name, f"{counted:,}", "" if formula is None else f"{formula:,}")
+    table.add_row("macs_matmul", f"{counts['macs'].macs_matmul:,}", "")
     yield table
+    if why:
+        yield why
     if by_operator:
-        table = _table("operator", "macs", "share")
-        for operator, macs in sorted(count.by_operator.items(), key=lambda item: -item[1]):
-            table.add_row(operator.removeprefix("aten::"), f"{macs:,}", f"{macs / count.macs:.1%}")
-        yield table
+        yield _by_operator(counts)
+
+
+def _by_operator(counts: "Mapping[str, MacCount]") -> "Table":
+    """What each operator costs, the largest first, in each of the counts."""
+    table = plain_table("operator", *(title for name in counts for title in (name, "share")))
+    costs = sum((Counter(count.by_operator) for count in counts.values()), Counter())
+    for operator, _ in costs.most_common():
+        cells = []
+        for count in counts.values():
+            macs = count.by_operator.get(operator)
+            cells += ["", ""] if macs is None else [f"{macs:,}", f"{macs / count.macs:.1%}"]
+        table.add_row(operator.removeprefix("aten::"), *cells)
+    return table
 
 
 def memory(
@@ -94,7 +118,7 @@ def memory(
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     yield f"{entry.key} {list(shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
-    table = _table("MiB", "what", "made by", "at", "shape", "blocks")
+    table = plain_table("MiB", "what", "made by", "at", "shape", "blocks")
     for group in profile.groups()[:LISTED_GROUPS]:
         size = "x".join(map(str, group.shape))
         operator = group.op.removeprefix("aten.").removesuffix(".default")
@@ -106,7 +130,7 @@ def memory(
     for sentence in explain(profile):
         yield f"- {sentence}"
     if lower:
-        table = _table("MiB", "what would lower the peak")
+        table = plain_table("MiB", "what would lower the peak")
         for remedy in lower:
             table.add_row(_mib(remedy.peak_bytes), remedy.change)
         yield table
@@ -127,7 +151,7 @@ def _mib(size: int) -> str:
 
 def plan(planned: "Sequence[Planned]") -> "Table":
     """The cases of a dry run with their predicted memory and estimated time."""
-    table = _table("case", "predicted CUDA peak", "about", "note")
+    table = plain_table("case", "predicted CUDA peak", "about", "note")
     for item in planned:
         memory = "" if item.memory_bytes is None else f"{item.memory_bytes / 2**20:,.0f} MiB"
         table.add_row(item.case.id, memory, "" if item.seconds is None else f"{item.seconds:.0f} s", item.note)
@@ -136,7 +160,8 @@ def plan(planned: "Sequence[Planned]") -> "Table":
     return table
 
 
-def _table(*columns: str) -> "Table":
+def plain_table(*columns: str) -> "Table":
+    """An empty table without lines, its first column bold."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns))

@@ -67,6 +67,22 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictedTime:
+    """The predicted milliseconds of a pass of one mode on the device `target`, whose product name is `title`.
+
+    `low_ms` and `high_ms` are an 80 % band; `notes` say what a reader must know of this number.
+    """
+
+    target: str
+    title: str
+    mode: Mode
+    ms: float
+    low_ms: float
+    high_ms: float
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How a case failed: the record's status, a sentence and the traceback."""
 
@@ -78,4 +94,4 @@ class Failure:
         return f"{self.status}: {self.message}"
 
 
-Message = Values | Doing | Progress | Samples | Timeline | Failure
+Message = Values | Doing | Progress | Samples | Timeline | PredictedTime | Failure

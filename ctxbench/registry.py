@@ -122,6 +122,7 @@ def register(
 ) -> Callable[["type[nn.Module]"], "type[nn.Module]"]:
     """Class decorator that puts an `nn.Module` into the registry under `key`.
 
+    Modules of one `family` have one colour in figures; docs/bring-your-own.md lists the families.
     The class takes `channels` first and then typed keyword hyper-parameters, each with a default. Give every argument
     of the decorator as a literal: `ctxbench list` reads it from the source without running the file.
     Raises UsageError if another class holds the key.
@@ -169,6 +170,11 @@ def get(name: str) -> Entry:
     if name not in known:
         raise unknown("module", name, known)
     return known[name]
+
+
+def means(name: str, key: str, reference: str) -> bool:
+    """Whether a name in a suite or a command is this module's: its key, class or reference (a path may be relative)."""
+    return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and _absolute(name) == reference)
 
 
 def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench.csv_file import append_text, csv_line, read_table, replace_file
 from ctxbench.errors import UsageError
-from ctxbench.messages import Sample, TimelineStep
+from ctxbench.messages import PredictedTime, Sample, TimelineStep
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column
+from ctxbench.mode import MODES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 5
+SCHEMA = 6
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
 
 
@@ -134,16 +135,27 @@ SAMPLE_COLUMNS = {
 _PROCESS = Column("process", int, 4)
 TIMELINE_COLUMNS = _columns(since=2, case=str, mode=str, step=int, phase=str, op=str, bytes=int)
 
+PREDICTION_COLUMNS = {
+    **_columns(since=5, case=str, target=str, title=str),
+    **{
+        f"latency_{mode}_predicted_{end}": Column(f"latency_{mode}_predicted_{end}", kind, 5)
+        for mode in MODES
+        for end, kind in {"ms": float, "low_ms": float, "high_ms": float, "notes": str}.items()
+    },
+}
+
 
 def tables() -> dict[str, dict[str, Column]]:
     """The CSV files of a run folder and their columns."""
     return {
         "records.csv": columns(),
         "processes.csv": {
-            name: replace(column, since=4) for name, column in {**columns(), "process": _PROCESS}.items()
+            name: replace(column, since=max(4, column.since))
+            for name, column in {**columns(), "process": _PROCESS}.items()
         },
         "samples.csv": SAMPLE_COLUMNS,
         "timeline.csv": TIMELINE_COLUMNS,
+        "predictions.csv": PREDICTION_COLUMNS,
     }
 
 
@@ -209,21 +221,23 @@ class RunFolder:
         record: Record,
         samples: Mapping[str, Iterable[Sample]],
         timelines: Mapping[str, Iterable[TimelineStep]] | None = None,
+        predicted: Iterable[PredictedTime] = (),
     ) -> None:
-        """Write what process `number` of a case measured: samples, the predicted memory over a pass, then its row."""
+        """Write what process `number` of a case found: samples, predicted memory and times, then its row."""
         sampled = [
             csv_line([record.case, number, mode, i, f"{s.at_s:.6f}", s.passes, repr(s.ms)])
             for mode, stream in samples.items()
             for i, s in enumerate(stream)
         ]
-        predicted = [
+        steps = [
             csv_line([record.case, mode, step.step, step.phase, step.op, step.bytes])
             for mode, timeline in (timelines or {}).items()
             for step in timeline
         ]
         with self._written():
             append_text(self.path / "samples.csv", "".join(sampled))
-            append_text(self.path / "timeline.csv", "".join(predicted))
+            append_text(self.path / "timeline.csv", "".join(steps))
+            append_text(self.path / "predictions.csv", "".join(_prediction_lines(record.case, predicted)))
             append_text(self.path / "processes.csv", csv_line([*record.row(), number]))
 
     def write_records(self, records: Iterable[Record]) -> None:
@@ -291,6 +305,14 @@ class RunFolder:
         """`timeline.csv` as a data frame, in the order of the pass within a case and mode; empty in an older folder."""
         return read_table(self.path / "timeline.csv", TIMELINE_COLUMNS, self.meta["schema"])
 
+    def predictions(self) -> "pd.DataFrame":
+        """`predictions.csv` as a data frame: one row for each case and device; empty in an older folder."""
+        frame = read_table(self.path / "predictions.csv", PREDICTION_COLUMNS, self.meta["schema"])
+        for mode in MODES:
+            column = f"latency_{mode}_predicted_notes"
+            frame[column] = [json.loads(text or "[]") for text in frame[column]]
+        return frame
+
     @contextmanager
     def _written(self) -> Iterator[None]:
         if self.meta["schema"] < SCHEMA:
@@ -314,6 +336,18 @@ def read_records(
     frame = read_table(path, columns or tables()["records.csv"], schema, optional)
     frame["warnings"] = [_warnings(text) for text in frame["warnings"]]
     return frame
+
+
+def _prediction_lines(case: str, predicted: Iterable[PredictedTime]) -> Iterator[str]:
+    """The lines of `predictions.csv`: both modes of a device in one."""
+    rows: dict[str, dict[str, Any]] = {}
+    for each in predicted:
+        row = rows.setdefault(each.target, {"case": case, "target": each.target, "title": each.title})
+        for end in ("ms", "low_ms", "high_ms"):
+            row[f"latency_{each.mode}_predicted_{end}"] = f"{getattr(each, end):.4g}"
+        row[f"latency_{each.mode}_predicted_notes"] = json.dumps(each.notes)
+    for row in rows.values():
+        yield csv_line(row.get(name) for name in PREDICTION_COLUMNS)
 
 
 def _warnings(text: str) -> list[str]:

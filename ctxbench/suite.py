@@ -14,7 +14,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ctxbench import metrics, registry
 from ctxbench.errors import UsageError, unknown
+from ctxbench.metrics import predicted_time
 from ctxbench.metrics.base import Unit
+from ctxbench.predict.sheets import sheet
 from ctxbench.settings import class_name
 
 Shape = tuple[int, int, int, int]
@@ -48,9 +50,13 @@ def _metric(name: str) -> str:
 
 MetricName = Annotated[str, AfterValidator(_metric)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
+PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
 UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = BeforeValidator(_as_list)
+
+
+TargetName = Annotated[str, AfterValidator(lambda name: sheet(name) and name)]
 
 
 class _Strict(BaseModel):
@@ -80,6 +86,7 @@ class Measure(_Strict):
     spent, and for `min_time_s` at least.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
+    `predict_for` names devices (docs/prediction.md) for which the metric `predicted_time` predicts the time of a pass.
     `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
     """
 
@@ -95,6 +102,7 @@ class Measure(_Strict):
     passes: Positive = 100
     flush_l2: bool = False
     memory_device: Literal["cuda", "cuda-2020"] = "cuda"
+    predict_for: Annotated[list[TargetName], OneOrMore] = []
     cudnn_benchmark: bool = False
     memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
     timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
@@ -162,7 +170,7 @@ class Figure(_Strict):
 
 
 class SuiteFile(_Strict):
-    """The keys of a suite file."""
+    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?"""
 
     title: str
     source: str = ""
@@ -174,6 +182,7 @@ class SuiteFile(_Strict):
     hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
     exclude: list[dict[str, Scalar]] = []
     cases: list[dict[str, Scalar | list[int]]] = []
+    crossover: list[PairText] = []
     measure: Measure = Measure()
     gate: Gate = Gate()
     published: Published = Published()
@@ -241,11 +250,15 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite as read: its name (the file's stem), where it lies, and its content."""
+    """A suite as read: its name (the file's stem), where it lies, and its content.
+
+    `chosen`: the modules are those that the caller named, not the file's.
+    """
 
     name: str
     path: Path
     file: SuiteFile
+    chosen: bool = False
 
     @property
     def named(self) -> set[str]:
@@ -261,13 +274,20 @@ class Suite:
         found = self.cases_here(auto_device, missing)
         for error in missing.values():
             raise error
-        for name in self.file.hparams.keys() - {case.module for case in found}:
-            registry.get(name)
+        for name in self.file.hparams:
+            if not any(registry.means(name, case.module, case.reference) for case in found):
+                registry.get(name)
         modules = {*registry.names(), *(case.module for case in found)}
+        for row in self.file.gate.margins:
+            if row.removesuffix(" infer").removesuffix(" train") not in modules:
+                raise UsageError(f"{self.path}: [gate] margins: {unknown('module', row, modules)}")
         for name in self.file.published.rows:
             if name.partition("(")[0] not in modules:
                 raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
         self._check_figures(found)
+        for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
+            if name not in modules:
+                raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
         if not found:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
         return found
@@ -311,7 +331,10 @@ class Suite:
     def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
         axes = self.file.axes
         entry = registry.get(name)
-        hparams = self.file.hparams.get(entry.key, {})
+        hparams: dict[str, Any] = {}
+        for given, settings in self.file.hparams.items():
+            if registry.means(given, entry.key, entry.reference):
+                hparams |= settings
         choices = [_as_list(value) for value in hparams.values()]
         shapes = [
             (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
@@ -353,10 +376,13 @@ class Suite:
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
     """Whether a case has every value that an `exclude` rule names."""
     batch, channels, height, width = case.shape
-    known = {"module": case.module, "batch": batch, "channels": channels, "height": height, "width": width}
+    known: dict[str, Any] = {"batch": batch, "channels": channels, "height": height, "width": width}
     known |= {name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads")}
     known |= case.hparams
-    return all(known.get(name) == value for name, value in rule.items())
+    return all(
+        registry.means(str(value), case.module, case.reference) if name == "module" else known.get(name) == value
+        for name, value in rule.items()
+    )
 
 
 def available() -> list[str]:
@@ -372,7 +398,7 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     suite = _validate(_read(path), str(path))
     if overrides is not None:
         suite = _override(suite, overrides)
-    return Suite(path.stem, path, suite)
+    return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
 
 
 def load_published(path: Path) -> dict[str, Any]:
@@ -413,9 +439,12 @@ def _find(name_or_path: str) -> Path:
 
 def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
     try:
-        return SuiteFile.model_validate(content)
+        suite = SuiteFile.model_validate(content)
     except ValidationError as error:
         raise UsageError(f"{where}: {_first_sentence(error)}") from None
+    if suite.measure.predict_for and predicted_time.NAME not in suite.metrics:
+        raise UsageError(f"{where}: measure.predict_for goes with {predicted_time.NAME!r} in metrics")
+    return suite
 
 
 def _first_sentence(error: ValidationError) -> str:
@@ -429,7 +458,7 @@ def _first_sentence(error: ValidationError) -> str:
             f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
         )
     if problem["type"] == "missing":
-        return f"the key {key!r} is missing"
+        return f"the key {key!r} is missing; docs/suites.md has an example with every key"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if isinstance(problem["input"], dict):  # of a whole table, which is too long to print
@@ -464,9 +493,11 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
+    if overrides.measure.get("predict_for"):
+        content["metrics"] = [*dict.fromkeys([*content["metrics"], predicted_time.NAME])]
     if overrides.modules is not None:
         content["cases"] = []
-        known = {*registry.names(), *map(class_name, content["modules"])}
+        known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
     return _validate(content, "the command's options")
 
@@ -484,7 +515,7 @@ def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any
     for module, hparams in given.items():
         for name, value in hparams.items():
             if module:
-                takers = [key for key, e in entries.items() if module in (key, e.reference, class_name(e.reference))]
+                takers = [key for key, e in entries.items() if registry.means(module, key, e.reference)]
                 takers = takers or [key for key in [registry.get(module).key] if key in entries]
             else:
                 takers = [key for key, e in entries.items() if name in [p.name for p in e.hyperparameters]]
@@ -494,6 +525,16 @@ def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any
             for key in takers:
                 found.setdefault(key, {})[name] = value
     return found
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Two modules, named as in tables, from `FIRST:SECOND`. UsageError for anything else."""
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(f"{text!r} is not FIRST:SECOND, such as ham_nmf:mhsa, with modules named as in the table")
+    if parts[0] == parts[1]:
+        raise UsageError(f"{text!r} names the same module twice; a crossover is between two modules")
+    return parts[0], parts[1]
 
 
 def parse_shape(value: Any) -> Shape:

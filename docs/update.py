@@ -1,25 +1,34 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is one of `LISTS`, which are tables of what ctxbench.metrics declares, or the folder of a committed run. After the
-folder may stand the name of a figure of the run's suite, for the tables of its numbers; or `claims`, for what
-`docs/suites/<suite>.py` finds in the run: rows of claim, what was measured, and whether the claim holds.
+NAME is one of `LISTS`, which are tables of what ctxbench declares or has stored, the folder of a committed run, or
+`FOLDER#crossover` for its crossovers. After the folder may stand the name of a figure of the run's suite, for the
+tables of its numbers; or `claims`, for what `docs/suites/<suite>.py` finds in the run: rows of claim, what was measured, and
+whether the claim holds.
 Run: python docs/update.py
 """
 
 import re
 import runpy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 import ctxbench
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.mode import MODES
+from ctxbench.predict.rates import ANY, calibration
+from ctxbench.predict.sheets import sheets
+from ctxbench.report.crossover import crossover_table
 from ctxbench.report.curve_table import curve_tables
 from ctxbench.report.curves import figures_of
 from ctxbench.report.markdown import render_markdown
+from ctxbench.report.numbers import significant
 from ctxbench.report.panels import panels_of
-from ctxbench.report.runs import open_run
+from ctxbench.report.predicted import NEAR, agreement
+from ctxbench.report.runs import RunData, open_run
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
@@ -49,12 +58,95 @@ def column_list() -> str:
     return _markdown(("metric", "columns of `records.csv`"), rows)
 
 
-LISTS: dict[str, Callable[[], str]] = {"metrics": metric_list, "quantities": quantity_list, "columns": column_list}
+def device_list() -> str:
+    """The devices that times are predicted for, with the figures of their data sheets."""
+    calibrated = {device for rows in calibration().values() for device in rows}
+    rows = [
+        (
+            f"`{name}`",
+            each.title,
+            ", ".join(f"{dtype} {peak:g}" for dtype, peak in each.peak_tflops.items()),
+            *(f"{figure:g}" for figure in (each.bandwidth_gb_s, each.l2_mib, each.power_w, each.processors)),
+            "yes" if each.title in calibrated else "no",
+        )
+        for name, each in sheets().items()
+    ]
+    header = ("name", "product", "peak, TFLOP/s", "GB/s", "L2, MiB", "W", "processors", "kernels measured")
+    return _markdown(header, rows)
 
 
-def run_table(folder: str) -> str:
-    """The table of a committed run."""
-    return render_markdown(comparison_table([RunFolder.open(ROOT / folder)]))
+def left_out_list() -> str:
+    """By class: how well kernels of a device are predicted from the other devices alone."""
+    frame = pd.read_csv(ROOT / "results" / "prediction" / "left-out.csv")
+    rows = []
+    for kind, part in frame.groupby("class", sort=True):
+        errors = part["median_error"]
+        covered = np.average(part["covered"], weights=part["kernels"])
+        spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
+        row = calibration()[str(kind)][ANY]
+        band = f"x{row['low']:.2f} to x{row['high']:.2f}"
+        rows.append((str(kind), str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
+    header = (
+        "class",
+        "devices",
+        "kernels",
+        "median error of a device: median (range)",
+        "kernels in their band",
+        "band",
+    )
+    return _markdown(header, rows)
+
+
+def table3_predictions() -> str:
+    """Predicted beside published times of Table 3, and how close they are."""
+    found = agreement(RunData.read(RunFolder.open(ROOT / "results" / "prediction" / "table3")))
+    times = found.rows.assign(ratio=found.ratio, inside=found.inside).to_dict("records")
+    rows = [
+        (
+            f"`{row['module']}`",
+            row["mode"],
+            f"{row['published']:g}",
+            f"*{significant(row['predicted'])} [{significant(row['low'])}, {significant(row['high'])}]*",
+            f"{row['ratio']:.2f}",
+            "yes" if row["inside"] else "no",
+        )
+        for row in times
+    ]
+    table = _markdown(("module", "mode", "paper, ms", "predicted, ms", "ratio", "in the band"), rows)
+    return (
+        f"{table}\n\nMedian error {found.median_error:.0%}; {found.near} of {len(rows)} within a factor of {NEAR:g}; "
+        f"rank correlation {found.rank_correlation:.2f}; the band holds {found.inside.sum()} of {len(rows)}."
+    )
+
+
+def speed_list() -> str:
+    """How many times as long as each module the plain statement of its equations takes."""
+    rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
+    rows["ratio"] = rows["plain_ms"] / rows["module_ms"]
+    wide = rows.pivot(index="module", columns=["shape", "threads", "mode"], values="ratio")
+    header = [f"{shape}<br>{mode}, {threads} thread{'s' * (threads > 1)}" for shape, threads, mode in wide.columns]
+    body = [
+        (f"`{key}`", *(f"{ratio:.3g}" for ratio in ratios)) for key, ratios in zip(wide.index, wide.values, strict=True)
+    ]
+    return _markdown(("module", *header), body)
+
+
+LISTS: dict[str, Callable[[], str]] = {
+    "metrics": metric_list,
+    "quantities": quantity_list,
+    "columns": column_list,
+    "speed": speed_list,
+    "devices": device_list,
+    "left-out": left_out_list,
+    "table3-predictions": table3_predictions,
+}
+
+
+def run_table(name: str) -> str:
+    """The table of a committed run, or that of its crossovers."""
+    path, _, which = name.partition("#")
+    folder = RunFolder.open(ROOT / path)
+    return render_markdown(crossover_table(RunData.read(folder)) if which else comparison_table([folder]))
 
 
 def figure_tables(folder: str, name: str) -> str:
@@ -110,13 +202,15 @@ def _own_columns(each: Quantity) -> str:
 
 
 def _every_column(columns: Sequence[Column]) -> str:
-    names = {_both_modes(each.name): f" (schema {each.since})" * (each.since > 1) for each in columns}
+    own = {each.name for each in columns}
+    names = {_both_modes(each.name, own): f" (schema {each.since})" * (each.since > 1) for each in columns}
     return ", ".join(f"`{name}`{note}" for name, note in names.items())
 
 
-def _both_modes(name: str) -> str:
-    """`latency_train_ms` as `latency_*_ms`."""
-    return "_".join("*" if part in MODES else part for part in name.split("_"))
+def _both_modes(name: str, names: Collection[str]) -> str:
+    """`latency_train_ms` as `latency_*_ms` if there is one for each mode."""
+    short = "_".join("*" if part in MODES else part for part in name.split("_"))
+    return short if all(short.replace("*", mode) in names for mode in MODES) else name
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -23,7 +23,7 @@ def _projection(channels: int, width: int) -> nn.Sequential:
     title="Double attention (A2)",
     paper="Chen et al., A2-Nets: Double Attention Networks, NeurIPS 2018",
     year=2018,
-    family="attention",
+    family="linear attention",
     params="2*C*(c_m + c_n) + 3*(c_m + 2*c_n + C)",
     macs="2*N*C*(c_m + c_n) + 2*N*c_m*c_n + N*(c_m + 2*c_n + C)",
 )

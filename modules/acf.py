@@ -27,7 +27,7 @@ def _pool(x: Tensor) -> Tensor:
     title="Aggregated co-occurrent features (ACF)",
     paper="Zhang et al., Co-occurrent Features in Semantic Segmentation, CVPR 2019",
     year=2019,
-    family="attention",
+    family="sparse attention",
     params="3*C*d + 2*d + (2*C if batch_norm else 0)",
     macs=("2*N*C*d + 2*B*((H + 1)//2)*((W + 1)//2)*(C*d + n*d + C) + (N*C if batch_norm else 0)"),
 )

@@ -32,7 +32,7 @@ def _focus(x: Tensor, scale: Tensor, power: int) -> Tensor:
     title="Focused linear attention",
     paper="Han et al., FLatten Transformer: Vision Transformer using Focused Linear Attention, ICCV 2023",
     year=2023,
-    family="attention",
+    family="linear attention",
     params="4*C**2 + 2*C + (3*C if qkv_bias else 0) + (kernel**2 + 1)*(C//heads) + positions*C",
     macs="4*N*C**2 + 2*N*C*(C//heads) + kernel**2*N*C + N*C + B*C + 5*N*C",
 )

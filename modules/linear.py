@@ -33,7 +33,7 @@ def _unit(x: Tensor) -> Tensor:
     title="Linear attention",
     paper="Li et al., Linear Attention Mechanism: An Efficient Attention for Semantic Segmentation, arXiv:2007.14902",
     year=2020,
-    family="attention",
+    family="linear attention",
     params="C**2 + C + 2*(C + 1)*(C//reduction) + 1",
     macs="N*(C**2 + 2*C*(C//reduction)) + 2*N*C*(C//reduction) + 3*N*(C//reduction) + 3*N*C",
 )

@@ -4,13 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from ctxbench.devices.cpu import Cpu
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import ColumnValues, Unit
 
 from .numbers import is_prefix
 from .rates import ACHIEVED
-from .runs import CONDITIONS, RunData, kind_of
+from .runs import RunData
 from .table import Column
 
 
@@ -43,25 +42,12 @@ def caption_lines(
 
 def setup(run: RunData) -> str:
     """Device, software, input, date and commit in one phrase; what differs between rows stands in the rows."""
-    differing = run.differing()
     environment = run.environment
     packages = environment.get("packages") or {}
     parts = [", ".join(run.device_name(device) for device in run.devices())]
     parts.append(f"torch {packages.get('torch') or 'unknown'}")
-    on_cpu = Cpu.kind in map(kind_of, run.devices())
-    if environment.get("torch_threads") and on_cpu and "threads" not in differing:
-        chosen = run.frame["threads"].dropna()
-        count = int(chosen.iloc[0] if len(chosen) else environment["torch_threads"])
-        parts.append(f"{count} thread{'s' * (count != 1)}")
-    for name in CONDITIONS:
-        if name in differing or run.frame.empty or name in ("device", "threads"):
-            continue
-        value = str(run.frame[name].iloc[0])
-        if name == "shape":
-            parts.append(f"input [{value.replace('x', ', ')}]")
-        elif value not in ("contiguous", "eager"):
-            parts.append(value)
-    if "settings" not in differing and not run.frame.empty and run.frame["settings"].iloc[0]:
+    parts += [] if run.frame.empty else run.conditions(run.frame)
+    if run.frame["settings"].nunique() == 1 and run.frame["settings"].iloc[0]:
         parts.append(str(run.frame["settings"].iloc[0]))
     if environment.get("time"):
         parts.append(str(environment["time"])[:10])

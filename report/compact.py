@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
 
@@ -14,8 +13,8 @@ from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
 from .published import unit_of, with_published
 from .runs import RunData
-from .table import Cell, Column, Table
-from .tables import mark_best
+from .table import Cell, Column, Footnotes, Table
+from .tables import mark_best, with_notes
 
 # The rows of a table: what names one, and its records.
 Rows = Sequence[tuple[tuple[Any, ...], pd.DataFrame]]
@@ -26,31 +25,34 @@ DEFAULT = ("params", "macs", "memory_train", "latency_infer")
 
 @dataclass(frozen=True)
 class Choice:
-    """What a compact table shows: quantities, modules and inputs (empty: all), title, LaTeX label, notes or not."""
+    """What a compact table shows: quantities, modules and inputs (empty: all), title, LaTeX label.
+
+    Figures show these modules and inputs, too.
+    """
 
     columns: Sequence[str] = ()
     modules: Sequence[str] = ()
     shapes: Sequence[str] = ()
     title: str = ""
     label: str = ""
-    notes: bool = True
 
 
 def compact_table(run: RunData, choice: Choice) -> Table:
     """The table of one run. UsageError for a quantity, module or input that it does not have."""
-    frame = _only(_only(with_published(run), "module", choice.modules), "shape", choice.shapes)
+    run = run.only(choice.modules, choice.shapes)
+    frame = with_published(run)
     chosen = [quantity(key) for key in choice.columns or DEFAULT]
     names = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
     rows = list(frame.groupby(["module", *names], sort=False, dropna=False))
     filled = _labels(rows, names)
-    units = {each.key: unit_of(run, each, frame) for each in chosen}
+    units, notes = {each.key: unit_of(run, each, frame) for each in chosen}, Footnotes()
     for each in chosen:
-        filled += _columns(frame, rows, each, units[each.key])
+        filled += _columns(frame, rows, each, units[each.key], notes)
     about = [(str(key[0]), str(group["family"].iloc[0]), str(group["status"].iloc[0])) for key, group in rows]
     caption = (f"{setup(run)}.", *convention_lines(units, values_in(frame)))
     title = choice.title or str(run.definition.get("title") or run.suite)
     columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
-    return put_together(f"{run.suite}-compact", title, filled, about, caption, (), frame[columns])
+    return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, frame[columns])
 
 
 def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
@@ -63,34 +65,21 @@ def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
     return filled
 
 
-def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit) -> list[Filled]:
+def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit, notes: Footnotes) -> list[Filled]:
     """A column of a quantity for each input."""
     filled: list[Filled] = []
     shapes = list(frame["shape"].unique())
     title = heading(each.title, unit)
     for shape in shapes:
         part = frame[frame["shape"] == shape].reset_index(drop=True)
-        found = [quantity_cell(row, each, unit) for row in part.to_dict("records")]
+        records = part.to_dict("records")
+        found = with_notes([quantity_cell(row, each, unit) for row in records], records, each, notes)
         cells = dict(zip(part["case"], mark_best(found, part, each), strict=True))
         column = Column(f"{each.key} {shape}", title, shape.replace("x", ", "), each.origin, PART)
         if len(shapes) == 1:
             column = Column(each.key, "", title, each.origin, PART)
         filled.append((column, [_first(group, shape, cells) for _, group in rows]))
     return filled
-
-
-def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFrame:
-    """The rows with one of these values, in the order given; all where none is given."""
-    if not wanted:
-        return frame
-    there = list(frame[column].unique())
-    for name in wanted:
-        if name not in there:
-            raise unknown(f"{column} of this run", name, there)
-    found = pd.concat([frame[frame[column] == name] for name in wanted], ignore_index=True)
-    if found.empty:
-        raise UsageError("no row of this run is chosen")
-    return found
 
 
 def _first(group: pd.DataFrame, shape: str, cells: Mapping[str, Cell]) -> Cell:

@@ -31,7 +31,7 @@ def _table(panel: Panel, figure: Figure, each: Quantity, suffix: str) -> Table:
     points = list(dict.fromkeys(x for line in lines for x in line.frame["x"]))
     points = sorted(points) if is_numeric(line.frame["x"] for line in lines) else points
     filled: list[Filled] = [
-        (Column("module", "", "Module", "label"), [Cell(line.module) for line in lines]),
+        (Column("module", "", "Module", "label"), [Cell(line.title, short=line.module) for line in lines]),
         (Column("settings", "", "Settings", "label"), [Cell(line.settings) for line in lines]),
         (Column("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
     ]

@@ -31,7 +31,6 @@ SCALING = (
 )
 # Fewer points do not show a fit.
 FEWEST_FITTED = 3
-MOST_SERIES = 24
 _CONDITIONS = ("dtype", "memory_format", "execution", "threads")
 
 
@@ -45,8 +44,9 @@ class Series:
     quantity: Quantity
 
     @property
-    def name(self) -> str:
-        return f"{self.module} {self.settings}".strip()
+    def title(self) -> str:
+        """What the module is called."""
+        return str(self.frame["name"].iloc[0])
 
     @property
     def y(self) -> "pd.Series[float]":
@@ -76,21 +76,19 @@ def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2)
     """The lines of a quantity: rows that differ in x alone, with `fewest` different x or more that have a number.
 
     Of several such lines with the same module and settings (other inputs, other dtypes) the one with most numbers
-    stands, then the first; at most MOST_SERIES are taken.
+    stands, then the first.
     """
     frame = _placed(panel.frame, figure)
     fixed = ["module", "rest", *_CONDITIONS, *(name for name in POINTS if name != figure.x)]
     frame = frame.assign(known=numbers_of(frame, quantity).notna())
     counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
     frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")
-    found: dict[str, Series] = {}
+    found: dict[tuple[str, str], Series] = {}
     for _, rows in frame.groupby(fixed, dropna=False, sort=False):
         own = rows.sort_values("known", ascending=False, kind="stable").drop_duplicates("x")
         own = own.sort_values("x") if is_numeric([own["x"]]) else own.sort_index()
         series = Series(str(own["module"].iloc[0]), str(own["rest"].iloc[0]), own, quantity)
-        found.setdefault(series.name, series)
-        if len(found) == MOST_SERIES:
-            break
+        found.setdefault((series.module, series.settings), series)
     return sorted(found.values(), key=lambda series: int(series.frame.index.min()))
 
 

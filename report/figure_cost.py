@@ -10,11 +10,14 @@ from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
 
 from .cells import amount, interval_of
+from .layout import Names, names_of, parts
 from .numbers import significant
-from .panels import REFERENCE, Panel, conditions_of, is_reference, label_of, origin_of
-from .style import FAINT, INK, PAPER, Drawing, log_axis, looks, new_figure
+from .panels import REFERENCE, Panel, is_reference, label_of, origin_of
+from .style import FAINT, INK, PAPER, Drawing, log_axis, looks
 
 _BACKGROUND = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+# The height of a bar, inches.
+_BAR = 0.17
 
 
 def relative_quantities(panel: Panel) -> list[Quantity]:
@@ -39,19 +42,21 @@ def cost_bars(panels: Sequence[Panel]) -> Drawing:
     """Each cost as a share of self-attention's, one column a quantity, one row of axes a panel."""
     panels = [panel for panel in panels if relative_quantities(panel)]
     shown = [each for each in quantities().values() if any(each in relative_quantities(panel) for panel in panels)]
-    counts = [len(panel.main) for panel in panels]
-    figure = new_figure(1.6 + 1.35 * len(shown), sum(0.24 * count + 1.0 for count in counts))
-    drawing = Drawing(figure, f"Cost relative to self-attention (100 %), {conditions_of(panels[0].main)}.")
-    grid = figure.subplots(len(panels), len(shown), squeeze=False, height_ratios=counts)
-    for panel, row in zip(panels, grid, strict=True):
-        for position, (each, axes) in enumerate(zip(shown, row, strict=True)):
-            _bar_axes(drawing, axes, panel, each, first=position == 0)
-        if len(panels) > 1:
-            row[0].set_ylabel(panel.title, fontweight="bold")
+    names = [names_of(panel.main) for panel in panels]
+    width = max(own.width for own in names) + 0.5 + 1.35 * len(shown)
+    heights = [own.height + 1.0 for own in names]
+    figure, found = parts(width, [(panel, panel.main) for panel in panels], heights)
+    drawing = Drawing(figure, "Cost relative to self-attention (100 %).")
+    for panel, part, own in zip(panels, found, names, strict=True):
+        row = part.subplots(1, len(shown), squeeze=False)[0]
+        for each, axes in zip(shown, row, strict=True):
+            _bar_axes(drawing, axes, panel, each, own)
+        for axes in row[1:]:
+            axes.set_yticklabels([])
     return drawing
 
 
-def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity, first: bool) -> None:
+def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity, names: Names) -> None:
     frame = panel.main
     labels = [label_of(row) for row in frame.to_dict("records")]
     values = frame[each.column].astype("float64")
@@ -64,19 +69,20 @@ def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity, first:
         axes.set_title(f"{title}\nno number for {REFERENCE}", color=FAINT)
         return
     largest = max(float(shares.max(skipna=True)), 100.0)
-    for place, (share, module, status) in enumerate(zip(shares, frame["module"], frame["status"], strict=True)):
+    for number, (share, module, status) in enumerate(zip(shares, frame["module"], frame["status"], strict=True)):
+        place = names.middles[number]
         if pd.isna(share):
             axes.text(
                 largest * 0.02, place, status if status != "ok" else "not known", va="center", fontsize=8, color=FAINT
             )
             continue
-        (bar,) = axes.barh(place, share, height=0.7, color=appearance[module].colour)
-        number = f"{significant(values.iloc[place] / each.unit.factor)} {each.unit.symbol}"
-        bar.set_gid(drawing.detail(f"{labels[place]}: {number}, {share:.3g} % of {REFERENCE}"))
+        (bar,) = axes.barh(place, share, height=_BAR, color=appearance[module].colour)
+        amount_text = f"{significant(values.iloc[number] / each.unit.factor)} {each.unit.symbol}"
+        bar.set_gid(drawing.detail(f"{labels[number]}: {amount_text}, {share:.3g} % of {REFERENCE}"))
         axes.text(share + largest * 0.02, place, significant(share, 2), va="center", fontsize=8, bbox=_BACKGROUND)
-    axes.set(xlim=(0, largest * 1.28), ylim=(len(frame) - 0.4, -0.6), title=title, xlabel="%")
+    axes.set(xlim=(0, largest * 1.28), ylim=(names.height, 0), title=title, xlabel="%")
     axes.axvline(100, color=INK, linewidth=0.6, linestyle=":")
-    axes.set_yticks(range(len(frame)), labels if first else [])
+    axes.set_yticks(names.middles, names.texts)
     axes.tick_params(axis="y", length=0)
 
 
@@ -87,22 +93,24 @@ def has_split(panels: Sequence[Panel]) -> bool:
 def train_infer_split(panels: Sequence[Panel]) -> Drawing:
     """Inference and training time of each module on one axis, with intervals and the ratio of the two."""
     panels = [panel for panel in panels if has_split([panel])]
-    count = max(len(panel.main) for panel in panels)
-    figure = new_figure(1.2 + 3.6 * len(panels), 0.27 * count + 1.3)
-    drawing = Drawing(
-        figure, f"Time of a pass, inference (open) and training (filled), {conditions_of(panels[0].main)}."
-    )
-    row = figure.subplots(1, len(panels), squeeze=False)[0]
-    for panel, axes in zip(panels, row, strict=True):
-        _split_axes(drawing, axes, panel)
+    names = [names_of(panel.main) for panel in panels]
+    width = max(own.width for own in names) + 4.5
+    figure, found = parts(width, [(panel, panel.main) for panel in panels], [own.height + 0.9 for own in names])
+    drawing = Drawing(figure, "Time of a pass, inference (open) and training (filled).")
+    first: Axes | None = None
+    for panel, part, own in zip(panels, found, names, strict=True):
+        axes = part.subplots()
+        if first:
+            axes.sharex(first)
+        _split_axes(drawing, axes, panel, own)
+        first = axes
     return drawing
 
 
-def _split_axes(drawing: Drawing, axes: Axes, panel: Panel) -> None:
+def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> None:
     frame = panel.main
     appearance = looks(frame["module"])
-    labels = [label_of(row) for row in frame.to_dict("records")]
-    for place, row in enumerate(frame.to_dict("records")):
+    for place, row in zip(names.middles, frame.to_dict("records"), strict=True):
         look = appearance[row["module"]]
         known = [mode for mode in MODES if pd.notna(row[f"latency_{mode}_ms"])]
         if not known:
@@ -117,14 +125,14 @@ def _split_axes(drawing: Drawing, axes: Axes, panel: Panel) -> None:
         for mode in known:
             _timed_point(drawing, axes, row, mode, place, look.colour, look.marker)
     log_axis(axes, "x")
-    axes.set(ylim=(len(frame) - 0.4, -0.6), xlabel="ms a pass", title=panel.title)
-    axes.set_yticks(range(len(frame)), labels)
+    axes.set(ylim=(names.height, 0), xlabel="ms a pass")
+    axes.set_yticks(names.middles, names.texts)
     axes.grid(axis="x")
-    axes.text(1.01, -0.9, "train / infer", fontsize=7, va="bottom", transform=axes.get_yaxis_transform())
+    axes.text(1.01, 1.01, "train / infer", fontsize=7, va="bottom", transform=axes.transAxes)
 
 
 def _timed_point(
-    drawing: Drawing, axes: Axes, row: RecordRow, mode: Mode, place: int, colour: str, marker: str
+    drawing: Drawing, axes: Axes, row: RecordRow, mode: Mode, place: float, colour: str, marker: str
 ) -> None:
     time = quantity(f"latency_{mode}")
     interval = interval_of(row, time)

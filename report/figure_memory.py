@@ -6,16 +6,17 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ctxbench.metrics import quantity
 from ctxbench.metrics.base import MIB, RecordRow
 from ctxbench.metrics.memory import TARGETS
 from ctxbench.mode import MODES, Mode
 
-from .panels import Panel, conditions_of, label_of
+from .layout import NAME, multiples, wrapped
+from .panels import Panel, label_of, origin_of
 from .runs import PHASES
-from .style import INK, Drawing, log_axis, looks, new_figure
+from .style import INK, Drawing, log_axis, looks
 
 MOST_COURSES = 32
-_COLUMNS = 4
 # The axis ends at this share of the smallest peak: below it is little more than weights.
 _LOWEST = 0.1
 
@@ -61,26 +62,20 @@ def memory_over_time(panels: Sequence[Panel]) -> Drawing:
     """Training filled, inference dashed, on a log axis; the peaks are marked and written above."""
     courses = courses_of(panels)
     shown = courses[:MOST_COURSES]
-    several = len({label_of(course.row) for course in shown}) < len(shown)
-    columns = min(_COLUMNS, len(shown))
-    lines = -(-len(shown) // columns)
-    figure = new_figure(2.15 * columns + 0.3, (1.75 if several else 1.6) * lines + 0.3)
+    figure, placed = multiples(shown, 2.15, 1.6, share=True)
     drawing = Drawing(figure, _caption(courses, shown))
-    grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     peaks = [course.peak for course in shown]
     low = _LOWEST * min(peaks)
-    for axes, course in zip(grid.flat, shown, strict=False):
-        _course_axes(drawing, axes, course, low)
-        if several:
-            axes.set_title(f"{course.panel.title}\n{axes.get_title(loc='left')}", fontsize=7, loc="left")
-    first = grid.flat[0]
-    first.set(xlim=(0, 2 if any("train" in course.modes for course in shown) else 1), ylim=(low, 1.6 * max(peaks)))
-    log_axis(first, "y")
-    for number, axes in enumerate(grid.flat):
-        axes.tick_params(labelbottom=number + columns >= len(shown), length=0, axis="x")
-        if number >= len(shown):
-            axes.set_axis_off()
-    figure.supylabel("memory, MiB", fontsize=9)
+    end = 2 if any("train" in course.modes for course in shown) else 1
+    appearance = looks(str(course.row["module"]) for course in shown)
+    for part, drawn in placed:
+        for axes, course in drawn:
+            _course_axes(drawing, axes, course, low, appearance[course.row["module"]].colour)
+        first = drawn[0][0]
+        first.set(xlim=(0, end), ylim=(low, 1.6 * max(peaks)))
+        log_axis(first, "y")
+        origin = origin_of(quantity("memory_train"), drawn[0][1].panel.main)
+        part.supylabel(f"memory, MiB\n({origin})", fontsize=8)
     return drawing
 
 
@@ -98,8 +93,7 @@ def _placed(timeline: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _course_axes(drawing: Drawing, axes: Axes, course: Course, low: float) -> None:
-    colour = looks([course.row["module"]])[course.row["module"]].colour
+def _course_axes(drawing: Drawing, axes: Axes, course: Course, low: float, colour: str) -> None:
     peaks = []
     for mode, live in course.modes.items():
         at, mib = live["at"].to_numpy(), live["mib"].to_numpy().clip(low)
@@ -114,8 +108,10 @@ def _course_axes(drawing: Drawing, axes: Axes, course: Course, low: float) -> No
         mark.set_gid(drawing.detail(f"{label_of(course.row)}: peak {text} MiB"))
         peaks.append(text)
     axes.axvline(1, color=INK, linewidth=0.6, linestyle=":")
-    axes.set_title(f"{label_of(course.row)}\n{', '.join(peaks)} MiB", loc="left", fontsize=8)
+    name = wrapped(label_of(course.row), NAME)
+    axes.set_title(f"{name}\n{', '.join(peaks)} MiB", loc="left", fontsize=8)
     axes.set_xticks([0.5, 1.5], PHASES, fontsize=8)
+    axes.tick_params(axis="x", length=0)
     axes.grid(axis="y")
 
 
@@ -125,5 +121,5 @@ def _caption(courses: Sequence[Course], shown: Sequence[Course]) -> str:
     omitted = f" Shown: the first {len(shown)} of {len(courses)}." if len(shown) < len(courses) else ""
     return (
         f"Memory in use over the operator calls of a pass, predicted for {target}: training filled, inference dashed, "
-        f"peaks marked; {conditions_of(shown[0].panel.main)}.{omitted}"
+        f"peaks marked.{omitted}"
     )

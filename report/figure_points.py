@@ -15,14 +15,19 @@ from ctxbench.ranking import Standing, exactly, front, read_value
 
 from .cells import amount
 from .labels import freeze_layout, place_labels
+from .layout import NAME, parts, wrapped
 from .numbers import significant
-from .panels import Panel, conditions_of, label_of, origin_of
+from .panels import Panel, label_of, origin_of
 from .published import unit_of
 from .runs import kind_of
-from .style import FAINT, Drawing, log_axis, looks, new_figure
+from .style import FAINT, Drawing, log_axis, looks
 
 # Areas of the largest and the smallest marker, points squared.
 _LARGEST, _SMALLEST = 420.0, 18.0
+# With more names than this, each of the axes takes the whole width.
+_CROWDED = 14
+# Characters of a line below axes.
+_LABEL = 48
 
 
 def memory_column(panel: Panel, mode: Mode) -> str:
@@ -48,14 +53,21 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
     panels = [panel for panel in panels if has_pareto([panel])]
     modes = [mode for mode in reversed(MODES) if any(len(_pareto_rows(panel, mode)) for panel in panels)]
-    figure = new_figure(4.1 * len(modes), 3.7 * len(panels))
-    drawing = Drawing(figure, f"Time against peak memory, area by MACs, {conditions_of(panels[0].main)}.")
-    grid = figure.subplots(len(panels), len(modes), squeeze=False, sharex="col", sharey="col")
-    drawn = [
-        (axes, _pareto_axes(drawing, axes, panel, mode))
-        for panel, row in zip(panels, grid, strict=True)
-        for mode, axes in zip(modes, row, strict=True)
-    ]
+    crowded = max(len(panel.main) for panel in panels) > _CROWDED
+    lines, columns = (len(modes), 1) if crowded else (1, len(modes))
+    width, height = (7.6, 5.0) if crowded else (4.1, 3.5)
+    rows = [(panel, pd.concat([_pareto_rows(panel, mode) for mode in modes])) for panel in panels]
+    figure, found = parts(width * columns, rows, [height * lines] * len(panels))
+    drawing = Drawing(figure, "Time against peak memory, area by MACs.")
+    drawn: list[tuple[Axes, pd.DataFrame]] = []
+    for panel, part in zip(panels, found, strict=True):
+        for number, (mode, axes) in enumerate(
+            zip(modes, part.subplots(lines, columns, squeeze=False).flat, strict=True)
+        ):
+            if panel is not panels[0]:
+                axes.sharex(drawn[number][0])
+                axes.sharey(drawn[number][0])
+            drawn.append((axes, _pareto_axes(drawing, axes, panel, mode)))
     for axes, _ in drawn:
         axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # the front does not move them
     for axes, points in drawn:
@@ -86,7 +98,8 @@ def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
         axes.tick_params(labelbottom=True, labelleft=True)
     freeze_layout(figure)
     for axes, points in filled:
-        place_labels(axes, points["x"], points["y"], list(points["label"]), list(points["radius"]))
+        names = [wrapped(label, NAME) for label in points["label"]]
+        place_labels(axes, points["x"], points["y"], names, list(points["radius"]))
 
 
 def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.DataFrame:
@@ -105,13 +118,14 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
         marker.set_gid(drawing.detail(f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {samples}, {costs}"))
     kind = origin_of(memory, frame) if memory_column(panel, mode) == memory.column else "measured"
     axes.set(xscale="log", yscale="log", ylabel="ms a pass")
-    axes.set_title(f"{mode}; {panel.title}")
+    axes.set_title(mode)
     axes.grid(which="major")
     axes.margins(0.16)
     every = panel.main
     failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
     missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed.to_dict("records"))
-    axes.set_xlabel(f"peak memory, MiB ({kind})" + (f"\nnot shown: {missing}" if missing else ""))
+    label = f"peak memory, MiB ({kind})"
+    axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', _LABEL)}" if missing else label)
     labels = [label_of(row) for row in frame.to_dict("records")]
     values = [read_value(row, time) for row in frame.to_dict("records")]
     return pd.DataFrame({"x": x, "y": y, "time": values, "radius": np.sqrt(area) / 2, "label": labels})
@@ -154,13 +168,13 @@ def published_against_ours(panels: Sequence[Panel]) -> Drawing:
     panels = [panel for panel in panels if _published_quantities([panel])]
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
-    figure = new_figure(3.1 * columns, 3.0 * lines * len(panels) + 0.3)
+    rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
+    figure, found = parts(3.1 * columns, rows, [3.0 * lines] * len(panels))
     device = panels[0].run.published.get("device") or "the paper's device"
     drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
-    grid = figure.subplots(lines * len(panels), columns, squeeze=False)
     drawn: list[tuple[Axes, pd.DataFrame]] = []
-    for number, panel in enumerate(panels):
-        cells = list(grid[number * lines : (number + 1) * lines].flat)
+    for panel, part in zip(panels, found, strict=True):
+        cells = list(part.subplots(lines, columns, squeeze=False).flat)
         for axes in cells[len(shown) :]:
             axes.set_axis_off()
         for each, axes in zip(shown, cells, strict=False):
@@ -180,7 +194,7 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         point.set_gid(drawing.detail(text))
     unit = unit_of(panel.run, each, panel.main).symbol
     axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{each.origin}, {unit}")
-    axes.set_title(each.title + (f"\n{panel.title}" if each.origin == "measured" else ""))
+    axes.set_title(each.title)
     axes.margins(0.2)
     axes.grid(which="major")
     if len(frame):

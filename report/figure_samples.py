@@ -14,14 +14,16 @@ from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES, Mode
 
 from .cells import interval_of
+from .layout import multiples, wrapped
 from .panels import Panel, label_of
 from .runs import drifts
-from .style import FAINT, INK, Drawing, looks, new_figure
+from .style import FAINT, INK, Drawing, looks
 
 Floats = NDArray[np.float64]
 
 MOST_STREAMS = 32
-_COLUMNS = 4
+# Characters of a line above axes.
+_TITLE = 34
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,17 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
     shown = streams
     if len(streams) > MOST_STREAMS:
         shown = sorted(streams, key=lambda stream: -abs(_drift(stream.row, stream.mode)))[:MOST_STREAMS]
-    columns = min(_COLUMNS, len(shown))
-    lines = -(-len(shown) // columns)
-    several = len({stream.panel for stream in shown}) > 1
-    figure = new_figure(2.3 * columns, (1.65 if several else 1.45) * lines + 0.3)
+    figure, placed = multiples(shown, 2.25, 1.45)
     omitted = (
         f" Shown: the {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
     )
     drawing = Drawing(figure, f"Samples process by process, the medians and the interval; drift is marked.{omitted}")
-    grid = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for axes, stream in zip(grid, shown, strict=False):
-        _stream_axes(drawing, axes, stream.samples, stream.row, stream.mode)
-        if several:
-            axes.set_title(f"{axes.get_title()}\n{stream.panel.title}", fontsize=6)
-    for axes in grid[len(shown) :]:
-        axes.set_axis_off()
-    figure.supxlabel("seconds", fontsize=8)
-    figure.supylabel("ms a pass", fontsize=8)
+    appearance = looks(str(stream.row["module"]) for stream in shown)
+    for part, drawn in placed:
+        for axes, stream in drawn:
+            _stream_axes(drawing, axes, stream, appearance[stream.row["module"]].colour)
+        part.supxlabel("seconds", fontsize=8)
+        part.supylabel("ms a pass", fontsize=8)
     return drawing
 
 
@@ -97,22 +93,22 @@ def _drift(row: RecordRow, mode: Mode) -> float:
     return 0.0 if pd.isna(drift) else float(drift)
 
 
-def _stream_axes(drawing: Drawing, axes: Axes, samples: pd.DataFrame, row: RecordRow, mode: Mode) -> None:
-    look = looks([row["module"]])[row["module"]]
-    processes = one_after_the_other(samples)
+def _stream_axes(drawing: Drawing, axes: Axes, stream: Stream, colour: str) -> None:
+    row, mode = stream.row, stream.mode
+    processes = one_after_the_other(stream.samples)
     at, ms = (np.concatenate(parts) for parts in zip(*processes, strict=True))
     (points,) = axes.plot(at, ms, ".", color=INK, markersize=3, zorder=3)
     points.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {len(ms)} samples, {_drift(row, mode):+.1%} drift"))
     time = quantity(f"latency_{mode}")
     interval = interval_of(row, time)
     if interval:
-        axes.axhspan(*interval, color=look.colour, alpha=0.25, linewidth=0, zorder=1)
-    axes.axhline(row[time.column], color=look.colour, linewidth=1.2, zorder=2)
+        axes.axhspan(*interval, color=colour, alpha=0.25, linewidth=0, zorder=1)
+    axes.axhline(row[time.column], color=colour, linewidth=1.2, zorder=2)
     for times, part in processes if len(processes) > 1 else ():
-        axes.plot([times[0], times[-1]], [np.median(part)] * 2, color=look.colour, linewidth=2, zorder=4)
+        axes.plot([times[0], times[-1]], [np.median(part)] * 2, color=colour, linewidth=2, zorder=4)
     for before, after in pairwise(processes):
         axes.axvline((before[0][-1] + after[0][0]) / 2, color=FAINT, linewidth=0.5, zorder=0)
-    title = f"{label_of(row)}, {mode}"
+    title = wrapped(f"{label_of(row)}, {mode}", _TITLE)
     if drifts(row, time):
         for times, part in (half for process in processes for half in _halves(*process)):
             axes.plot([times[0], times[-1]], [np.median(part)] * 2, color="#D55E00", linewidth=2, zorder=4)

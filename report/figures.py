@@ -8,7 +8,15 @@ from pathlib import Path
 from ctxbench.errors import UsageError, unknown
 from ctxbench.suite import Figure
 
-from . import figure_cost, figure_curve, figure_memory, figure_points, figure_samples
+from . import (
+    figure_cost,
+    figure_crossover,
+    figure_curve,
+    figure_memory,
+    figure_points,
+    figure_predicted,
+    figure_samples,
+)
 from .curves import SCALING, figures_of
 from .panels import Panel
 from .style import Drawing, styled, svg_text, write_pdf, write_png
@@ -48,8 +56,12 @@ KINDS = (
          figure_points.has_pareto, figure_points.pareto),
     Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
          figure_points.has_published, figure_points.published_against_ours),
+    Kind("predicted", "Predicted against published and measured", "predicted times for the device of published ones",
+         figure_predicted.has_predicted, figure_predicted.predicted_against_known),
     *(of_curve(figure, f"three or more {sizes} of a module")
       for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
+    Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
+         figure_crossover.has_crossover, figure_crossover.crossovers),
     Kind("split", "Training and inference", "latency in both modes",
          figure_cost.has_split, figure_cost.train_infer_split),
     Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",

@@ -12,9 +12,9 @@ from .style import INK, PAPER
 Floats = NDArray[np.float64]
 
 _ANGLES = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 68, 112, 248, 292])
-_DISTANCES = np.array([4.0, 9.0, 15.0, 23.0, 33.0, 46.0, 60.0])  # points
+_DISTANCES = np.array([4.0, 9.0, 15.0, 23.0, 33.0, 46.0, 60.0, 78.0, 100.0, 125.0])  # points
 _LEADER_FROM = 9.0
-_ROUNDS = 3
+_ROUNDS = 8
 _FONT_SIZE = 8
 
 
@@ -40,11 +40,15 @@ def place_labels(axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], r
     fixed = [_fixed_cost(places[i], i, points, marks, frame, leaders[i]) for i in range(len(texts))]
     chosen: dict[int, int] = {}
     for _ in range(_ROUNDS):
+        before = dict(chosen)
         for i in _crowded_first(points):
             taken = np.array([places[other][chosen[other]] for other in chosen if other != i]).reshape(-1, 4)
-            covered = 10 * _overlaps(places[i], taken).sum(axis=1) / _areas(places[i])
+            shared = _overlaps(places[i], taken)
+            covered = (5 * (shared > 0) + 10 * shared / _areas(places[i])[:, None]).sum(axis=1)
             crossed = 2 * leaders[i] * _crossings(points[i], places[i], taken)
             chosen[i] = int(np.argmin(fixed[i] + covered + crossed))
+        if chosen == before:
+            break
     for i, place in chosen.items():
         _write(axes, points[i], places[i][place], texts[i], bool(leaders[i][place]))
 
@@ -70,13 +74,13 @@ def _with_leader(boxes: Floats, index: int, points: Floats) -> NDArray[np.bool_]
 def _fixed_cost(
     boxes: Floats, index: int, points: Floats, marks: Floats, frame: Floats, leaders: NDArray[np.bool_]
 ) -> Floats:
-    """What each place costs whatever the other labels do, in areas of the text."""
-    areas = _areas(boxes)
-    covered = 6 * _overlaps(boxes, marks).sum(axis=1)
-    outside = 10 * (areas - _overlaps(boxes, frame)[:, 0])
+    """What each place costs whatever the other labels do: mostly the share of markers that it covers."""
+    covered = 3 * (_overlaps(boxes, marks) / _areas(marks)).sum(axis=1)
+    outside = 1 - _overlaps(boxes, frame)[:, 0] / _areas(boxes)
+    outside = 10 * outside + 4 * (outside > 0.01)
     crossed = 0.7 * _crossings(points[index], boxes, np.delete(marks, index, axis=0))
-    distance = 0.04 * np.repeat(np.arange(len(_DISTANCES)), len(_ANGLES))
-    return np.asarray((covered + outside) / areas + leaders * (0.15 + crossed) + distance)
+    distance = np.repeat(_DISTANCES, len(_ANGLES)) / 60
+    return np.asarray(covered + outside + leaders * (0.15 + crossed) + distance)
 
 
 def _areas(boxes: Floats) -> Floats:

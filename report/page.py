@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .caption import setup
+from .compact import Choice
 from .figures import Written
 from .html import environment, template_text, trusted
 from .markdown import render_markdown
@@ -120,14 +121,15 @@ def _data_address(content: bytes, kind: str) -> str:
 def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]:
     """What a reader must not miss: unfinished runs, and each footnote on our own numbers with its rows.
 
-    With several runs the first table compares them and each of the others is a run's own.
+    With several runs the first table compares them and each of the next is a run's own. Crossovers and predicted
+    times come last, with their footnotes below them.
     """
     for run in runs:
         if run.meta.get("state") not in (None, "finished"):
             yield f"{run.name} is not finished: rows are missing."
     places: dict[str, list[str]] = {}
     names = [run.name for run in runs]
-    for table, place in zip(tables, names if len(runs) == 1 else ["", *names], strict=True):
+    for table, place in zip(tables, names if len(runs) == 1 else ["", *names], strict=False):
         for number, modules in sorted(_concerned(table).items()):
             places.setdefault(f"{', '.join(modules)}: {table.notes[number - 1]}", []).append(place)
     for sentence, where in places.items():
@@ -144,6 +146,14 @@ def _concerned(table: Table) -> dict[int, dict[str, None]]:
     return found
 
 
-def report_command(paths: Sequence[Path], out: Path) -> str:
-    """The command that makes the report again."""
-    return shlex.join(["ctxbench", "report", *map(str, paths), "--out", str(out)])
+def report_command(
+    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool
+) -> str:
+    """The command that makes the report's page and figures again."""
+    parts = ["ctxbench", "report", *map(str, paths), "--out", str(out)]
+    if choice and choice.modules:
+        parts += ["--modules", ",".join(choice.modules)]
+    for shape in choice.shapes if choice else ():
+        parts += ["--shape", shape.replace("x", ",")]
+    parts += ["--crossover", ",".join(crossover)] if crossover else []
+    return shlex.join([*parts, *(["--titles"] if titles else [])])

@@ -42,6 +42,10 @@ class Panel:
         )
         return self.frame[group == order.index[0]]
 
+    def heading(self, rows: pd.DataFrame) -> str:
+        """The line above what is drawn of these rows: the run, the device, what the rows share."""
+        return ", ".join([self.title, *self.run.conditions(rows)])
+
     def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
         """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
         own = table[table["case"].isin(self.main["case"])]
@@ -61,8 +65,8 @@ def panels_of(runs: Sequence[RunData]) -> list[Panel]:
 
 
 def label_of(row: RecordRow) -> str:
-    """The module's key, with its settings if it has any."""
-    return f"{row['module']} {row['settings']}".strip()
+    """What the module is called, with its settings if it has any."""
+    return f"{row['name']} {row['settings']}".strip()
 
 
 def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
@@ -75,10 +79,4 @@ def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
     if quantity.origin != "predicted":
         return quantity.origin
     methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
-    return ", ".join([quantity.origin, *map(str, methods)])
-
-
-def conditions_of(frame: pd.DataFrame) -> str:
-    """Input and dtype of rows that share them."""
-    first = frame.iloc[0]
-    return f"input [{str(first['shape']).replace('x', ', ')}], {first['dtype']}"
+    return ", ".join([quantity.origin, *filter(None, map(str, methods))])

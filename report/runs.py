@@ -1,8 +1,8 @@
 """A run folder as a report reads it: typed records, checked cells, and the facts of the machine that made it."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ctxbench import devices
+from ctxbench import devices, registry
+from ctxbench.devices.cpu import Cpu
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity
@@ -18,6 +19,7 @@ from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.ranking import read_processes, without_reused
 from ctxbench.results import STATUSES, RunFolder
+from ctxbench.suite import parse_pair
 
 PHASES = ("forward", "backward")
 # What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
@@ -38,17 +40,20 @@ SIZES = ("batch", "channels", "height", "width")
 
 @dataclass(frozen=True)
 class RunData:
-    """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings` as text.
+    """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings`, `name` as text.
 
-    `added` are published numbers that take the place of the suite's, as in its table `[published]`.
+    `name` is what figures and sentences call a module: its key or, with `titles`, its title. The family is the
+    registry's; of a module that is not in it, the recorded one. `added` are published numbers that take the place of
+    the suite's, as in its table `[published]`; so do `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder
     frame: pd.DataFrame
     added: Mapping[str, Any] = field(default_factory=dict)
+    pairs: Sequence[str] = ()
 
     @classmethod
-    def read(cls, folder: RunFolder) -> "RunData":
+    def read(cls, folder: RunFolder, titles: bool = False) -> "RunData":
         """UsageError names the file and the line of the first cell that cannot be."""
         frame = folder.frame()
         check_records(frame, folder.path / "records.csv")
@@ -57,6 +62,9 @@ class RunData:
         frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
         shown = {text: _settings(text) for text in frame["hparams"].unique()}
         frame["settings"] = frame["hparams"].map(shown).astype("string")
+        families = {entry.key: entry.family for entry in registry.entries()}
+        frame["family"] = frame["module"].map(families).fillna(frame["family"])
+        frame["name"] = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
         return cls(folder, frame)
 
     @property
@@ -80,6 +88,11 @@ class RunData:
     def published(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.added or self.definition.get("published") or {}
         return found
+
+    @property
+    def crossover(self) -> list[tuple[str, str]]:
+        """The pairs of modules whose crossovers are shown."""
+        return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
 
     @property
     def environment(self) -> Mapping[str, Any]:
@@ -113,6 +126,37 @@ class RunData:
     def devices(self) -> list[str]:
         return list(dict.fromkeys(self.frame["device"]))
 
+    def only(self, modules: Sequence[str], shapes: Sequence[str]) -> "RunData":
+        """The rows of these modules and inputs, in this order; nothing given: all. UsageError for one without rows."""
+        frame = self.frame
+        for column, wanted in (("module", modules), ("shape", shapes)):
+            there = list(self.frame[column].unique())
+            for name in wanted:
+                if name not in there:
+                    raise unknown(f"{column} of this run", name, there)
+            if wanted:
+                frame = pd.concat([frame[frame[column] == name] for name in dict.fromkeys(wanted)], ignore_index=True)
+        if frame.empty:
+            raise UsageError("no row of this run is chosen")
+        return replace(self, frame=frame)
+
+    def conditions(self, frame: pd.DataFrame) -> list[str]:
+        """What these rows share: threads on a CPU, input, dtype; layout and execution that are not the default.
+
+        A letter stands for a size in which the rows differ: `input [1, 512, H, W]`.
+        """
+        found = []
+        same = [name for name in CONDITIONS if frame[name].nunique(dropna=False) == 1]
+        if "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
+            chosen = frame["threads"].iloc[0]
+            count = self.environment.get("torch_threads") if pd.isna(chosen) else int(chosen)
+            found += [f"{count} thread{'s' * (count != 1)}"] if count else []
+        sizes = [frame[name].unique() for name in SIZES]
+        texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
+        found.append(f"input [{', '.join(texts)}]")
+        others = [str(frame[name].iloc[0]) for name in ("dtype", "memory_format", "execution") if name in same]
+        return found + [value for value in others if value not in ("contiguous", "eager")]
+
     def differing(self) -> list[str]:
         """The conditions of which this run has more than one, `settings` (hyper-parameters) first."""
         return [name for name in ("settings", *CONDITIONS) if self.frame[name].nunique(dropna=False) > 1]
@@ -126,9 +170,9 @@ def kind_of(device: str) -> str:
         return device
 
 
-def open_run(path: Path) -> RunData:
+def open_run(path: Path, titles: bool = False) -> RunData:
     """Read a run folder. UsageError if it is none, of an unknown schema, or damaged."""
-    return RunData.read(RunFolder.open(path))
+    return RunData.read(RunFolder.open(path), titles)
 
 
 def check_records(frame: pd.DataFrame, path: Path) -> None:

@@ -1,9 +1,9 @@
-"""How every figure looks: one palette with a colour and a marker per module, and the same bytes on each call."""
+"""How every figure looks: colours by family, a marker for each module, and the same bytes on each call."""
 
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,21 +13,39 @@ from typing import Any, Literal
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image
 
 from ctxbench import registry
 
-# Okabe and Ito, Color Universal Design (2008), less yellow and black, then darker ones in the manner of Paul Tol's
-# muted scheme (2021): each is visible on white and on black, and markers tell apart what a reader cannot.
-COLOURS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"),
-    *("#A04070", "#999933", "#7A5FC0", "#94591A"),
-)
-# For modules outside the registry, which are the ones under study.
-OWN_COLOURS, OWN_MARKER = ("#E3120B", "#00857C", "#5B3A00"), "*"
+
+@dataclass(frozen=True)
+class Look:
+    """The colour and the marker of one module."""
+
+    colour: str
+    marker: str
+
+
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+# The look of the first member of a family (`family` of its registration). Colours: Okabe and Ito, Color Universal
+# Design (2008), without yellow and black, and a purple of Paul Tol's (2021); each is visible on white and on black.
+# Markers: such that two modules with the same one differ in grey and to colour-blind readers.
+FAMILIES = {
+    "attention": Look("#0072B2", "o"),
+    "sparse attention": Look("#56B4E9", ">"),
+    "linear attention": Look("#009E73", "v"),
+    "pyramid": Look("#E69F00", "P"),
+    "matrix decomposition": Look("#D55E00", "D"),
+    "pooling": Look("#CC79A7", "X"),
+    "spectral": Look("#AA3377", "P"),
+}
+# Every other member of a family has its colour times this.
+DARKER = 0.75
+# For modules outside the registry, which are the ones under study, and for families that have no colour.
+OWN_COLOURS, OWN_MARKER = ("#E3120B", "#00857C", "#5B3A00"), "*"
 # Stand for the page's text and background colour, which a browser puts in their place.
 INK, PAPER = "#1a1b1c", "#fefdfc"
 FAINT = "#9a9a9a"
@@ -60,14 +78,6 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """The colour and the marker of one module."""
-
-    colour: str
-    marker: str
-
-
 @dataclass
 class Drawing:
     """A figure before it is written. `details` says more about the artists that carry these ids."""
@@ -83,21 +93,32 @@ class Drawing:
         return name
 
 
-@cache
-def _order() -> dict[str, int]:
-    return {name: index for index, name in enumerate(registry.names())}
-
-
 def looks(modules: Iterable[str]) -> dict[str, Look]:
-    """A look for each module: its place in the registry decides; others have colours of their own, by name."""
-    known = _order()
+    """A look for each module: its family and its place in it decide; others have colours of their own, by name."""
+    known = _registered()
     wanted = sorted(set(modules))
     others = [name for name in wanted if name not in known]
-    found = {name: Look(OWN_COLOURS[i % len(OWN_COLOURS)], OWN_MARKER) for i, name in enumerate(others)}
-    for name in wanted:
-        if name in known:
-            found[name] = Look(COLOURS[known[name] % len(COLOURS)], MARKERS[known[name] % len(MARKERS)])
-    return {name: found[name] for name in wanted}
+    own = {name: Look(OWN_COLOURS[i % len(OWN_COLOURS)], OWN_MARKER) for i, name in enumerate(others)}
+    return {name: known.get(name) or own[name] for name in wanted}
+
+
+@cache
+def _registered() -> dict[str, Look]:
+    """The looks of the registry's modules, which plug-ins do not change."""
+    plug_ins_last = sorted(registry.entries(), key=lambda entry: not entry.reference.startswith(registry.BUILT_IN))
+    return palette({entry.key: entry.family for entry in plug_ins_last})
+
+
+def palette(families: Mapping[str, str]) -> dict[str, Look]:
+    """A look for each module of a family that has one: the members have its colour in two shades, markers in turn."""
+    found = {}
+    for family, first in FAMILIES.items():
+        red, green, blue = to_rgb(first.colour)
+        shades = (first.colour, to_hex((DARKER * red, DARKER * green, DARKER * blue)))
+        start = MARKERS.index(first.marker)
+        for place, module in enumerate(module for module, own in families.items() if own == family):
+            found[module] = Look(shades[place % 2], MARKERS[(start + place) % len(MARKERS)])
+    return found
 
 
 @contextmanager
@@ -155,11 +176,15 @@ def write_pdf(figure: Figure, path: Path) -> None:
 
 
 def write_png(figure: Figure, path: Path) -> None:
-    """The figure as PNG of 256 colours, which are enough for lines and flat areas and a third of the size."""
+    """The figure as PNG of 256 colours, which are enough for lines and flat areas and a third of the size.
+
+    Of Pillow's methods, this one changes no colour by more than a reader can see.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=PNG_DPI)
     with Image.open(buffer) as image:
-        image.convert("RGB").quantize(256).save(path, optimize=True, dpi=(PNG_DPI, PNG_DPI))
+        reduced = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=2)
+        reduced.save(path, optimize=True, dpi=(PNG_DPI, PNG_DPI))
 
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)')

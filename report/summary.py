@@ -14,7 +14,7 @@ from .cells import interval_of, plain_amount
 from .compare import compared, ratio_key
 from .numbers import justified
 from .numbers import ratio_text as plain_ratio
-from .panels import Panel, conditions_of, is_reference, label_of
+from .panels import Panel, is_reference, label_of
 from .published import unit_of
 from .runs import RunData
 from .table import Table
@@ -45,7 +45,7 @@ def run_sentences(panel: Panel) -> list[str]:
     if len(panel.frame) > len(rows):
         others = len(panel.frame) - len(rows)
         found.append(
-            f"Compared here: the {len(rows)} rows with {conditions_of(rows)}; "
+            f"Compared here: the {len(rows)} rows with {', '.join(panel.run.conditions(rows))}; "
             f"{_rows(others)} under other conditions {'is' if others == 1 else 'are'} in the table."
         )
     axes = [each for each in quantities().values() if each.on_front and done[each.column].notna().any()]

@@ -10,7 +10,7 @@ from ctxbench.devices import META
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.ranking import known, order, read_value
-from ctxbench.results import RunFolder
+from ctxbench.results import RunFolder, columns
 
 from .caption import caption_lines
 from .cells import (
@@ -78,6 +78,7 @@ def shown_quantities(run: RunData) -> dict[str, Quantity]:
         for metric in metrics().values()
         for quantity in metric.quantities
         if failed and quantity.better and metric.name in run.meta.get("metrics", ())
+        if columns()[quantity.column].since <= run.meta["schema"]
     }
     return {
         key: quantity
@@ -124,11 +125,10 @@ def _quantity_columns(
         found.append((Column(name, group, header, origin, quantity.part, short), cells))
 
     if frame[f"{key}_published"].notna().any():
-        add(f"{key}_published", "paper", "published", _published_cells(run, records, key, notes))
+        add(f"{key}_published", "paper", "published", published_cells(run, records, key, notes))
     if quantity.origin == "published":
         return found
-    cells = _number_cells(frame, quantity, unit)
-    cells = [_with_notes(cell, _sentences(quantity, row), notes) for cell, row in zip(cells, records, strict=True)]
+    cells = with_notes(_number_cells(frame, quantity, unit), records, quantity, notes)
     cells = [_with_reason(cell, quantity, row, notes) for cell, row in zip(cells, records, strict=True)]
     cells = mark_best(cells, frame, quantity)
     if quantity.origin == "predicted":
@@ -162,7 +162,7 @@ def _status_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
     ]
 
 
-def _published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
+def published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
     """What the paper printed, with the sentences that explain it."""
     reasons: dict[str, list[str]] = {}
     for footnote in run.published.get("footnotes") or []:
@@ -196,11 +196,12 @@ def _as_printed(cell: Cell, decimals: int | None) -> Cell:
     return replace(cell, text=fixed(cell.value, decimals))
 
 
-def _with_notes(cell: Cell, sentences: Sequence[str], notes: Footnotes) -> Cell:
-    """The cell with footnotes for these sentences; one without a number stays as it is."""
-    if cell.value is None:
-        return cell
-    return replace(cell, notes=tuple(sorted(notes.number(sentence) for sentence in sentences)))
+def with_notes(cells: Sequence[Cell], records: Sequence[RecordRow], quantity: Quantity, notes: Footnotes) -> list[Cell]:
+    """The cells with footnotes for what qualifies their numbers; one without a number stays as it is."""
+    return [
+        cell if cell.value is None else replace(cell, notes=tuple(sorted(map(notes.number, _sentences(quantity, row)))))
+        for cell, row in zip(cells, records, strict=True)
+    ]
 
 
 def _with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes) -> Cell:

@@ -5,17 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ctxbench.errors import UsageError
+from ctxbench.errors import UsageError, unknown
 
 from .compact import Choice, compact_table
 from .compare import compare_runs
+from .crossover import crossover_table, pairings
 from .curve_table import curve_tables
 from .figures import choose, write_figures
 from .html import render_html
-from .latex import render_latex
+from .latex import NOTES, render_latex
 from .markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
+from .predicted import predicted_table
 from .runs import RunData, open_run
 from .table import Table
 from .tables import suite_table
@@ -35,56 +37,94 @@ def write_report(
     figures: Sequence[str] | None = None,
     choice: Choice | None = None,
     published: Mapping[str, Any] | None = None,
+    crossover: Sequence[str] = (),
+    titles: bool = False,
+    notes: str = "below",
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too. `published` numbers take the place of the runs' own. UsageError for a damaged
-    run, an unknown figure, one without data, a choice that a run does not have, or a folder that cannot be written.
+    table of each run is written, too, and figures show its modules and inputs. `published` numbers and the pairs
+    `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
+    title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. UsageError for a damaged run, an
+    unknown figure, one without data, a choice or a pair that the runs do not have, an unknown place for notes, or a
+    folder that cannot be written.
     """
-    if not runs:
-        raise UsageError("a report needs at least one run folder")
-    read = [replace(open_run(path), added=published or {}) for path in runs]
-    for run, path in zip(read, runs, strict=True):
-        if run.frame.empty:
-            raise UsageError(f"{path} holds no record yet; there is nothing to report")
-    compact = [compact_table(run, choice) for run in read] if choice else []
-    panels = panels_of(read)
-    kinds = choose(figures, panels)
-    tables = _tables(read)
-    curves = [table for kind in kinds if kind.curve for table in curve_tables(panels, kind.curve)]
+    if notes not in NOTES:
+        raise unknown("place of notes", notes, NOTES)
+    read = _read(runs, titles, published or {}, crossover)
+    tables, compact = _tables(read), _compact_tables(read, choice)
+    chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
+    kinds = choose(figures, chosen)
+    curves = [table for kind in kinds if kind.curve for table in curve_tables(chosen, kind.curve)]
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables")]
-        for number, table in enumerate(compact, 1):
-            own = replace(table, name=f"{table.name}-{number}") if len(compact) > 1 else table
-            written += _write_table(own, out / "tables", choice)
-        drawn = write_figures(panels, kinds, out / "figures")
-        page = out / "index.html"
-        page.write_text(render_page(read, panels, tables, curves, drawn, report_command(runs, out)), encoding="utf-8")
+        written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", notes)]
+        for table in compact:
+            written += _write_table(table, out / "tables", notes, choice.label if choice else "")
+        drawn = write_figures(chosen, kinds, out / "figures")
+        page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
+        page.write_text(render_page(read, panels_of(read), tables, curves, drawn, command), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
     return Report(page, (page, *written, *pictures))
 
 
+def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any], crossover: Sequence[str]) -> list[RunData]:
+    if not paths:
+        raise UsageError("a report needs at least one run folder")
+    read = [replace(open_run(path, titles), added=published, pairs=crossover) for path in paths]
+    for run, path in zip(read, paths, strict=True):
+        if run.frame.empty:
+            raise UsageError(f"{path} holds no record yet; there is nothing to report")
+    _check_pairs(read)
+    return read
+
+
+def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Table]:
+    """The compact table of each run, if there is a choice; of several runs, numbered."""
+    tables = [compact_table(run, choice) for run in runs] if choice else []
+    if len(tables) < 2:
+        return tables
+    return [replace(table, name=f"{table.name}-{number}") for number, table in enumerate(tables, 1)]
+
+
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table."""
-    if len(runs) == 1:
-        return [suite_table(runs[0])]
+    """The comparison first, if there are several runs; then each run's own table, crossovers and predicted times."""
     own = [suite_table(run) for run in runs]
+    crossovers = [crossover_table(run) for run in runs]
+    predicted = [predicted_table(run) for run in runs]
+    if len(runs) == 1:
+        return [table for table in (*own, *crossovers, *predicted) if table]
     named = [
         replace(table, name=f"{table.name}-{number}", title=f"{table.title} ({run.name})")
-        for number, (table, run) in enumerate(zip(own, runs, strict=True), 1)
+        for tables in (own, crossovers, predicted)
+        for number, (table, run) in enumerate(zip(tables, runs, strict=True), 1)
+        if table
     ]
     return [compare_runs(runs), *named]
 
 
-def _write_table(table: Table, folder: Path, choice: Choice | None = None) -> list[Path]:
+def _check_pairs(runs: Sequence[RunData]) -> None:
+    """UsageError for a pair that was asked for and that no run can compare."""
+    for pair in runs[0].crossover if runs[0].pairs else ():
+        for name in pair:
+            modules = {module for run in runs for module in run.frame["module"]}
+            if name not in modules:
+                raise unknown("module of this run", name, modules)
+        if not any(pairings(run.frame, [pair]) for run in runs):
+            raise UsageError(
+                f"{' and '.join(pair)} have fewer than two sizes H x W in common with the same batch, channels, dtype, "
+                "layout, execution, threads and device; a crossover needs two"
+            )
+
+
+def _write_table(table: Table, folder: Path, notes: str, label: str = "") -> list[Path]:
     contents = {
         "md": render_markdown(table),
-        "tex": render_latex(table, choice.label, choice.notes) if choice else render_latex(table),
+        "tex": render_latex(table, label, notes),
         "html": render_html(table),
         "csv": table.csv,
     }

@@ -57,6 +57,13 @@ def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
         (["run", "--resume", "results/x", "--suite", "quick"], "--suite cannot be used with --resume"),
         (["run", "--resume", "results/x", "--set", "sa.d=3"], "--set cannot be used with --resume"),
         (["run", "--retry-failed"], "--retry-failed goes with --resume FOLDER"),
+        (["run", "--static", "--for", "titanxp"], "unknown device 'titanxp'; did you mean 'titan-xp'?"),
+        (["run", "--resume", "results/x", "--for", "t4"], "--for cannot be used with --resume"),
+        (["predict", "sa", "--for", "a100"], "unknown device 'a100'; did you mean 'a100-80gb'?"),
+        (["predict", "sa", "--for", "none.toml"], "cannot read none.toml"),
+        (["predict", "sa", "--for", "t4", "--mode", "both"], "unknown mode 'both'"),
+        (["predict", "sa", "--for", "t4", "--dtype", "int8"], "unknown dtype 'int8'"),
+        (["predict", "sa", "--for", "t4", "--dtype", "bfloat16"], "Tesla T4 has no unit for bfloat16"),
         (["run", "--counter", "fvcore"], "unknown counter 'fvcore'"),
         (["run", "--threads", "two"], "--threads 'two'"),
         (["run", "--resume", "/no/such/folder"], "is no run folder"),
@@ -206,7 +213,34 @@ def test_the_version_is_printed() -> None:
 @pytest.mark.processes
 def test_macs_are_shown_by_operator() -> None:
     done = run("show", "sa", "--shape", "1,512,128,128", "--by-operator")
-    lines = [line.split() for line in done.stdout.splitlines()]
-    macs = {line[0]: line[1] for line in lines if len(line) == 3 and line[2].endswith("%")}
-    assert macs == {"bmm": f"{2 * 16384**2 * 512:,}", "convolution": f"{4 * 16384 * 512**2:,}"}
+    positions, width = 16384, 512
+    products, projection = 2 * positions**2 * width, positions * width**2
+    rows = [line.split() for line in done.stdout.splitlines() if line.rstrip().endswith("%")]
+    assert [(name, *cells[::2]) for name, *cells in rows] == [
+        ("bmm", f"{products:,}", f"{3 * products:,}"),
+        ("convolution", f"{4 * projection:,}", f"{4 * projection:,}"),
+        ("convolution_backward", f"{(3 + 2) * projection:,}"),
+    ]
+    assert [row[-1] for row in rows] == ["95.5%", "2.0%", "2.5%"]
+    assert f"macs_train {9 * projection + 3 * products:,}" in " ".join(done.stdout.split())
     assert "--by-operator goes with --shape" in run("show", "sa", "--by-operator").stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("forward", "code", "sentence"),
+    [
+        ("x * 2", 0, "no macs_train: the output of Mine depends on nothing that has a gradient"),
+        ("x * x.sum().item()", 2, "Mine cannot be counted without data, because aten::_local_scalar_dense needs the"),
+    ],
+)
+def test_what_cannot_be_counted_is_said(tmp_path: Path, forward: str, code: int, sentence: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, channels):\n"
+        f"        super().__init__()\n\n    def forward(self, x):\n        return {forward}\n"
+    )
+    done = run("show", f"{path}:Mine", "--shape", "1,8,4,4")
+    assert done.returncode == code
+    assert sentence in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

@@ -260,6 +260,17 @@ def test_memory_that_was_predicted_for_something_else_is_not_compared(baseline: 
     assert compared.notes == (f"Predicted memory is not compared: {note}",)
 
 
+def test_macs_of_a_training_step_under_another_torch_are_not_compared() -> None:
+    exact, candidate = {"params": 30, "macs_train": 3000}, {**CANDIDATE, "macs_train": 3001}
+    (change,) = compare_exact(stored(exact), CASE.id, candidate, "2.13.1").changes
+    assert change == ExactChange(CASE.id, "macs_train", 3000, 3001)
+    compared = compare_exact(stored(exact, torch="2.11.0"), CASE.id, candidate, "2.13.0")
+    assert (compared.changes, compared.compared) == ((), 1)
+    assert compared.notes == (
+        "MACs of a training step are not compared: the baseline's count is for torch 2.11.0, this one for 2.13.0.",
+    )
+
+
 def test_macs_of_another_counter_are_not_compared() -> None:
     compared = compare_exact(stored(EXACT, macs_counter="torchprofile"), CASE.id, {**CANDIDATE, "macs": 1}, "2.13.0")
     assert (compared.changes, compared.compared) == ((), 2)

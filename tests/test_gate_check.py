@@ -224,7 +224,7 @@ def rows_of(result: GateResult) -> dict[str, RowVerdict]:
 def test_unchanged_without_a_clock_is_ok_and_says_how_much_was_compared(repository: Path, ask: Ask) -> None:
     result = ask("same.py:Same")
     assert result.exit_code == ExitCode.OK
-    assert (result.exact, result.compared, result.rows) == ((), 4, ())
+    assert (result.exact, result.compared, result.rows) == ((), 5, ())
     head = git(repository, "rev-parse", "HEAD")[:10]
     assert (result.baseline, result.candidate) == (f"HEAD ({head})", "the working tree")
     assert "[1, 16, 8, 8], float32, 1 thread" in result.conditions
@@ -237,7 +237,7 @@ def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, as
     result = ask("grown.py:Grown", "same.py:Same")
     assert ExactChange(f"Grown {CASE}", "params", 2, 3) in result.exact
     assert {change.case for change in result.exact} == {f"Grown {CASE}"}
-    assert result.compared == 8
+    assert result.compared == 10
     assert result.exit_code == ExitCode.REGRESSED
 
 
@@ -253,7 +253,7 @@ def test_growth_that_is_accepted_is_shown_and_ok(repository: Path, ask: Ask) -> 
 
 def test_a_class_under_another_name_is_compared_with_its_old_one(repository: Path, ask: Ask) -> None:
     result = ask("renamed.py:AnotherName", renamed=parse_renamed(["Renamed=AnotherName"]))
-    assert (result.exact, result.compared, result.exit_code) == ((), 4, ExitCode.OK)
+    assert (result.exact, result.compared, result.exit_code) == ((), 5, ExitCode.OK)
     (row,) = ask("renamed.py:Renamed").rows
     assert "if the class was renamed, add --renamed OLD=NEW" in row.reason
     with pytest.raises(UsageError, match="--renamed takes OLD=NEW"):
@@ -329,7 +329,7 @@ def test_without_a_clock_a_new_module_leaves_the_others_verdict(repository: Path
     result = ask("same.py:Same", "fresh.py:Fresh")
     assert result.exit_code == ExitCode.OK
     assert [row.status for row in result.rows] == ["not compared"]
-    assert result.compared == 4
+    assert result.compared == 5
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_the_registry_in_a_user_s_repository_compares_nothing_and_says_how_to(
     assert result.exit_code == ExitCode.NOTHING_COMPARED
     assert (result.rows, result.compared) == ((), 0)
     assert "left out, because their files are not in this repository: ham_nmf, sa" in result.notes
-    assert "nothing was compared; name your modules with --module path.py:Class" in result.notes
+    assert "nothing was compared; name your modules with --module path.py:Class or --modules KEY" in result.notes
 
 
 def test_from_a_subfolder_with_relative_paths(repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ def test_from_a_subfolder_with_relative_paths(repository: Path, ask: Ask, monkey
     result = ask("../grown.py:Grown", "inner.py:Inner", str(repository / "same.py:Same"))
     changed = {change.case: change.candidate for change in result.exact if change.quantity == "params"}
     assert changed == {f"Grown {CASE}": 3, f"Inner {CASE}": 12}
-    assert result.compared == 12
+    assert result.compared == 15
 
 
 def test_explicit_cases_of_a_suite_are_found_in_both_trees(
@@ -423,7 +423,7 @@ def test_a_row_that_fails_on_both_sides_is_not_compared(
     result = ask("same.py:Same", timed=True)
     assert [row.status for row in result.rows] == ["not compared"] * 2
     # That the costs agree is no word on the latency that was asked for.
-    assert (result.compared, result.exit_code) == (4, ExitCode.NOTHING_COMPARED)
+    assert (result.compared, result.exit_code) == (5, ExitCode.NOTHING_COMPARED)
 
 
 SLOWER = {"Same infer": 0.08, "Same train": 0.08, "Inner infer": 0.08, "Inner train": -0.3}
@@ -502,7 +502,7 @@ def test_a_baseline_whose_module_would_be_the_working_tree_s_is_not_compared(els
     file = elsewhere / "python" / "elsewhere_package.py"
     assert (label_of(result, row.row), row.status) == ("Elsewhere", "not compared")
     assert row.reason == f"new: its module would come from {file}"
-    assert result.compared == 4
+    assert result.compared == 5
 
 
 def test_a_module_that_is_gone_here_but_installed_has_vanished(

@@ -215,7 +215,7 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
         main()
     result = json.loads(output.read_text())
     assert stopped.value.code == result["exit_code"] == ExitCode.OK
-    assert (result["exact"], result["advisory"]) == ({"compared": 4, "changes": []}, False)
+    assert (result["exact"], result["advisory"]) == ({"compared": 5, "changes": []}, False)
     assert result["candidate"] == "the working tree"
     assert [(row["label"], row["verdict"]) for row in result["rows"]] == [("A infer", "ok"), ("A train", "ok")]
     assert [row["replicates"] for row in result["rows"]] == [3, 3]
@@ -247,7 +247,7 @@ def test_five_times_the_work_is_a_regression(root: Path, run: Path, times: Calla
     assert [row.change for row in result.rows] == pytest.approx([4, 4])
     assert all(0.3 < row.low < row.change < row.high for row in result.rows)
     assert ([row.replicates for row in result.rows], result.evidence) == ([3, 3], "process")
-    assert (result.exact, result.compared) == ((), 4)
+    assert (result.exact, result.compared) == ((), 5)
 
 
 def test_a_baseline_that_other_work_disturbed_decides_nothing(
@@ -290,7 +290,7 @@ def test_a_grown_parameter_is_a_regression_with_both_numbers(root: Path, run: Pa
     result = ask(run, budget_s=1e-9)  # no time for a clock
     assert ExactChange(f"B {SHAPE}", "params", 1, 3) in result.exact
     assert {change.case for change in result.exact} == {f"B {SHAPE}"}
-    assert (result.compared, result.exit_code) == (8, ExitCode.REGRESSED)
+    assert (result.compared, result.exit_code) == (10, ExitCode.REGRESSED)
 
 
 @pytest.mark.parametrize("modules", [(), ("A.py:A", "B.py:B"), ("A.py:A",)])
@@ -318,7 +318,7 @@ def test_a_module_that_no_longer_loads_is_broken_even_where_the_baseline_had_fai
     assert outcomes(result) == {"A": "broken", "B": "not compared"}
     assert "A.py failed in its own code" in rows_of(result)["A"].reason
     assert rows_of(result)["B"].reason == "It ended in oom in the baseline."
-    assert (result.compared, result.exit_code) == (4, ExitCode.BROKEN)
+    assert (result.compared, result.exit_code) == (5, ExitCode.BROKEN)
 
 
 def test_where_all_had_failed_equal_costs_are_no_pass(root: Path, run: Path) -> None:
@@ -418,7 +418,7 @@ def another_torch(meta: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence", "compared"),
     [
-        (another_cpu, "The baseline was measured elsewhere (cpu: another processor then, ", 4),
+        (another_cpu, "The baseline was measured elsewhere (cpu: another processor then, ", 5),
         (another_torch, "The baseline was measured elsewhere (torch: 1.13.0 then, ", 2),  # no predicted memory
         (None, "The baseline does not say on which machine it was measured: latencies are advisory.", 2),
     ],
@@ -478,7 +478,7 @@ def test_a_run_of_one_or_two_processes_is_compared_exactly(
 ) -> None:
     cells = {f"latency_{mode}_process_ms": json.dumps(few) for mode in MODES}
     edit_records(run, lambda record: {**record, **cells})
-    assert_only_exact(ask(run, "A.py:A"), 4, count)
+    assert_only_exact(ask(run, "A.py:A"), 5, count)
 
 
 def test_where_one_module_has_enough_processes_its_rows_decide(
@@ -506,21 +506,21 @@ def test_a_gpu_s_rows_without_a_gpu_are_compared_exactly_and_not_broken(
         r"It was measured on cuda:1; torch (sees no GPU here|was built with CUDA \S+, but no driver answers)\.",
         rows_of(result)["A"].reason,
     )
-    assert (result.exact, result.compared) == ((), 8)
+    assert (result.exact, result.compared) == ((), 10)
     assert "driver" not in result.conditions
     result = ask(run, "A.py:A")
-    assert (result.compared, result.exit_code) == (4, ExitCode.NOTHING_COMPARED)
+    assert (result.compared, result.exit_code) == (5, ExitCode.NOTHING_COMPARED)
     assert "driver" not in result.conditions
 
 
 def test_a_static_run_is_compared_exactly_and_nothing_is_timed(root: Path, measured: dict[str, Path]) -> None:
     result = ask(measured["static"])
-    assert (result.rows, result.exact, result.compared) == ((), (), 8)
+    assert (result.rows, result.exact, result.compared) == ((), (), 10)
     assert result.exit_code == ExitCode.OK
     write(root, "C", "pass")
     result = ask(measured["static"], "A.py:A", "C.py:C")
     assert outcomes(result) == {"C": "not compared"}
-    assert (result.compared, result.exit_code) == (4, ExitCode.OK)
+    assert (result.compared, result.exit_code) == (5, ExitCode.OK)
     assert ask(measured["static"], "C.py:C").exit_code == ExitCode.NOTHING_COMPARED
 
 
@@ -528,7 +528,7 @@ def test_a_suite_without_latency_compares_a_timed_run_exactly(
     root: Path, measured: dict[str, Path], tmp_path: Path
 ) -> None:
     result = ask(measured["run"], suite=str(write_suite(tmp_path, ["*"], ["params"])))
-    assert (result.rows, result.compared, result.exit_code) == ((), 8, ExitCode.OK)
+    assert (result.rows, result.compared, result.exit_code) == ((), 10, ExitCode.OK)
 
 
 # pytest-benchmark

@@ -1,9 +1,11 @@
 """The tracker with its CPU table equals the profiler's allocation peak to the byte, on one thread."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
+from field_cases import CASES, Shape
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -35,11 +37,73 @@ def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
         assert profile.peak_bytes == measure_peak(module, *inputs, mode=mode), mode
 
 
-@pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 16, 12, 10)])
+@pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 32, 12, 10)])
 @pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry(key: str, shape: tuple[int, ...]) -> None:
     options = {"rank": 8} if key.startswith("ham") else {}
     assert_exact(registry.get(key).build(shape[1], options), torch.randn(shape))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
+def test_every_hyper_parameter_and_edge(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
+    assert_exact(registry.get(key).build(shape[1], hparams), torch.randn(shape))
+
+
+FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
+MARKED_IN_HALF = {  # in inference, in training
+    "a2": ([], ["aten.native_batch_norm_backward"]),
+    "mhsa": ([FUSED], [FUSED, f"{FUSED}_backward"]),
+    "non_local": ([], ["aten.native_batch_norm_backward"]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("key", registry.names())
+def test_half_types_are_exact_or_marked(key: str, dtype: torch.dtype) -> None:
+    options = {"rank": 8} if key.startswith("ham") else {}
+    module, x = registry.get(key).build(32, options).to(dtype), torch.randn(2, 32, 12, 10).to(dtype)
+    for mode, marked in zip(MODES, MARKED_IN_HALF.get(key, ([], [])), strict=True):
+        profile = predict_peak(module, x, mode=mode, device="cpu")
+        measured = measure_peak(module, x, mode=mode)
+        assert list(profile.marks) == marked
+        assert profile.peak_bytes <= measured if marked else profile.peak_bytes == measured
+
+
+class Scaled(nn.Module):
+    """A function of the input times a parameter of its shape."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.function, self.scale = function, nn.Parameter(torch.ones(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x * self.scale)
+
+
+def _resized(size: tuple[int, int], layout: torch.memory_format = torch.contiguous_format) -> Any:
+    return lambda x: functional.interpolate(x.contiguous(memory_format=layout), size, mode="bilinear")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.fft.rfft2(x).abs(),
+        lambda x: torch.fft.rfft2(x.transpose(1, 3)).real,
+        lambda x: torch.fft.rfft(x, dim=1).imag,
+        lambda x: torch.fft.irfft2(torch.fft.rfft2(x)),
+        lambda x: torch.fft.irfftn(torch.fft.rfftn(x, dim=(1, 2, 3)), dim=(1, 2, 3)),
+        lambda x: torch.fft.fft2(x).real,
+        lambda x: torch.fft.ifft(torch.complex(x, x), dim=0).imag,
+        _resized((6, 8)),
+        _resized((20, 20)),
+        _resized((100, 90)),
+        _resized((100, 90), torch.channels_last),
+    ],
+)
+def test_fourier_transforms_and_bilinear_resizing(function: Callable[[Tensor], Tensor]) -> None:
+    for shape in ((2, 6, 6, 8), (1, 3, 6, 8)):
+        assert_exact(Scaled(function, shape), torch.randn(shape))
 
 
 class EinsumAttention(nn.Module):
@@ -96,6 +160,7 @@ MLP = nn.Sequential(nn.Linear(12, 48), nn.GELU(), nn.Linear(48, 12), nn.Dropout(
         (InPlaceAndViews(6), (2, 6, 5, 5)),
         (nn.Sequential(nn.Conv2d(4, 4, 3, stride=2), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1)), (2, 4, 9, 9)),
         (nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), nn.MaxPool2d(2), nn.LeakyReLU(), nn.AvgPool2d(2)), (2, 4, 14, 14)),
+        (nn.Sequential(nn.Conv2d(4, 6, 3, padding=2, dilation=2), nn.Conv2d(6, 4, 3, dilation=3)), (2, 4, 9, 9)),
         (nn.BatchNorm2d(4), (2, 4, 6, 6)),
         (nn.LayerNorm(8), (2, 6, 8)),
     ],
@@ -256,6 +321,28 @@ def test_batch_norm_on_cuda_is_cudnn_only_where_cudnn_takes_it(
     assert _inner("native_batch_norm_backward", transposed, image, weight, *statistics, *rest) == [480 * dtype.itemsize]
     forward = (weight, weight, weight, weight, True, 0.1, 1e-5)
     assert _inner("native_batch_norm", transposed, *forward) == blocks
+
+
+def test_layer_norm_and_resizing_on_cuda_copy_what_is_not_dense() -> None:
+    rows, weight, statistics = _meta(6, 8), _meta(8), _meta(6, 1)
+    rest = ([8], statistics, statistics, weight, weight, [True, True, True])
+    assert _inner("native_layer_norm_backward", rows, rows, *rest) == []
+    assert _inner("native_layer_norm_backward", _meta(1).expand(6, 8), _meta(8, 6).t(), *rest) == [4 * 48] * 2
+    many = Call(torch.ops.aten.native_layer_norm_backward.default, (_meta(2**17, 8),) * 2 + rest, {}, ())
+    assert "65536 rows" in Table("cuda").inner(many)[1]
+    image, grad = _meta(2, 8, 6, 6), _meta(1).expand(2, 8, 9, 9)
+    assert _inner("upsample_bilinear2d", image, [9, 9], True) == []
+    assert _inner("upsample_bilinear2d", _meta(2, 8, 6, 12)[..., ::2], [9, 9], True) == []
+    assert _inner("upsample_bilinear2d_backward", grad, [9, 9], [2, 8, 6, 6], True) == [4 * 16 * 81]
+
+
+def test_fourier_transforms_on_cuda_join_the_batch_and_keep_the_input_of_the_inverse() -> None:
+    spectrum = torch.empty(2, 8, 6, 5, dtype=torch.complex64, device="meta")
+    assert _inner("_fft_r2c", _meta(2, 8, 6, 8), [2, 3], 1, True) == []
+    assert _inner("_fft_c2c", spectrum, [2], 1, False) == [8 * 480]
+    assert _inner("_fft_c2r", spectrum, [3], 1, 8) == [8 * 480]
+    assert _inner("_fft_c2r", spectrum.transpose(2, 3), [2], 1, 8) == [8 * 480, 8 * 480]
+    assert list(Table("cuda").workspaces({"_fft_c2r"})) == ["cuFFT"]
 
 
 def test_pooling_on_cuda_copies_what_it_does_not_read_by_strides() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ctxbench.contract import CheckResult
-from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.results import Record
 from ctxbench.suite import Case, Measure
 from ctxbench.worker.protocol import (
@@ -58,6 +58,7 @@ REPLIES: list[Reply] = [
     Progress("latency_infer", 3, 1.5),
     Samples("control", [Sample(0.1, 4, 1 / 3)]),
     Timeline("train", [TimelineStep(0, "forward", "aten.bmm.default", 2**60 + 1)]),
+    PredictedTime("t4", "Tesla T4", "train", 1.5, 1.0, 2.0, ["a, b"]),
     Failure("oom", "out of memory", ""),
 ]
 

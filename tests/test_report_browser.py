@@ -130,6 +130,9 @@ def test_rows_filter_by_module_family_and_status(browser: Any, page: str) -> Non
     browser.execute_script("document.querySelector('form.filters').reset()")
     browser.find_element("css selector", "select[name=status]").send_keys("oom")
     assert modules(browser) == ["sa"]
+    browser.execute_script("document.querySelector('form.filters').reset()")
+    browser.find_element("css selector", "select[name=family]").send_keys("attention")
+    assert modules(browser) == ["sa", "da"]
 
 
 def test_a_focused_time_tells_its_interval_and_escape_hides_it(browser: Any, page: str) -> None:

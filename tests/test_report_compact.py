@@ -38,6 +38,19 @@ def test_a_line_a_module_with_the_chosen_quantities(tmp_path: Path) -> None:
     assert len(table.blocks()) == 1
 
 
+def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module, others in (("sa", 0.5), ("linear", 0.0)):
+        row = record(module)
+        add(folder, row, timed(row, {"infer": [1.0, 1.01, 0.99] * 5}, others_share=others))
+    table = compact_table(open_run(folder.path), Choice(columns=["latency_infer"]))
+    assert [row.cells[1].notes for row in table.rows] == [(1,), ()]
+    assert table.notes == (
+        "Other work kept more than 10% of the cores busy while it was timed: no verdict rests on it.",
+    )
+    assert r"\textsuperscript{1} Other work" in render_latex(table)
+
+
 def test_several_inputs_stand_side_by_side(tmp_path: Path) -> None:
     table = compact_table(open_run(two_inputs(tmp_path / "run")), Choice(columns=["latency_infer"]))
     assert [column.header for column in table.columns] == ["Module", "1, 64, 32, 32", "1, 64, 64, 64"]
@@ -62,14 +75,16 @@ def test_a_choice_that_the_run_does_not_have_is_refused(tmp_path: Path, choice: 
 
 
 def test_its_latex_has_a_label_and_notes_or_not(tmp_path: Path) -> None:
-    choice = Choice(columns=["params"], title="Costs", label="tab:cost", notes=False)
-    written = write_report([table3_run(tmp_path / "run")], tmp_path / "out", [], choice)
+    choice = Choice(columns=["params"], title="Costs", label="tab:cost")
+    written = write_report([table3_run(tmp_path / "run")], tmp_path / "out", [], choice, notes="none")
     (path,) = [path for path in written.files if path.name == "table3-compact.tex"]
     text = path.read_text(encoding="utf-8")
     assert text.count(r"\begin{table*}") == 1
     assert r"\caption{Costs}" in text
     assert r"\label{tab:cost}" in text
     assert "minipage" not in text
+    with pytest.raises(UsageError, match=r"unknown place of notes 'foot' \(known: below, none, threeparttable\)"):
+        write_report([tmp_path / "run"], tmp_path / "out", [], choice, notes="foot")
 
 
 def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None:

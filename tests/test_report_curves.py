@@ -47,7 +47,10 @@ def test_a_line_is_a_module_and_its_other_settings(tmp_path: Path) -> None:
     panel = steps_run(tmp_path / "run", MEMORY)
     (figure,) = figures_of(panel)
     one, bptt = lines_of(panel, figure, quantity("memory_train"))
-    assert [one.name, bptt.name] == ["ham_nmf gradient=one_step", "ham_nmf gradient=bptt"]
+    assert [(line.title, line.settings) for line in (one, bptt)] == [
+        ("ham_nmf", "gradient=one_step"),
+        ("ham_nmf", "gradient=bptt"),
+    ]
     assert bptt.frame["x"].tolist() == [1, 2, 4]
     assert bptt.frame["height"].tolist() == [16, 16, 16]
     assert bptt.y.tolist() == [13, 16, 22]

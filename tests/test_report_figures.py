@@ -9,20 +9,16 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_hex
-from matplotlib.text import Text
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
-from ctxbench import registry
 from ctxbench.errors import UsageError
 from ctxbench.ranking import Value
 from ctxbench.report import figure_cost, figure_curve, figure_memory, figure_points, figure_samples, write_report
 from ctxbench.report.curves import SCALING
 from ctxbench.report.figures import KINDS, choose, write_figures
-from ctxbench.report.labels import freeze_layout, place_labels
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.runs import open_run
-from ctxbench.report.style import COLOURS, Drawing, looks, new_figure, styled
+from ctxbench.report.style import Drawing, new_figure, styled
 
 
 def panels(*paths: Path) -> list[Panel]:
@@ -32,6 +28,11 @@ def panels(*paths: Path) -> list[Panel]:
 
 def names(found: Sequence[Panel]) -> list[str]:
     return [kind.name for kind in choose(None, found)]
+
+
+def headings_of(drawing: Drawing) -> list[str]:
+    """The line above each part of a figure."""
+    return [" ".join(part.get_suptitle().split()) for part in drawing.figure.subfigs]
 
 
 def test_figures_appear_when_their_data_is_there(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_one_mode_alone_is_drawn_alone(tmp_path: Path) -> None:
         add(folder, row, timed(row, {"infer": stream(median)}))
     with styled():
         drawing = figure_points.pareto(panels(folder.path))
-    assert [axes.get_title() for axes in drawing.figure.axes] == ["infer; Test CPU (2 cores)"]
+    assert [axes.get_title() for axes in drawing.figure.axes] == ["infer"]
 
 
 def test_published_against_ours_has_the_line_of_equality(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:
         add(folder, record("sa", shape=(1, 64, size, size), macs=size**4, status=status))
     with styled():
         drawing = figure_curve.curve(panels(folder.path), SCALING[0])
-    assert legend_of(drawing.figure.axes[0]) == ["sa: 2.00 [2.00, 2.00], oom at 25, 36, 49 and 3 more"]
+    assert legend_of(drawing.figure.axes[0]) == ["sa: 2.00 [2.00, 2.00], oom at 25, 36, 49\nand 3 more"]
 
 
 def test_coordinates_are_written_to_a_hundredth_of_a_point(tmp_path: Path) -> None:
@@ -260,7 +261,10 @@ def test_a_prediction_that_two_runs_share_is_drawn_once(tmp_path: Path) -> None:
     ]  # fmt: skip
     with styled():
         drawing = figure_memory.memory_over_time(panels(one, two))
-    assert drawing.figure.axes[2].get_title(loc="left").startswith("two: Test CPU (2 cores)\nsa")
+    assert drawing.figure.axes[2].get_title(loc="left") == "sa\ntrain 5,000, infer 2,148 MiB"
+    assert headings_of(drawing) == [
+        f"{run}: Test CPU (2 cores), 2 threads, input [1, 512, 128, 128], float32" for run in ("one", "two")
+    ]
 
 
 def test_without_a_timeline_the_memory_figure_is_refused(tmp_path: Path) -> None:
@@ -297,12 +301,6 @@ def test_several_devices_are_side_by_side(tmp_path: Path) -> None:
     assert axes[0].get_ylim() == axes[2].get_ylim()
 
 
-def test_a_module_keeps_its_look() -> None:
-    everything = looks(registry.names())
-    assert len({(look.colour, look.marker) for look in everything.values()}) == len(everything)
-    assert looks(["ham_nmf", "mine"])["ham_nmf"] == everything["ham_nmf"]
-
-
 @pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     found = panels(table3_run(tmp_path / "run"))
@@ -314,25 +312,6 @@ def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
         contents.append([path.read_bytes() for figure in written for path in (figure.svg_path, figure.png_path)])
     assert contents[0] == contents[1]
     assert b"Matplotlib" not in contents[0][1]
-
-
-def test_labels_do_not_collide() -> None:
-    rng = np.random.default_rng(1)
-    x, y = 10 ** rng.normal(0, 0.15, 11), 10 ** rng.normal(0, 0.15, 11)
-    with styled():
-        figure = new_figure(4.1, 3.7)
-        axes = figure.subplots()
-        axes.loglog(x, y, "o")
-        axes.margins(0.2)
-        freeze_layout(figure)
-        place_labels(axes, x, y, [f"module_{i}" for i in range(11)], [3.0] * 11)
-        figure.draw_without_rendering()
-        boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the leader lines
-    assert len(boxes) == 11
-    texts = [(box.x0, box.y0, box.x1, box.y1) for box in boxes]
-    for i, (left, low, right, high) in enumerate(texts):
-        for other in texts[i + 1 :]:
-            assert right <= other[0] or other[2] <= left or high <= other[1] or other[3] <= low
 
 
 def test_names_from_outside_are_drawn_as_they_are(tmp_path: Path) -> None:
@@ -347,27 +326,7 @@ def test_names_from_outside_are_drawn_as_they_are(tmp_path: Path) -> None:
     assert report.page.exists()
 
 
-def test_colours_differ_in_grey_or_by_marker() -> None:
-    built_in = [entry.key for entry in registry.entries() if entry.reference.startswith("ctxbench.modules.")]
-    shown = looks(built_in).values()
-    grey = {
-        look: sum(w * int(to_hex(look.colour)[i : i + 2], 16) for w, i in ((0.3, 1), (0.59, 3), (0.11, 5)))
-        for look in shown
-    }
-    for one in shown:
-        for other in shown:
-            assert one is other or abs(grey[one] - grey[other]) > 8 or one.marker != other.marker
-
-
 def test_every_kind_says_what_it_needs() -> None:
     assert len({kind.name for kind in KINDS}) == len(KINDS)
     assert all(kind.needs and kind.title for kind in KINDS)
     assert isinstance(Drawing(new_figure(1, 1), "caption").details, dict)
-
-
-def test_a_module_outside_the_registry_has_a_colour_of_its_own() -> None:
-    found = looks(["sa", "a2", "Mine", "Other"])
-    assert len({look.colour for look in found.values()}) == 4
-    assert found["Mine"] == looks(["Mine"])["Mine"]
-    assert not {found["Mine"].colour, found["Other"].colour} & set(COLOURS)
-    assert list(found) == ["Mine", "Other", "a2", "sa"]

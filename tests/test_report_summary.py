@@ -122,7 +122,7 @@ def test_only_rows_under_the_same_conditions_are_compared(tmp_path: Path) -> Non
         add(folder, record(module))
     add(folder, record("sa", dtype="bfloat16", hparams='{"d": 1}'))
     assert sentences(folder.path)[0] == (
-        "Compared here: the 2 rows with input [1, 512, 128, 128], float32; "
+        "Compared here: the 2 rows with 2 threads, input [1, 512, 128, 128], float32; "
         "1 row under other conditions is in the table."
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from ctxbench import results
 from ctxbench.errors import UsageError
-from ctxbench.messages import Sample, TimelineStep
+from ctxbench.messages import PredictedTime, Sample, TimelineStep
 from ctxbench.results import Record, RunFolder, columns
 
 
@@ -87,6 +87,21 @@ def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
     assert frame["bytes"].tolist() == [2**60 + 1, 2**60 + 1, 3]
 
 
+def test_predicted_times_of_a_device_are_one_row(folder: RunFolder) -> None:
+    times = [
+        PredictedTime("t4", "Tesla T4", "infer", 1 / 3, 0.25, 0.5, ["from, data"]),
+        PredictedTime("l4", "NVIDIA L4", "train", 2.0, 1.0, 4.0),
+        PredictedTime("t4", "Tesla T4", "train", 12345.678, 1e4, 2e4),
+    ]
+    folder.append(0, record("sa"), {}, {}, times)
+    frame = folder.predictions()
+    assert frame["target"].tolist() == ["t4", "l4"]
+    assert frame["latency_infer_predicted_ms"].tolist()[0] == 0.3333
+    assert frame["latency_train_predicted_high_ms"].tolist() == [20000, 4.0]
+    assert frame["latency_infer_predicted_ms"].isna().tolist() == [False, True]
+    assert frame["latency_infer_predicted_notes"].tolist() == [["from, data"], []]
+
+
 def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
     leave(folder, "first")
     whole = {name: (folder.path / name).read_bytes() for name in results.tables()}
@@ -147,12 +162,12 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
     ("content", "sentence"),
     [
         ("{", "is damaged"),
-        ('{"schema": 99}', "it has schema 99, this one reads up to 5; install a newer ctxbench"),
-        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 5"),
-        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 5"),
-        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 5"),
-        ("{}", "run.json has schema None; a run has one from 1 to 5"),
-        ("[]", "run.json has schema None; a run has one from 1 to 5"),
+        ('{"schema": 99}', "it has schema 99, this one reads up to 6; install a newer ctxbench"),
+        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 6"),
+        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 6"),
+        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 6"),
+        ("{}", "run.json has schema None; a run has one from 1 to 6"),
+        ("[]", "run.json has schema None; a run has one from 1 to 6"),
     ],
 )
 def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str, sentence: str) -> None:
@@ -175,7 +190,7 @@ def of_schema_1(folder: RunFolder) -> Path:
     frame.to_csv(folder.path / "records.csv", index=False)
     samples = pd.read_csv(folder.path / "samples.csv", dtype="string").drop(columns="process")
     samples.to_csv(folder.path / "samples.csv", index=False)
-    for name in ("timeline.csv", "processes.csv"):
+    for name in ("timeline.csv", "processes.csv", "predictions.csv"):
         (folder.path / name).unlink()
     return folder.path
 
@@ -192,6 +207,8 @@ def test_an_older_run_is_read_with_its_new_columns_empty(folder: RunFolder) -> N
     assert len(old.samples()) == 1
     assert old.timeline().columns.tolist() == [*results.TIMELINE_COLUMNS]
     assert old.timeline().empty
+    assert old.predictions().columns.tolist() == [*results.PREDICTION_COLUMNS]
+    assert old.predictions().empty
 
 
 def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:
@@ -200,7 +217,7 @@ def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     old = RunFolder.open(path)
     for write in (old.recover, lambda: old.append(1, record("second"), {}), lambda: old.save_meta(state="running")):
-        with pytest.raises(UsageError, match=r"\(schema 1, now 5\), so it cannot be resumed; start a new run"):
+        with pytest.raises(UsageError, match=r"\(schema 1, now 6\), so it cannot be resumed; start a new run"):
             write()
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 

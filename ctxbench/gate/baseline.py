@@ -86,28 +86,32 @@ def load_baseline(path: Path) -> Baseline:
 def compare_exact(baseline: Baseline, case: str, candidate: Mapping[str, Any], torch: str | None) -> Comparison:
     """Compare a case of the baseline with a candidate's values, which are columns of a record, under this `torch`.
 
-    What the baseline does not know is not compared. MACs need the same counter; predicted memory needs the same target
-    and the same minor version of torch, whose kernels it is about.
+    What the baseline does not know is not compared. MACs need the same counter; predicted memory needs the same target.
+    It and the MACs of a training step need the same minor version of torch, whose kernels and gradients they are about.
     """
     stored = baseline.cases[case]
     known = list(stored.exact)
     notes = []
+    other_torch = ""
+    if _minor(baseline.torch) is None or _minor(baseline.torch) != _minor(torch):
+        other_torch = f"for torch {baseline.torch or 'of unknown version'}, this one for {torch}"
     if "macs" in known and stored.macs_counter != candidate.get("macs_counter"):
         known.remove("macs")
         notes.append(
             f"MACs are not compared: the baseline's were counted by {stored.macs_counter or 'an unknown counter'}."
         )
+    if "macs_train" in known and other_torch:
+        known.remove("macs_train")
+        notes.append(f"MACs of a training step are not compared: the baseline's count is {other_torch}.")
     targets = stored.memory_predicted_for, candidate.get("memory_predicted_for")
     memory = EXACT_COLUMNS["memory"]
     if any(name in known for name in memory):
-        reason = ""
+        reason = other_torch
         if targets[0] != targets[1]:
-            reason = f"the baseline's is for {targets[0] or 'an unknown device'}, this one for {targets[1]}"
-        elif _minor(baseline.torch) is None or _minor(baseline.torch) != _minor(torch):
-            reason = f"the baseline's is for torch {baseline.torch or 'of unknown version'}, this one for {torch}"
+            reason = f"for {targets[0] or 'an unknown device'}, this one for {targets[1]}"
         if reason:
             known = [name for name in known if name not in memory]
-            notes.append(f"Predicted memory is not compared: {reason}.")
+            notes.append(f"Predicted memory is not compared: the baseline's is {reason}.")
     pairs = [(name, stored.exact[name], candidate.get(name)) for name in known]
     changes = tuple(ExactChange(case, name, then, now) for name, then, now in pairs if then != now)
     return Comparison(changes, len(known), tuple(notes))

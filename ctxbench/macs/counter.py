@@ -19,12 +19,12 @@ from ctxbench.on_meta import on_meta
 
 
 class UncountableError(RuntimeError):
-    """The forward needs the values of a tensor, which a count without data does not have."""
+    """The pass cannot be counted without data; the text says why."""
 
 
 @dataclass(frozen=True)
 class MacCount:
-    """The multiply-accumulates of one forward.
+    """The multiply-accumulates of one forward, or of one training step.
 
     `macs` follows torchprofile 0.1.0's convention. `macs_matmul` holds matrix products and convolutions only: half of
     what `torch.utils.flop_counter.FlopCounterMode` reports, which has no rule for a matrix times a vector.
@@ -58,9 +58,9 @@ def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> Ma
     """
     duplicate = on_meta(module).train(training)
     shapes = [torch.empty_like(tensor, device="meta") for tensor in inputs]
-    counter = _Counter()
+    counter = OperatorCounter()
     try:
-        with _repeatable(), torch.inference_mode(), counter:
+        with repeatable(), torch.inference_mode(), counter:
             duplicate(*shapes)
     except Exception as error:
         if not _MENTIONS_META.search(str(error)):
@@ -69,7 +69,7 @@ def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> Ma
             f"{type(module).__name__} cannot be counted without data, because {counter.running or 'its forward'} "
             "needs the values of a tensor; count it on real tensors with --counter torchprofile"
         ) from error
-    return MacCount(counter.macs, counter.macs_matmul, dict(counter.uncounted), dict(counter.by_operator))
+    return counter.count()
 
 
 def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
@@ -81,7 +81,7 @@ def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
     from torchprofile import profile_macs  # slow to import, needed only here
 
     duplicate = copy.deepcopy(module).eval()
-    with warnings.catch_warnings(record=True) as caught, _repeatable(), torch.no_grad():
+    with warnings.catch_warnings(record=True) as caught, repeatable(), torch.no_grad():
         warnings.simplefilter("always")
         nodes = cast(dict[Any, int], profile_macs(duplicate, inputs, reduction=None))
     costs = [(str(node.operator), macs) for node, macs in nodes.items()]
@@ -100,7 +100,7 @@ _NO_HANDLER = re.compile(r'No handlers found: "(.+)"\. Skipped\.')
 _TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", "aten::einsum", "aten::lstm"}
 
 
-class _Counter(TorchDispatchMode):
+class OperatorCounter(TorchDispatchMode):
     """Sums the rules over the operators that run; under inference mode it sees composites before their parts."""
 
     def __init__(self) -> None:
@@ -112,17 +112,25 @@ class _Counter(TorchDispatchMode):
         self.running = ""  # the innermost operator that has not returned
         self._covered = False  # inside an operator that has been counted as a whole
 
+    def count(self) -> MacCount:
+        """What has run so far."""
+        return MacCount(self.macs, self.macs_matmul, dict(self.uncounted), dict(self.by_operator))
+
+    def add_product(self, name: str, args: Sequence[Any], output: Any) -> None:
+        """Count an operator of PRODUCTS."""
+        macs = PRODUCTS[name](args, output)
+        self.macs_matmul += macs
+        self._add(name, macs)
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         args, kwargs = _on_one_device(args, kwargs or {})
         name = func.name().partition(".")[0].removesuffix("_")
         self.running = name
-        if rule := PRODUCTS.get(name):
+        if name in PRODUCTS:
             output = func(*args, **kwargs)
-            macs = rule(args, output)
-            self.macs_matmul += macs
-            self._add(name, macs)
+            self.add_product(name, args, output)
         elif rule := OTHERS.get(name):
             output, _ = self._run_whole(func, args, kwargs)
             self._add(name, rule(args, output))
@@ -172,7 +180,7 @@ def _on_one_device(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequenc
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
+def repeatable() -> Iterator[None]:
     """Leave torch's generators as they were; keep attention's fused path off, which hides its products."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     with torch.random.fork_rng(devices=[]):

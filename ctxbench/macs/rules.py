@@ -1,11 +1,12 @@
 """What each aten operator costs in multiply-accumulates under torchprofile 0.1.0's convention.
 
 The convention is that of torchprofile's handlers (https://github.com/zhijian-liu/torchprofile, version 0.1.0),
-read at the operators that a forward calls, before they decompose. Names carry no in-place underscore:
-`aten::mul_` is looked up as `aten::mul`.
+read at the operators that a forward calls, before they decompose. In a backward pass the same rules hold for the
+operators that autograd runs. Names carry no in-place underscore: `aten::mul_` is looked up as `aten::mul`.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -32,10 +33,25 @@ def _convolution(args: Sequence[Any], output: Tensor) -> int:
     return int(elements.numel() * prod(args[1].shape[1:]))
 
 
-def _attention(args: Sequence[Any], _: Any) -> int:
+def _convolution_backward(args: Sequence[Any], _: Any) -> int:
+    """As the forward, once for each gradient that is asked for: the input's, the weight's; the bias's is a sum."""
+    forward = _convolution((*args[1:3], None, *args[4:]), args[0])
+    return int(forward * sum(args[10][:2]))
+
+
+def _attention(args: Sequence[Any], output: Any) -> int:
     """Query [..., s, d] times key [..., t, d], and the affinity [..., s, t] times value [..., t, e]."""
-    query, key, value = args[:3]
-    return int(prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
+    query, key = args[:2]
+    context = output if isinstance(output, Tensor) else output[0]
+    sizes = zip_longest(reversed(query.shape[:-2]), reversed(key.shape[:-2]), fillvalue=1)
+    affinity = prod(map(max, sizes)) * query.shape[-2] * key.shape[-2]  # batches and heads may broadcast
+    return int(affinity * query.shape[-1] + context.numel() * key.shape[-2])
+
+
+def _attention_backward(args: Sequence[Any], _: Any) -> int:
+    """Five products (FlashAttention-2): the affinity again, its gradient, those of query, key and value."""
+    query, key, value = args[1:4]
+    return int(prod(query.shape[:-1]) * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1]))
 
 
 def _einsum(args: Sequence[Any], _: Any) -> int:
@@ -58,14 +74,41 @@ def _elements(each: int = 1) -> Rule:
     return lambda args, output: each * output.numel()
 
 
+def _gradients(each: int = 1) -> Rule:
+    """A fixed cost for each element of the incoming gradient."""
+    return lambda args, _: each * args[0].numel()
+
+
 def _affine_norm(weight: int) -> Rule:
     """One for each element if argument `weight` is given, else none."""
-    return lambda args, output: output.numel() if len(args) > weight and args[weight] is not None else 0
+    return lambda args, _: args[0].numel() if len(args) > weight and args[weight] is not None else 0
+
+
+def _affine_norm_backward(weight: int) -> Rule:
+    """As the forward, once for each gradient that is asked for: the input's, the weight's; the bias's is a sum."""
+    forward = _affine_norm(weight)
+    return lambda args, output: forward(args, output) * sum(args[-1][:2])
+
+
+_TAPS = (4, 0, 16)  # of a grid sampler for each output element: bilinear, nearest, bicubic
 
 
 def _grid_sampler(args: Sequence[Any], output: Tensor) -> int:
-    bilinear, nearest, bicubic = 4, 0, 16  # taps for each output element
-    return output.numel() * (bilinear, nearest, bicubic)[args[2]]
+    return output.numel() * _TAPS[args[2]]
+
+
+def _grid_sampler_backward(args: Sequence[Any], _: Any) -> int:
+    """As the forward, once for each gradient that is asked for: the input's, the grid's."""
+    return int(args[0].numel() * _TAPS[args[3]] * sum(args[-1]))
+
+
+_ATTENTION = (
+    "aten::scaled_dot_product_attention",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+)
 
 
 # Matrix products and convolutions.
@@ -81,11 +124,9 @@ PRODUCTS: dict[str, Rule] = {
     "aten::baddbmm": _product(1),
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
-    "aten::scaled_dot_product_attention": _attention,
-    "aten::_scaled_dot_product_flash_attention": _attention,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "aten::_scaled_dot_product_efficient_attention": _attention,
-    "aten::_scaled_dot_product_cudnn_attention": _attention,
+    "aten::convolution_backward": _convolution_backward,
+    **dict.fromkeys(_ATTENTION, _attention),
+    **{f"{name}_backward": _attention_backward for name in _ATTENTION},
 }
 
 # All other operators that cost something. Matrix products inside them do not count a second time.
@@ -106,6 +147,24 @@ OTHERS: dict[str, Rule] = {
     "aten::instance_norm": _affine_norm(1),
     "aten::layer_norm": _affine_norm(2),
     "aten::group_norm": _affine_norm(2),
+    # what autograd runs: parts of the above, and gradients
+    "aten::_adaptive_avg_pool2d": _elements(),
+    "aten::_adaptive_avg_pool3d": _elements(),
+    "aten::native_batch_norm": _affine_norm(1),
+    "aten::native_layer_norm": _affine_norm(2),
+    "aten::native_group_norm": _affine_norm(1),
+    "aten::ger": _elements(),
+    "aten::leaky_relu_backward": _gradients(),
+    "aten::avg_pool2d_backward": _gradients(),
+    "aten::avg_pool3d_backward": _gradients(),
+    "aten::_adaptive_avg_pool2d_backward": _gradients(),
+    "aten::_adaptive_avg_pool3d_backward": _gradients(),
+    "aten::upsample_bilinear2d_backward": _gradients(4),
+    "aten::grid_sampler_2d": _grid_sampler,
+    "aten::grid_sampler_2d_backward": _grid_sampler_backward,
+    "aten::native_batch_norm_backward": _affine_norm_backward(2),
+    "aten::native_layer_norm_backward": _affine_norm_backward(5),
+    "aten::native_group_norm_backward": _affine_norm_backward(4),
 }
 
 # Composites of which only the matrix products inside count: a recurrent layer's gates are free.
@@ -121,7 +180,7 @@ _ARITHMETIC = (
     "logical_and", "logical_not", "logical_or", "lt", "max", "max_pool1d", "max_pool1d_with_indices",
     "max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices", "maximum", "min",
     "minimum", "ne", "neg", "pow", "reciprocal", "relu", "round", "rsqrt", "rsub", "sigmoid", "sign", "silu",
-    "sin", "softmax", "_softmax", "_log_softmax", "softshrink", "sort", "sqrt", "sub", "sum", "tanh",
+    "sin", "softmax", "_softmax", "_safe_softmax", "_log_softmax", "softshrink", "sort", "sqrt", "sub", "sum", "tanh",
     "threshold", "topk", "upsample_nearest2d",
 )
 
@@ -136,6 +195,13 @@ _MEMORY = (
     "select_scatter", "slice_scatter", "stack", "_to_copy", "tril", "triu", "_unsafe_view", "where", "zero",
     "zeros", "zeros_like",
 )
+
+# Gradients that are called after another operator; those of `NAME` above are free as `NAME_backward`.
+_BACKWARD = (
+    "col2im", "diagonal_backward", "embedding_dense_backward", "index_add", "_log_softmax_backward_data",
+    "scatter_add", "select_backward", "slice_backward", "_softmax_backward_data", "unfold_backward",
+)
 # fmt: on
 
-FREE = frozenset(f"aten::{name}" for name in (*_ARITHMETIC, *_MEMORY))
+_NAMES = (*_ARITHMETIC, *_MEMORY, *(f"{name}_backward" for name in (*_ARITHMETIC, *_MEMORY)), *_BACKWARD)
+FREE = frozenset(f"aten::{name}" for name in _NAMES)

@@ -7,15 +7,19 @@ has compute capability 8.0 or later. The switches of `torch.nn.attention.sdpa_ke
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
+from ctxbench.fused_attention import is_fusible
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call, Sizes, size_of
+
+if TYPE_CHECKING:
+    from ctxbench.memory.tracker import Tracker
 
 _NAME = "scaled_dot_product_attention"
 _HALF = (torch.float16, torch.bfloat16)
@@ -24,8 +28,7 @@ _unfused = functional.scaled_dot_product_attention
 
 
 def attend(
-    device: str,
-    marks: dict[str, str],
+    tracker: "Tracker",
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -35,10 +38,12 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`scaled_dot_product_attention` on meta by the path of `device`; what is not certain is put into `marks`."""
+    """`scaled_dot_product_attention` on meta by the path of the tracker's device; it is told what is not certain."""
+    device = tracker.table.device
     maps, options = (query, key, value), (dropout_p, is_causal)
     path = _path_on_cpu(maps, attn_mask, dropout_p) if device == "cpu" else _path_on_cuda(maps, attn_mask, is_causal)
     if path == SDPBackend.MATH or device == "cuda-2020":
+        tracker.note_unfused(_why_unfused(device, maps))
         return _unfused(*maps, attn_mask, *options, scale=scale, enable_gqa=enable_gqa)
     if enable_gqa:
         raise UnpredictableError(f"{_NAME} with enable_gqa is not predicted; repeat key and value for each query head")
@@ -48,7 +53,7 @@ def attend(
         return flash(*maps, *options, attn_mask=mask, scale=scale)[0]  # type: ignore[no-any-return]  # PyTorch's
     if path == SDPBackend.CUDNN_ATTENTION:
         raise UnpredictableError(f"{_NAME} takes cuDNN's kernel, whose workspace is not known; measure the peak")
-    _mark_device(marks, maps, dropout_p)
+    _mark_device(tracker.marks, maps, dropout_p)
     if path == SDPBackend.FLASH_ATTENTION:
         return _flash(*maps, *options, scale)
     needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in maps)
@@ -61,7 +66,7 @@ def _path_on_cuda(maps: tuple[Tensor, ...], mask: Tensor | None, is_causal: bool
     """The first path that is switched on and takes these arguments, in PyTorch's order."""
     query, key, _ = maps
     sizes = [tensor.shape[-1] for tensor in maps]
-    half, dense = query.dtype in _HALF, _are_dense(maps)
+    half, dense = query.dtype in _HALF, is_fusible(*maps)
     aligned = not any(size % (8 if half else 4) for size in sizes)
     square = query.shape[-2] == key.shape[-2]
     switched = torch.backends.cuda
@@ -85,10 +90,30 @@ def _path_on_cpu(maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float) 
     )
     able = {
         SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled()
-        and _are_dense(maps) and fits and not dropout and query.shape[-1] == key.shape[-1] == value.shape[-1],
+        and is_fusible(*maps) and fits and not dropout and query.shape[-1] == key.shape[-1] == value.shape[-1],
         SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled(),
     }  # fmt: skip
     return _first(able)
+
+
+def _why_unfused(device: str, maps: tuple[Tensor, ...]) -> str:
+    query, sizes = maps[0], sorted({tensor.shape[-1] for tensor in maps})
+    multiple = 8 if query.dtype in _HALF else 4
+    reasons = {
+        "the PyTorch of 2020 has none": device == "cuda-2020",
+        f"its maps have {query.dim()} dimensions; a fused kernel takes [batch, heads, positions, channels]": (
+            query.dim() != 4
+        ),
+        "its maps differ in batch or heads": len({tensor.shape[:2] for tensor in maps}) > 1,
+        "the channels of a position are not side by side in memory (stride 1 in the last dimension)": any(
+            tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in maps
+        ),
+        "it takes no float64": device == "cuda" and query.dtype is torch.float64,
+        f"heads have {' and '.join(map(str, sizes))} channels, no multiple of {multiple}": (
+            device == "cuda" and any(size % multiple for size in sizes)
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "its mask, dropout or a switch forbids it")
 
 
 def _first(able: Mapping[Any, bool]) -> SDPBackend:
@@ -97,18 +122,6 @@ def _first(able: Mapping[Any, bool]) -> SDPBackend:
             if int(backend) == number and takes:
                 return backend  # type: ignore[no-any-return]  # its type has no int() in PyTorch's stubs
     raise UnpredictableError(f"no path of {_NAME} that is switched on takes these arguments")
-
-
-def _are_dense(maps: tuple[Tensor, ...]) -> bool:
-    """Four dimensions, none empty, the same batch and heads, and neighbouring channels side by side."""
-    query = maps[0]
-    return all(
-        tensor.dim() == 4
-        and tensor.numel() > 0
-        and tensor.shape[:2] == query.shape[:2]
-        and (tensor.stride(-1) == 1 or tensor.shape[-1] == 1)
-        for tensor in maps
-    )
 
 
 def _mark_device(marks: dict[str, str], maps: tuple[Tensor, ...], dropout: float) -> None:

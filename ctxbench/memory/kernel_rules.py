@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def copies(*positions: int) -> Callable[[Call], Sizes]:
 def copy_in_its_format(call: Call) -> Sizes:
     """A dense copy of the first argument, if it is neither contiguous nor dense in channels last."""
     tensor = call.args[0]
-    return _copies_in(suggest_memory_format(tensor), tensor)
+    return copies_in(suggest_memory_format(tensor), tensor)
 
 
 def adaptive_pooling_cuda(call: Call) -> Sizes:
@@ -63,35 +64,23 @@ def adaptive_pooling_backward_cuda(call: Call) -> Sizes:
 
 def _copy_unless_channels_last(data: torch.Tensor, tensor: torch.Tensor) -> Sizes:
     layout = suggest_memory_format(data)
-    return _copies_in(layout, tensor) if layout is torch.contiguous_format else []
+    return copies_in(layout, tensor) if layout is torch.contiguous_format else []
 
 
 def pooling_backward_cuda(call: Call) -> Sizes:
     """The gradient, the input and a maximum's positions, in the input's format."""
     grad, data = call.args[:2]
-    return _copies_in(suggest_memory_format(data), grad, data, *_positions(call))
+    return copies_in(suggest_memory_format(data), grad, data, *_positions(call))
 
 
 def pooling_backward_cpu(call: Call) -> Sizes:
     """Everything that is read and written, in the incoming gradient's format."""
     grad = call.args[0]
-    return _copies_in(suggest_memory_format(grad), grad, call.out[0], *_positions(call))
+    return copies_in(suggest_memory_format(grad), grad, call.out[0], *_positions(call))
 
 
 def _positions(call: Call) -> list[torch.Tensor]:
     return [tensor for tensor in call.tensors if not tensor.is_floating_point()]
-
-
-def convolution_cuda(call: Call) -> Sizes:
-    """Copies of what is not in the format that cuDNN computes in."""
-    data, weight = call.args[:2]
-    return _copies_in(_convolution_layout(data, weight), data, weight)
-
-
-def convolution_backward_cuda(call: Call) -> Sizes:
-    """As the forward pass, and the gradient."""
-    grad, data, weight = call.args[:3]
-    return _copies_in(_convolution_layout(data, weight), grad, data, weight)
 
 
 def softmax_backward_cuda(call: Call) -> Sizes:
@@ -133,133 +122,12 @@ def batched_product_cpu(call: Call) -> Sizes:
     return [size_of(matrix[0]) for matrix in (left, right) if not _is_blas_ready(matrix)]
 
 
-def convolution_cpu(call: Call) -> Sizes | str:
-    """The unfolded input of one group; with several groups, also their outputs until they are concatenated."""
-    data, weight, bias, *rest = call.args
-    backend = _convolution_backend(data, weight, bias, rest)
-    if backend.name != "Slow2d":
-        return f"the {backend.name} convolution keeps its blocks in formats that depend on the processor"
-    layout = _convolution_layout(data, weight)
-    if rest[5] > 1 and layout is torch.channels_last:
-        return "a grouped convolution of a channels-last input copies each group"
-    columns = _columns(data, weight, call.out[0], rest)
-    return [*_copies_in(layout, data, weight), _per_group([data.contiguous()], columns, call.out, rest[5])]
-
-
-def convolution_backward_cpu(call: Call) -> Sizes | str:
-    """As the forward pass, and the gradient in the input's layout."""
-    grad, data, weight, bias_sizes, *rest, _mask = call.args
-    bias = grad.new_empty(bias_sizes) if bias_sizes and any(bias_sizes) else None
-    backend = _convolution_backend(data, weight, bias, rest)
-    if backend.name != "Slow2d":
-        return f"the backward pass of the {backend.name} convolution keeps formats that depend on the processor"
-    layout = _convolution_layout(data, weight)
-    columns = _columns(data, weight, grad, rest)
-    if rest[5] == 1:
-        return [*_copies_in(layout, grad, data, weight), columns]
-    return [*_copies_in(layout, data, weight), _per_group([grad, data.contiguous()], columns, call.out, rest[5])]
-
-
-def _copies_in(layout: torch.memory_format, *tensors: torch.Tensor) -> Sizes:
+def copies_in(layout: torch.memory_format, *tensors: torch.Tensor) -> Sizes:
     return [size_of(tensor) for tensor in tensors if not tensor.is_contiguous(memory_format=layout)]
 
 
-def _per_group(slices: Sequence[torch.Tensor], columns: int, out: Sequence[torch.Tensor], groups: int) -> int:
-    if groups == 1:
-        return columns
-    narrow = [tensor.narrow(1, 0, tensor.shape[1] // groups) for tensor in slices]
-    return max(columns + sum(_copies_in(torch.contiguous_format, *narrow)), sum(size_of(tensor) for tensor in out))
-
-
-def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> Any:
-    """What PyTorch chooses on the CPU for these shapes; the tensors it is asked with have one element each."""
-    stand_ins = [
-        None if tensor is None else torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
-        for tensor in (data, weight, bias)
-    ]
-    return torch._C._select_conv_backend(*stand_ins, *rest)
-
-
-def _convolution_layout(data: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """Channels last if either argument is (aten/src/ATen/native/ConvUtils.h, thnn_conv_use_channels_last)."""
-    formats = {suggest_memory_format(data), suggest_memory_format(weight)}
-    return torch.channels_last if torch.channels_last in formats else torch.contiguous_format
-
-
-def _columns(data: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, rest: Sequence[Any]) -> int:
-    """Bytes of one group's unfolded input, whole batch; none for a 1x1 kernel without stride and padding."""
-    stride, padding = rest[:2]
-    if all(k == 1 for k in weight.shape[2:]) and all(s == 1 for s in stride) and not any(padding):
-        return 0
-    return int(data.shape[0] * math.prod(weight.shape[1:]) * math.prod(out.shape[2:]) * data.element_size())
-
-
-def batch_norm_cpu(call: Call) -> Sizes:
-    """Vectors with one number for each channel; how many depends on the layout."""
-    data, training = call.args[0], call.args[5]
-    vector = data.shape[1] * data.element_size()
-    if data.is_contiguous():
-        return [2 * vector]
-    dense = data.is_contiguous(memory_format=_channels_last(data))
-    return [(3 if training else 2) * vector if dense else 0 if training else 3 * vector]
-
-
-def batch_norm_backward_cpu(call: Call) -> Sizes:
-    """A map for x - mean where gradient and input share a dense layout, else the per-channel sums."""
-    grad, data, mask = call.args[0], call.args[1], call.args[9]
-    layouts = (torch.contiguous_format, _channels_last(data))
-    if any(grad.is_contiguous(memory_format=f) and data.is_contiguous(memory_format=f) for f in layouts):
-        return [size_of(data)] if mask[0] else []
-    return [data.shape[1] * data.element_size()]
-
-
-def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
-    by_rank = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return by_rank.get(tensor.dim(), torch.contiguous_format)
-
-
-def _takes_cudnn(data: torch.Tensor, weight: torch.Tensor | None, training: bool) -> bool:
-    """Whether CUDA's batch norm is cuDNN's: affine, float32 or float64 weights, and no bfloat16."""
-    if weight is None or weight.dtype not in (torch.float32, torch.float64) or data.dtype is torch.bfloat16:
-        return False
-    batches = 880801 if training else 65535
-    return data.dim() >= 3 and data.shape[0] <= batches and data.numel() < 2**31 - 1 and torch.backends.cudnn.enabled
-
-
-def batch_norm_cuda(call: Call) -> Sizes:
-    """cuDNN: a dense copy. PyTorch's own kernel: in eval, mean and inverse deviation, which are not used again."""
-    data, weight, training = call.args[0], call.args[1], call.args[5]
-    if _takes_cudnn(data, weight, training):
-        return copy_in_its_format(call)
-    return [] if training else [4 * data.shape[1]] * 2
-
-
-def batch_norm_backward_cuda(call: Call) -> Sizes:
-    """cuDNN: a copy of the gradient that is not in the input's format, an expanded one too."""
-    grad, data, weight = call.args[:3]
-    if not _takes_cudnn(data, weight, training=call.args[7]):
-        return batch_norm_backward_native(call)
-    return _copies_in(suggest_memory_format(data), grad, data)
-
-
-def batch_norm_backward_native(call: Call) -> Sizes:
-    """A copy of each argument whose positions have not one common stride; an expanded gradient has."""
-    return [size_of(tensor) for tensor in call.args[:2] if not _is_view(tensor.flatten(2), tensor)]
-
-
-def _is_view(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+def is_view(tensor: torch.Tensor, base: torch.Tensor) -> bool:
     return bool(tensor.untyped_storage()._cdata == base.untyped_storage()._cdata)
-
-
-def layer_norm_backward_cpu(call: Call) -> Sizes:
-    """Copies, and for each thread one row of each parameter's gradient."""
-    return [*copies(0, 1)(call), 2 * math.prod(call.args[2]) * call.args[1].element_size()]
-
-
-def group_norm_backward_cpu(call: Call) -> Sizes:
-    """Two sums for each image and channel."""
-    batch, channels = call.args[5:7]
-    return [2 * batch * channels * call.args[1].element_size()]
 
 
 def inverse(call: Call) -> Sizes:
@@ -285,8 +153,35 @@ def repeat_cpu(call: Call) -> Sizes:
 
 
 def mean_cpu(call: Call) -> Sizes:
-    """The sum is divided by the count: a number and its cast."""
-    return [8, call.out[0].element_size()]
+    """The sum is divided by the count: a number and its cast. That of half types is a sum of a copy in float32."""
+    data, out = call.args[0], call.out[0]
+    if is_half(data):
+        return [4 * out.numel(), max(4 * data.numel(), 12)]
+    return [8, out.element_size()]
+
+
+def sum_cpu(call: Call) -> Sizes:
+    """A copy in the dtype of the sum."""
+    data, out = call.args[0], call.out[0]
+    if data.dtype != out.dtype:
+        return [data.numel() * out.element_size()]
+    return half_sum(data, call.args[1] if len(call.args) > 1 else None)
+
+
+def half_sum(data: torch.Tensor, dims: Sequence[int] | None) -> Sizes:
+    """Half types are summed in float32, from a copy, over dimensions that do not lie in memory as one."""
+    if not is_half(data):
+        return []
+    wanted = [dim % data.dim() for dim in dims] if dims else range(data.dim())
+    reduced = sorted((dim for dim in wanted if data.shape[dim] > 1), key=data.stride)
+    if all(data.stride(b) == data.shape[a] * data.stride(a) for a, b in pairwise(reduced)):
+        return []
+    kept = math.prod(size for dim, size in enumerate(data.shape) if dim not in wanted)
+    return [4 * kept, 4 * data.numel()]
+
+
+def is_half(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() < 4
 
 
 def binary_cpu(call: Call) -> Sizes:
@@ -311,25 +206,3 @@ def _number(value: Any) -> int:
     if isinstance(value, bool):
         return 1
     return 16 if isinstance(value, complex) else 8 if isinstance(value, int | float) else 0
-
-
-def convolution_outputs(call: Call, out: torch.Tensor) -> torch.Tensor:
-    """The output in the format that the convolution is computed in."""
-    layout = _convolution_layout(*call.args[:2])
-    return out if out.is_contiguous(memory_format=layout) else torch.empty_like(out, memory_format=layout)
-
-
-def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Outputs as the kernels make them: in the input's suggested format, and no statistics in eval."""
-    data, training = call.args[0], call.args[5]
-    statistics = out[1:] if training else tuple(tensor.new_empty(0) for tensor in out[1:])
-    return (_in_suggested_format(data), *statistics)
-
-
-def batch_norm_backward_outputs(call: Call, out: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
-    """The input's gradient in the input's suggested format, where it is asked for."""
-    return (_in_suggested_format(call.args[1]) if call.args[9][0] else None, *out[1:])
-
-
-def _in_suggested_format(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(tensor, memory_format=suggest_memory_format(tensor))

@@ -17,7 +17,10 @@ from typing import Any, Literal, get_args
 import torch
 
 from ctxbench.memory import attention
+from ctxbench.memory import convolution_rules as convolutions
 from ctxbench.memory import kernel_rules as rules
+from ctxbench.memory import norm_rules as norms
+from ctxbench.memory import transform_rules as transforms
 from ctxbench.memory.kernel_rules import Call, Sizes
 
 Device = Literal["cuda", "cuda-2020", "cpu"]
@@ -62,36 +65,39 @@ KERNELS = (
            "BLAS needs one unit stride", "cuda/Blas.cpp, prepare_batch_matrix_for_cublas"),
     Kernel("bmm baddbmm", _CPU, rules.batched_product_cpu,
            "copies one image's matrix at a time", "LinearAlgebra.cpp, bmm_out_or_baddbmm_; " + _PROFILER),
-    Kernel("convolution", _CUDA, rules.convolution_cuda,
+    Kernel("convolution", _CUDA, convolutions.convolution_cuda,
            "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, _convolution"),
-    Kernel("convolution_backward", _CUDA, rules.convolution_backward_cuda,
+    Kernel("convolution_backward", _CUDA, convolutions.convolution_backward_cuda,
            "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, convolution_backward"),
-    Kernel("convolution", _CPU, rules.convolution_cpu,
+    Kernel("convolution", _CPU, convolutions.convolution_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("convolution_backward", _CPU, rules.convolution_backward_cpu,
+    Kernel("convolution_backward", _CPU, convolutions.convolution_backward_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
-    Kernel("native_batch_norm", _CUDA, rules.batch_norm_cuda,
+    Kernel("native_batch_norm", _CUDA, norms.batch_norm_cuda,
            "cuDNN (float32, float64) reads a dense input; PyTorch's own kernel (half, bfloat16) any",
            "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm; "
            "cuda/Normalization.cu, batch_norm_cuda_out"),
-    Kernel("native_batch_norm_backward", ("cuda",), rules.batch_norm_backward_cuda,
+    Kernel("native_batch_norm_backward", ("cuda",), norms.batch_norm_backward_cuda,
            "cuDNN (float32, float64) reads a gradient of the input's format; PyTorch's own kernel reads strides",
            "Normalization.cpp, _select_batch_norm_backend; cudnn/BatchNorm.cpp, cudnn_batch_norm_backward; "
            "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
-    Kernel("native_batch_norm_backward", ("cuda-2020",), rules.batch_norm_backward_native,
+    Kernel("native_batch_norm_backward", ("cuda-2020",), norms.batch_norm_backward_native,
            "PyTorch's own kernel reads the gradient of a sum by its strides",
            "cuda/Normalization.cuh, batch_norm_backward_cuda_template"),
-    Kernel("native_batch_norm", _CPU, rules.batch_norm_cpu,
+    Kernel("native_batch_norm", _CPU, norms.batch_norm_cpu,
            "scale and shift of each channel", _PROFILER),
-    Kernel("native_batch_norm_backward", _CPU, rules.batch_norm_backward_cpu,
+    Kernel("native_batch_norm_backward", _CPU, norms.batch_norm_backward_cpu,
            "a map of x - mean on dense arguments", _PROFILER),
     Kernel("native_layer_norm", _EVERY, rules.copies(0),
            "reads a contiguous input", "layer_norm.cpp; " + _PROFILER),
-    Kernel("native_layer_norm_backward", _CPU, rules.layer_norm_backward_cpu,
+    Kernel("native_layer_norm_backward", _CUDA, norms.layer_norm_backward_cuda,
+           "reads contiguous arguments; sums many rows in parts",
+           "cuda/layer_norm_kernel.cu, LayerNormBackwardKernelImpl, LaunchGammaBetaBackwardCUDAKernel"),
+    Kernel("native_layer_norm_backward", _CPU, norms.layer_norm_backward_cpu,
            "a buffer for the parameters' gradients", _PROFILER),
     Kernel("native_group_norm", _CPU, lambda _: (),
            "none: its input is made contiguous before", _PROFILER),
-    Kernel("native_group_norm_backward", _CPU, rules.group_norm_backward_cpu,
+    Kernel("native_group_norm_backward", _CPU, norms.group_norm_backward_cpu,
            "two sums for each image and channel", _PROFILER),
     Kernel("_adaptive_avg_pool2d", _CUDA, rules.adaptive_pooling_cuda,
            "reads channels last by its strides, else a contiguous input",
@@ -108,6 +114,24 @@ KERNELS = (
            "reads a dense input", _PROFILER),
     Kernel("_adaptive_avg_pool2d_backward " + _POOLING_BACKWARD, _CPU, rules.pooling_backward_cpu,
            "works in the gradient's format", _PROFILER),
+    Kernel("_fft_r2c _fft_c2c", _EVERY, transforms.fourier,
+           "joins the batch dimensions; on CUDA without cuFFT's workspace",
+           "mkl/SpectralOps.cpp, cuda/SpectralOps.cpp, _exec_fft; " + _PROFILER),
+    Kernel("abs angle", _EVERY, transforms.of_complex,
+           "computes in complex numbers", "UnaryOps.cpp, unary_op_impl_with_complex_to_float_out; " + _PROFILER),
+    Kernel("_fft_c2r", _CUDA, transforms.fourier_to_real_cuda,
+           "cuFFT may overwrite its input; without its workspace", "cuda/SpectralOps.cpp, _fft_c2r_cufft"),
+    Kernel("_fft_c2r", _CPU, transforms.fourier_to_real_cpu,
+           "joins the batch dimensions, after all transforms but the last",
+           "mkl/SpectralOps.cpp, _fft_c2r_mkl; " + _PROFILER),
+    Kernel("upsample_bilinear2d", _CPU, transforms.resize_cpu,
+           "works in channels last, or from tables of rows and columns", "cpu/UpSampleKernel.cpp; " + _PROFILER),
+    Kernel("upsample_bilinear2d", _CUDA, transforms.resize_cuda,
+           "reads a dense input if it is channels last",
+           "cuda/UpSampleBilinear2d.cu, upsample_bilinear2d_out_cuda_template"),
+    Kernel("upsample_bilinear2d_backward", _EVERY, rules.copy_in_its_format,
+           "reads a dense gradient",
+           "cuda/UpSampleBilinear2d.cu, upsample_bilinear2d_backward_out_cuda_template; " + _PROFILER),
     Kernel("linalg_inv_ex", _CUDA, rules.inverse,
            "LU factors and pivots; without the solver's workspace", "BatchLinearAlgebra.cpp, linalg_inv_ex_out"),
     Kernel("linalg_inv_ex", _CPU, rules.inverse_cpu,
@@ -141,7 +165,9 @@ KERNELS = (
     Kernel("bernoulli", _CUDA, lambda _: "CUDA's dropout keeps a mask of one byte an element, meta's one of a float",
            "another path on meta", "Dropout.cpp, is_fused_kernel_acceptable"),
     Kernel("mean", _CPU, rules.mean_cpu,
-           "divides the sum by a number", _PROFILER),
+           "divides the sum by a number; sums half types in float32", _PROFILER),
+    Kernel("sum", _CPU, rules.sum_cpu,
+           "sums a copy in the sum's dtype", _PROFILER),
     Kernel("add sub rsub mul div eq ne lt le gt ge maximum minimum remainder fmod", _CPU, rules.binary_cpu,
            "numbers become tensors, other dtypes are cast", "TensorIterator.cpp, compute_types; " + _PROFILER),
 )  # fmt: skip
@@ -155,7 +181,7 @@ _FREE_NAMES = """
     empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones
     full full_like new_full fill zero eye arange linspace scalar_tensor lift_fresh
     rand rand_like randn randn_like uniform normal bernoulli native_dropout
-    dot _linalg_check_errors promote_types
+    dot _linalg_check_errors promote_types complex
     hardswish leaky_relu glu hardtanh_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward
     mish_backward
 """
@@ -163,10 +189,15 @@ FREE = frozenset(_FREE_NAMES.split())
 
 # Operators whose outputs on meta differ from the real ones: in their layout, or in a block that is empty.
 OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
-    "convolution": rules.convolution_outputs,
-    "native_batch_norm": rules.batch_norm_outputs,
-    "native_batch_norm_backward": rules.batch_norm_backward_outputs,
+    "convolution": convolutions.convolution_outputs,
+    "native_batch_norm": norms.batch_norm_outputs,
+    "native_batch_norm_backward": norms.batch_norm_backward_outputs,
     "_scaled_dot_product_efficient_attention": attention.efficient_outputs,
+}
+OUTPUTS_CPU = {
+    **OUTPUTS,
+    "native_batch_norm": norms.batch_norm_outputs_cpu,
+    "native_layer_norm": norms.layer_norm_outputs_cpu,
 }
 
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
@@ -178,6 +209,7 @@ WORKSPACES = (
      "chosen by the algorithm it picks, from nothing to more than the maps; freed after each call"),
     ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm",
      "float32 and float64 only: a workspace a call and a reserve kept for the backward pass, small beside a map"),
+    ("_fft_r2c _fft_c2c _fft_c2r", "cuFFT", "chosen by the plan for each length; freed after each call"),
     ("linalg_inv_ex", "cuSOLVER", "about one batch of matrices; freed after each call"),
 )  # fmt: skip
 
@@ -214,7 +246,7 @@ class Table:
 
     def outputs(self, call: Call, out: Any) -> Any:
         """The outputs with the layouts that the device's kernels give them."""
-        correct = OUTPUTS.get(call.operator)
+        correct = (OUTPUTS_CPU if self.device == "cpu" else OUTPUTS).get(call.operator)
         return correct(call, out) if correct is not None else out
 
     def inner(self, call: Call) -> tuple[Sizes, str]:

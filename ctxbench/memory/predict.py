@@ -2,7 +2,7 @@
 
 import importlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,29 @@ from torch.autograd.function import BackwardCFunction
 
 from ctxbench.garbage import collector_off
 from ctxbench.memory.convention import UnpredictableError
+from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device, Table
 from ctxbench.memory.one_pass import backward, check_mode, forward, prepared, weight_tensors
-from ctxbench.memory.profile import MemoryProfile
+from ctxbench.memory.profile import MemoryProfile, Step
 from ctxbench.memory.tracker import Tracker
 from ctxbench.memory.watch import CallWatch
 from ctxbench.mode import Mode
 from ctxbench.on_meta import on_meta
 
 
-def predict_peak(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> MemoryProfile:
+def predict_peak(
+    module: nn.Module,
+    *inputs: Any,
+    mode: Mode,
+    device: Device = "cuda",
+    on_call: Callable[[Call, Step], object] | None = None,
+) -> MemoryProfile:
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
-    prediction is for (`ctxbench.memory.kernels`). What the table does not know is in the profile's `marks`. Raises
-    UnpredictableError, with the reason, where the peak cannot be known.
+    prediction is for (`ctxbench.memory.kernels`). `on_call` gets each operator call and its step once it has run. What
+    the table does not know is in the profile's `marks`. Raises UnpredictableError, with the reason, where the peak
+    cannot be known.
     """
     check_mode(mode)
     table = Table(device)
@@ -39,7 +47,7 @@ def predict_peak(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "
     importlib.import_module("torch._dynamo")  # PyTorch would import it during the pass, and the import keeps its frames
     twin = _copied(module)
     stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
-    tracker = Tracker(table)
+    tracker = Tracker(table, on_call)
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
@@ -60,6 +68,7 @@ def predict_peak(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "
         allocations=tracker.allocations,
         marks=tracker.marks,
         workspaces=table.workspaces({step.op.split(".")[1] for step in tracker.timeline}),
+        unfused=tracker.unfused,
     )
 
 

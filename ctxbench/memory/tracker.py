@@ -2,7 +2,7 @@
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,18 @@ class Tracker(TorchDispatchMode):
 
     A weak reference on each storage shows when it is freed, so a block lives as long as anything refers to it: a Python
     variable, a saved tensor, a gradient. What a kernel allocates for itself comes from the table; an operator that the
-    table does not know is added to `marks`.
+    table does not know is added to `marks`. `on_call` gets each operator call and its step once it has run.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, on_call: Callable[[Call, Step], object] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.table = table
+        self.on_call = on_call
         self.phase: Phase = "forward"
         self.allocations: list[Allocation] = []
         self.timeline: list[Step] = []
         self.marks: dict[str, str] = {}
+        self.unfused: dict[str, str] = {}  # line of an attention without a fused kernel -> the reason
         self.live_bytes = 0
         self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
         self._forward_lines: dict[int, str] = {}  # autograd sequence number -> line of the module's code
@@ -63,6 +65,10 @@ class Tracker(TorchDispatchMode):
         if block is not None and block.category == "temporary":
             block.category = "saved for backward"
             block.saved_by = node
+
+    def note_unfused(self, reason: str) -> None:
+        """Note why the attention that the module calls now takes no fused kernel."""
+        self.unfused[self._where()] = reason
 
     def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
         """Set the category of a tensor's block, which is known only later in the pass."""
@@ -96,6 +102,8 @@ class Tracker(TorchDispatchMode):
         if call.packet == "aten.add" and len(new) == 1:
             self._note_sum(call, new[0])
         self._note_reads(reads)
+        if self.on_call is not None:
+            self.on_call(call, step)
         return out
 
     def _inner(self, call: Call) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ def compared(one_step: "Tensor", exact: "Tensor") -> tuple[float, float]:
 def _obstacle(measurement: Measurement) -> str:
     defaults = {each.name: each.default for each in measurement.entry.hyperparameters}
     if defaults.get("gradient") not in ("one_step", "bptt"):
-        return "the module has no steps whose gradient could be cut off"
+        return "the module has no choice between the gradients one_step and bptt"
     if measurement.case.hparams.get("gradient", defaults["gradient"]) == "bptt":
         return "it is the gradient through all steps that the other is compared with"
     if numbers_in(measurement) > LARGEST:
@@ -107,9 +107,9 @@ METRIC = Metric(
     place=80,
     about="the one-step gradient against back-propagation through all steps, in float64",
     columns=[
-        *(Column(f"gradient_{what}_{of}", float, 5) for what in ("cosine", "ratio") for of in (INPUT, "parameters")),
-        Column("gradient_by_parameter", str, 5),
-        Column("gradient_reason", str, 5),
+        *(Column(f"gradient_{what}_{of}", float, 6) for what in ("cosine", "ratio") for of in (INPUT, "parameters")),
+        Column("gradient_by_parameter", str, 6),
+        Column("gradient_reason", str, 6),
     ],
     quantities=[
         _quantity("gradient_cosine_input", "Cosine, input"),

@@ -1,4 +1,4 @@
-"""Multiply-accumulates of a forward pass, under torchprofile's convention."""
+"""Multiply-accumulates of a forward pass and of a training step, under torchprofile's convention."""
 
 import json
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ COUNTERS = {
     "ctxbench": "torchprofile's convention, counted by ctxbench on the meta device",
     "torchprofile": "counted by torchprofile on a real forward pass",
 }
+STEP = "forward and y.sum().backward(), the input without gradient, each operator that runs counted by ctxbench"
 # Two counts that differ by less than this share are taken for the same.
 AGREES = 1e-5
 DISAGREE = "MAC counters disagree"
@@ -38,6 +39,20 @@ def count(measurement: Measurement) -> None:
         "macs_uncounted": json.dumps(counted.uncounted),
     }
     measurement.report(values, *_disagreement(counted.macs, formula, counted.uncounted))
+    _count_step(measurement)
+
+
+def _count_step(measurement: Measurement) -> None:
+    """Report the count of a training step, by ctxbench's own counter, or why there is none."""
+    from ctxbench.macs.counter import UncountableError
+    from ctxbench.macs.training import count_training_macs
+
+    try:
+        counted = count_training_macs(measurement.meta_model, measurement.meta_input)
+    except UncountableError as error:
+        measurement.report({}, f"no MACs of a training step: {error}")
+        return
+    measurement.report({"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)})
 
 
 def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[str]:
@@ -48,21 +63,24 @@ def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) 
 
 
 def convention(values: ColumnValues) -> str:
-    """The counters that were used, with their conventions."""
+    """The counters that were used, with their conventions, and what a training step is."""
     used = [COUNTERS.get(name, name) for name in values("macs_counter")] or [COUNTERS["ctxbench"]]
-    return f"MACs: {'; '.join(used)}"
+    step = f"; train: {STEP}" if values("macs_train_uncounted") else ""
+    return f"MACs: {'; '.join(used)}{step}"
 
 
 METRIC = Metric(
     name="macs",
     place=20,
-    about="multiply-accumulates of a forward pass",
+    about="multiply-accumulates of a forward pass and of a training step",
     columns=[
         Column("macs", int),
         Column("macs_counter", str),
         Column("macs_matmul", int),
         Column("macs_formula", int),
         Column("macs_uncounted", str),
+        Column("macs_train", int, since=5),
+        Column("macs_train_uncounted", str, since=5),
     ],
     quantities=[
         Quantity(
@@ -78,7 +96,18 @@ METRIC = Metric(
             on_front=True,
             method_column="macs_counter",
             notes=lambda row: [warning for warning in row["warnings"] if warning.startswith(DISAGREE)],
-        )
+        ),
+        Quantity(
+            key="macs_train",
+            column="macs_train",
+            title="MACs, train",
+            unit=Unit("G", 10, 9),
+            origin="counted",
+            part="counts",
+            noun="training MACs",
+            comparative="fewer",
+            exact=True,
+        ),
     ],
     convention=convention,
     count=count,

@@ -10,6 +10,8 @@ from ctxbench.metrics.base import MIB, Column, ColumnValues, Measurement, Metric
 from ctxbench.mode import MODES, NOUNS, Mode
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from ctxbench.memory.profile import Step
 
 # Why an execution other than eager has no peak.
@@ -22,8 +24,6 @@ TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
 
 def count(measurement: Measurement) -> None:
     """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
-    import torch
-
     from ctxbench.memory import UnpredictableError, predict_peak
 
     case = measurement.case
@@ -34,11 +34,7 @@ def count(measurement: Measurement) -> None:
         measurement.report({}, "no memory prediction under autocast")
         return
     target = measurement.settings.memory_device
-    model = measurement.meta_model.to(measurement.parameter_dtype)
-    x = measurement.meta_input.to(measurement.parameter_dtype)
-    if case.memory_format == "channels_last":
-        torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
-        x = x.to(memory_format=torch.channels_last)
+    model, x = on_meta_as_measured(measurement)
     measurement.report({"memory_predicted_for": target})
     peaks: list[int] = []
     marks: dict[str, None] = {}
@@ -55,6 +51,18 @@ def count(measurement: Measurement) -> None:
         measurement.report(values, *_change_since(today.peak_bytes, profile.peak_bytes, mode))
         measurement.emit(Timeline(mode, _timeline(profile.timeline)))
     measurement.predicted_bytes = max(peaks, default=None)
+
+
+def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
+    """The case's module and input on meta, in its dtype and memory format."""
+    import torch
+
+    model = measurement.meta_model.to(measurement.parameter_dtype)
+    x = measurement.meta_input.to(measurement.parameter_dtype)
+    if measurement.case.memory_format == "channels_last":
+        torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    return model, x
 
 
 def _change_since(today: int, then: int, mode: str) -> list[str]:

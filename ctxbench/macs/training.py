@@ -1,0 +1,128 @@
+"""Multiply-accumulates of a training step: the forward, and the operators that autograd runs in the backward pass."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ctxbench.fused_attention import is_fusible
+from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
+from ctxbench.on_meta import on_meta
+
+_ATTENTION = "aten::scaled_dot_product_attention"
+_attend = functional.scaled_dot_product_attention
+
+
+def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
+    """Count one training step of `module` on the meta device: `y = module(*inputs)`, then `y.sum().backward()`.
+
+    `module` and `inputs` may be real or meta and are left as they are. The forward costs what `count_macs` counts in
+    training mode. The backward pass costs what its operators cost under the same rules, as autograd runs them: a
+    product or convolution once for each gradient that is asked for, so none for an input that needs no gradient, and
+    none for what ran without gradients; a free operator's gradient is free, but a multiplication in it counts.
+
+    Attention that a fused kernel can take (`ctxbench.fused_attention`) costs two products forward and five backward,
+    because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs, four
+    backward. What a checkpoint computes again counts again.
+
+    Raises UncountableError, with the reason, where there is no training step or it cannot be run without data.
+    """
+    name = type(module).__name__
+    with _explained(name):
+        forward = count_macs(module, *inputs, training=True)
+        duplicate = on_meta(module).train()
+        shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
+        counter = OperatorCounter()
+        with repeatable(), torch.enable_grad(), _fused_attention(counter), counter:
+            output = duplicate(*shapes)
+            before = counter.count()
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.sum().backward()
+    if not isinstance(output, Tensor):
+        raise UncountableError(f"{name} returns a {type(output).__name__}; a training step needs one tensor")
+    if not output.requires_grad:
+        raise UncountableError(f"the output of {name} depends on nothing that has a gradient")
+    if before.macs_matmul != forward.macs_matmul:
+        raise UncountableError(
+            f"the forward of {name} has {before.macs_matmul} MACs of products with gradients and "
+            f"{forward.macs_matmul} without"
+        )
+    return _sum(forward, counter.count(), before)
+
+
+def _sum(forward: MacCount, after: MacCount, before: MacCount) -> MacCount:
+    """The forward, and what ran between two counts."""
+    return MacCount(
+        forward.macs + after.macs - before.macs,
+        forward.macs_matmul + after.macs_matmul - before.macs_matmul,
+        dict(Counter(forward.uncounted) + (Counter(after.uncounted) - Counter(before.uncounted))),
+        dict(Counter(forward.by_operator) + (Counter(after.by_operator) - Counter(before.by_operator))),
+    )
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn an error on meta into a sentence."""
+    try:
+        yield
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error, UncountableError) else error
+        line = str(cause).strip().partition("\n")[0]
+        raise UncountableError(
+            f"a training step of {name} fails on the meta device: {type(cause).__name__}: {line}"
+        ) from cause
+
+
+@contextmanager
+def _fused_attention(counter: OperatorCounter) -> Iterator[None]:
+    """Run fused attention as one operator in each direction: on meta, PyTorch takes the path that is not fused."""
+
+    class Calls(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func is _attend and is_fusible(*(maps := _maps(*args, **kwargs))[:3]):
+                return _Attention.apply(counter, *maps)  # type: ignore[no-untyped-call]  # torch does not annotate it
+            return func(*args, **kwargs)
+
+    calls = Calls()
+
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        return calls.__torch_function__(_attend, (), args, kwargs)
+
+    # the mode does not see the call inside nn.MultiheadAttention, the patch none of a name that was imported before
+    with patch.object(functional, _attend.__name__, inside), calls:
+        yield
+
+
+def _maps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Any:
+    """The tensors among the arguments of `scaled_dot_product_attention`."""
+    return query, key, value, attn_mask
+
+
+class _Attention(torch.autograd.Function):
+    """`scaled_dot_product_attention` without data: shapes, and what the fused kernels compute."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, counter: OperatorCounter, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        ctx.counter = counter
+        ctx.save_for_backward(query, key, value, mask)
+        output = query.new_empty(*query.shape[:-1], value.shape[-1])
+        counter.add_product(_ATTENTION, (query, key, value), output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        saved = ctx.saved_tensors
+        ctx.counter.add_product(f"{_ATTENTION}_backward", (gradient, *saved), None)
+        needed = zip(saved, ctx.needs_input_grad[1:], strict=True)
+        return None, *(torch.empty_like(each) if needs else None for each, needs in needed)

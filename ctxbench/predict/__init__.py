@@ -1,0 +1,4 @@
+"""The time of a pass on a GPU that is not here: from data sheets, calibrated efficiencies and the operators on meta.
+
+Imports no torch: suites check the names of devices.
+"""

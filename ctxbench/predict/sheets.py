@@ -1,0 +1,106 @@
+"""Data sheets of devices: `devices.toml`, or a user's own file in the same form."""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ctxbench.errors import UsageError, unknown
+
+PeakDtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
+Figure = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Sheet(BaseModel):
+    """One device: dense peaks in 10^12 FLOP/s by dtype, bandwidth in 10^9 bytes/s, L2 in MiB, power in watts.
+
+    `processors` are streaming multiprocessors. `source` names the document of each figure.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str
+    peak_tflops: dict[PeakDtype, Figure]
+    bandwidth_gb_s: Figure
+    l2_mib: Figure
+    power_w: Figure
+    processors: Annotated[int, Field(gt=0)]
+    source: dict[str, list[str]] = {}
+
+    def peak(self, dtype: str) -> float:
+        """FLOP/s in a dtype. UsageError if the device has no unit for it."""
+        found = self.peak_tflops.get(dtype)  # type: ignore[call-overload]  # any text may be asked for
+        if found is None:
+            raise UsageError(f"{self.title} has no unit for {dtype}; its peaks are of {', '.join(self.peak_tflops)}")
+        return float(found) * 1e12
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s."""
+        return self.bandwidth_gb_s * 1e9
+
+    @property
+    def watts_per_tflops(self) -> float:
+        """The board's power over its float32 peak: what limits the clock under load."""
+        return self.power_w / (self.peak("float32") / 1e12)
+
+
+@cache
+def sheets() -> dict[str, Sheet]:
+    """The devices that ctxbench knows, by name."""
+    return _read(Path(str(files("ctxbench.predict") / "devices.toml")))
+
+
+def sheet(name: str) -> Sheet:
+    """The data sheet of a device: a name, or `file.toml` with one device, or `file.toml:name`.
+
+    UsageError for an unknown name, with the nearest one, and for a file that holds no sheet.
+    """
+    path, _, chosen = name.partition(".toml:") if ".toml:" in name else (name, "", "")
+    if not chosen and not name.endswith(".toml"):
+        if name not in sheets():
+            raise unknown("device", name, sheets())
+        return sheets()[name]
+    path = path.removesuffix(".toml") + ".toml"
+    found = _read(Path(path))
+    if chosen and chosen not in found:
+        raise unknown(f"device of {path}", chosen, found)
+    if not chosen and len(found) != 1:
+        raise UsageError(f"{path} has {len(found)} devices; name one, such as {path}:{next(iter(found), 'NAME')}")
+    return found[chosen] if chosen else next(iter(found.values()))
+
+
+def by_title(title: str) -> Sheet | None:
+    """The device of this product name, as drivers and suites write it; None if there is none."""
+    return next((each for each in sheets().values() if each.title == title), None)
+
+
+def _read(path: Path) -> dict[str, Sheet]:
+    try:
+        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    return {name: _checked(name, values, path) for name, values in content.items()}
+
+
+def _checked(name: str, values: Any, path: Path) -> Sheet:
+    try:
+        found = Sheet.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])).removesuffix(".[key]")
+        if problem["type"] == "missing":
+            raise UsageError(f"{path}: [{name}] lacks {key}") from None
+        if problem["type"] == "extra_forbidden":
+            raise UsageError(f"{path}: [{name}]: {unknown('key', key, Sheet.model_fields)}") from None
+        message = problem["msg"][0].lower() + problem["msg"][1:]
+        raise UsageError(f"{path}: [{name}]: {key} is {problem['input']!r}: {message}") from None
+    if "float32" not in found.peak_tflops:
+        raise UsageError(f"{path}: [{name}] lacks peak_tflops.float32")
+    return found

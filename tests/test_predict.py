@@ -1,0 +1,348 @@
+"""Times on devices that are not here: data sheets, closed forms on a made-up device, classes, bands, bad input."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ctxbench import registry
+from ctxbench.errors import UsageError
+from ctxbench.macs.training import count_training_macs
+from ctxbench.memory import UnpredictableError
+from ctxbench.mode import MODES
+from ctxbench.predict import rates
+from ctxbench.predict.passes import Operator, operators_of, time_of
+from ctxbench.predict.rates import ANY, HOST_US, LAUNCH_US, LEAST_BAND, OTHER_DTYPE
+from ctxbench.predict.sheets import Sheet, sheet, sheets
+from ctxbench.predict.work import Product, Work, winograd_of
+
+FIGURES = ["bandwidth_gb_s", "l2_mib", "peak_tflops", "power_w", "processors"]
+# One processor, so that there are no partial waves: 1 TFLOP/s, 100 GB/s.
+MADE_UP = Sheet(
+    title="Made up",
+    peak_tflops={"float32": 1.0, "float16": 4.0},
+    bandwidth_gb_s=100,
+    l2_mib=1,
+    power_w=50,
+    processors=1,
+)
+# The largest tile, 128 x 256, reaches 85.3 / (85.3 + 16) of an endless one's rate.
+TILE_RATE = (128 * 256 / 384) / (128 * 256 / 384 + 16)
+
+
+@pytest.fixture
+def plain_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every class at its whole peak and half of the bandwidth, with a band of a factor of two."""
+    row = {"compute": 1.0, "bandwidth": 0.5, "watts": 0.0, "factor": 1.0, "low": 0.5, "high": 2.0, "call_us": 0.0}
+    monkeypatch.setattr(rates, "calibration", lambda: {kind: {ANY: row} for kind in KINDS})
+
+
+KINDS = (
+    "large product",
+    "skinny product",
+    "unaligned product",
+    "convolution 3x3",
+    "elementwise",
+    "row reduction",
+    "norm",
+)
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.parametrize("name", sheets())
+def test_every_figure_of_a_data_sheet_has_a_source(name: str) -> None:
+    found = sheet(name)
+    assert sorted(figure for figures in found.source.values() for figure in figures) == FIGURES
+    assert found.peak("float32") == found.peak_tflops["float32"] * 1e12
+
+
+def test_a_device_is_suggested_for_a_misspelt_one() -> None:
+    with pytest.raises(UsageError, match="unknown device 'titan-x'; did you mean 'titan-xp'"):
+        sheet("titan-x")
+
+
+GOOD = {
+    "title": '"Mine"',
+    "peak_tflops": "{ float32 = 2 }",
+    "bandwidth_gb_s": "100",
+    "l2_mib": "1",
+    "power_w": "10",
+    "processors": "4",
+}
+
+
+def own_file(folder: Path, **changes: str) -> Path:
+    values = {name: text for name, text in {**GOOD, **changes}.items() if text}
+    path = folder / "mine.toml"
+    path.write_text("[mine]\n" + "\n".join(f"{name} = {text}" for name, text in values.items()), encoding="utf-8")
+    return path
+
+
+def test_a_file_of_ones_own_is_a_device(tmp_path: Path) -> None:
+    path = own_file(tmp_path)
+    assert sheet(str(path)).peak("float32") == 2e12
+    assert sheet(f"{path}:mine").title == "Mine"
+    with pytest.raises(UsageError, match=r"unknown device of .*mine\.toml 'main'; did you mean 'mine'"):
+        sheet(f"{path}:main")
+    path.write_text(path.read_text() + path.read_text().replace("[mine]", "\n[other]"))
+    with pytest.raises(UsageError, match=r"has 2 devices; name one, such as .*mine\.toml:mine"):
+        sheet(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"peak_tflops": ""}, "[mine] lacks peak_tflops"),
+        ({"peak_tflops": "{ float16 = 2 }"}, "[mine] lacks peak_tflops.float32"),
+        ({"peak_tflops": "{ float32 = -2 }"}, "peak_tflops.float32 is -2: input should be greater than 0"),
+        ({"peak_tflops": "{ float32 = 2, fp8 = 3 }"}, "peak_tflops.fp8"),
+        ({"bandwidth_gb_s": "0"}, "bandwidth_gb_s is 0: input should be greater than 0"),
+        ({"power_w": "inf"}, "power_w is inf"),
+        ({"processors": "1.5"}, "processors is 1.5"),
+        ({"powr_w": "10"}, "unknown key 'powr_w'; did you mean 'power_w'"),
+        ({"title": "Mine"}, "is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_told_by_its_key(tmp_path: Path, changes: dict[str, str], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        sheet(str(own_file(tmp_path, **changes)))
+    assert sentence in str(caught.value)
+    assert "mine.toml" in str(caught.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        sheet(str(tmp_path / "none.toml"))
+
+
+def test_a_device_without_a_unit_for_the_dtype_says_which_it_has() -> None:
+    with pytest.raises(UsageError, match="NVIDIA TITAN Xp has no unit for bfloat16; its peaks are of float32, float64"):
+        time_of([], sheet("titan-xp"), "bfloat16")
+
+
+def test_tiles_and_waves_of_a_product() -> None:
+    whole = 2 * 1024**3 / TILE_RATE
+    assert Product(1, 1024, 1024, 1024).tiled_flops(1) == pytest.approx(whole)
+    # 32 tiles of 128 x 256 on 33 processors: a wave of 33, unless smaller tiles or a split depth fill it better
+    one_wave = 2 * 33 * 128 * 256 * 1024 / TILE_RATE
+    assert whole < Product(1, 1024, 1024, 1024).tiled_flops(33) <= one_wave
+    # one row takes a tile of 16 rows: 16 x 256 reads 272 numbers for 4096 products
+    rate = (16 * 256 / 272) / (16 * 256 / 272 + 16)
+    assert Product(1, 1, 1024, 1024).tiled_flops(1) == pytest.approx(2 * 16 * 1024 * 1024 / rate)
+
+
+@pytest.mark.usefixtures("plain_rates")
+def test_a_linear_layer_takes_the_milliseconds_of_its_closed_form() -> None:
+    layer, x = nn.Linear(1024, 1024, bias=False, device="meta"), meta(1024, 1024)
+    (operator,) = operators_of(layer, x, mode="infer")
+    assert (operator.name, operator.works) == ("mm", (Work("large product", 12 * 2**20, Product(1, *[1024] * 3)),))
+    found = time_of([operator], MADE_UP)
+    product_ms = 2 * 1024**3 / TILE_RATE / 1e12 * 1e3
+    assert found.device_ms == pytest.approx(product_ms + LAUNCH_US / 1e3)
+    assert (found.low_ms, found.high_ms) == pytest.approx([product_ms * f + LAUNCH_US / 1e3 for f in (0.5, 2.0)])
+    assert found.host_ms == HOST_US / 1e3
+    assert [kernel.bound for kernel in found.kernels] == ["arithmetic"]
+    assert not found.is_launch_bound
+    # in float16, on four times the peak
+    half = time_of(operators_of(layer.half(), x.half(), mode="infer"), MADE_UP, "float16")
+    assert half.ms == pytest.approx(product_ms / 4 + LAUNCH_US / 1e3)
+    assert half.kernels[0].rate.high == 2.0 * OTHER_DTYPE
+    # a training step: the product, the sum of the output, and the weight's gradient; the input has none
+    step = time_of(operators_of(layer.float(), x, mode="train"), MADE_UP)
+    products = [kernel for kernel in step.kernels if kernel.work.product]
+    assert [(k.operator.name, k.operator.phase) for k in products] == [("mm", "forward"), ("mm", "backward")]
+    assert [kernel.ms for kernel in products] == pytest.approx([product_ms] * 2)
+
+
+@pytest.mark.usefixtures("plain_rates")
+@pytest.mark.parametrize(
+    ("forward", "moved"),
+    [
+        (torch.relu, 2),
+        (lambda x: x + x, 2),  # one tensor is read, once
+        (lambda x: x * x.mean(), 2),
+        (lambda x: x + x[:1, :1].expand(512, 1024), 2),  # the expanded number is there once
+        (lambda x: x.t().contiguous(), 2),
+    ],
+)
+def test_an_elementwise_kernel_takes_the_time_of_its_bytes(forward: Callable[[Tensor], Tensor], moved: int) -> None:
+    found = time_of(operators_of(Function(forward), meta(512, 1024), mode="infer"), MADE_UP)
+    ms = moved * 4 * 512 * 1024 / 50e9 * 1e3
+    last = found.kernels[-1]
+    assert (last.work.kind, last.bound) == ("elementwise", "bandwidth")
+    assert last.ms == pytest.approx(ms, rel=1e-5)
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.ones(1, device="meta"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def test_views_cost_nothing() -> None:
+    views = Function(
+        lambda x: torch.relu(x.reshape(8, 16, 4).transpose(1, 2)[:, :2].unsqueeze(0).expand(3, -1, -1, -1))
+    )
+    found = operators_of(views, meta(8, 64), mode="infer")
+    assert [(each.name, each.works[0].bytes) for each in found] == [("relu", 4 * (8 * 2 * 16 + 3 * 8 * 2 * 16))]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("key", registry.names())
+def test_products_have_the_sides_that_the_counting_rules_multiply(key: str, mode: str) -> None:
+    entry = registry.get(key)
+    with torch.device("meta"):
+        model = entry.build(32, {})
+    x = meta(2, 32, 12, 10)
+    found = operators_of(model, x, mode=mode)  # type: ignore[arg-type]  # one of the two
+    products = [work.product for each in found for work in each.works if work.product]
+    fused = sum(work.flops / 2 for each in found for work in each.works if work.kind == "fused attention")
+    counted = count_training_macs(model, x).macs_matmul if mode == "train" else _inference_products(model, x)
+    assert sum(product.macs for product in products) + fused == counted
+
+
+def _inference_products(model: nn.Module, x: Tensor) -> int:
+    from ctxbench.macs.counter import count_macs
+
+    return count_macs(model, x).macs_matmul
+
+
+@pytest.mark.parametrize(
+    ("layer", "kinds"),
+    [
+        (nn.Conv2d(64, 32, 1, bias=False), ["convolution 1x1"]),
+        (nn.Conv2d(64, 32, 3, padding=1, bias=False), ["convolution 3x3"]),
+        (nn.Conv2d(64, 32, 3, padding=1), ["convolution 3x3", "elementwise"]),  # cuDNN's bias is a kernel of its own
+        (nn.Conv2d(64, 32, 5, bias=False), ["other convolution"]),
+        (nn.Conv2d(64, 32, 3, dilation=2, bias=False), ["other convolution"]),
+        (nn.Conv2d(64, 64, 3, groups=64, bias=False), ["depthwise convolution"]),
+        (nn.Conv2d(64, 64, 3, groups=8, bias=False), ["other convolution"]),
+        (nn.ConvTranspose2d(64, 32, 2, stride=2, bias=False), ["other convolution"]),
+        (nn.BatchNorm2d(64), ["norm"]),
+        (nn.GroupNorm(4, 64), ["norm"]),
+        (nn.Softmax(dim=-1), ["row reduction"]),
+        (Function(lambda x: x.sum(1)), ["row reduction"]),
+        (Function(lambda x: torch.fft.rfft2(x).real.clone()), ["FFT", "elementwise"]),
+        (Function(lambda x: torch.complex(x, x).real.clone()), ["elementwise", "elementwise"]),
+        (Function(torch.linalg.inv), ["elementwise", "elementwise", "solver"]),
+        (Function(lambda x: torch.cat([x, x])), ["elementwise"]),
+    ],
+    ids=str,
+)
+def test_the_class_of_an_operator(layer: nn.Module, kinds: list[str]) -> None:
+    found = operators_of(layer.to("meta"), meta(2, 64, 16, 16), mode="infer")
+    assert [work.kind for each in found for work in each.works] == kinds
+
+
+def test_a_convolution_and_its_gradients_have_the_same_products_turned() -> None:
+    layer = nn.Conv2d(64, 32, 3, padding=1, bias=False, device="meta")
+    x = meta(2, 64, 16, 12).requires_grad_()
+    found = operators_of(layer, x, mode="train")
+    works = [work for each in found for work in each.works if work.kind == "convolution 3x3"]
+    positions, depth = 2 * 16 * 12, 64 * 9
+    assert [work.product for work in works] == [
+        Product(1, positions, 32, depth),
+        Product(1, positions, depth, 32),
+        Product(1, 32, depth, positions),
+    ]
+    tiles = 2 * 4 * 3  # 4 x 4 outputs each
+    assert [work.winograd for work in works] == [
+        Product(36, tiles, 32, 64),
+        Product(36, tiles, 64, 32),
+        Product(36, 32, 64, tiles),
+    ]
+
+
+def test_winograd_takes_a_quarter_of_the_products_of_a_large_map() -> None:
+    direct, fast = Product(1, 64 * 64, 256, 256 * 9), winograd_of(1, 64, 64, 256, 256)
+    assert direct.macs / fast.macs == 4.0
+    assert winograd_of(3, 5, 9, 7, 11) == Product(36, 3 * 2 * 3, 11, 7)
+
+
+def test_rows_that_do_not_fit_into_the_cache_are_read_twice() -> None:
+    def moved(columns: int) -> float:
+        (operator,) = operators_of(nn.Softmax(dim=-1), meta(64, columns), mode="infer")
+        ((_, found),) = operator.works[0].ways(MADE_UP)
+        return found / (4 * 64 * columns)
+
+    # two rows in flight may take half a MiB
+    assert (moved(65536), moved(65537)) == (2, 3)
+
+
+def test_training_reads_a_channel_of_batch_norm_twice() -> None:
+    layer, x, size = nn.BatchNorm2d(8, device="meta"), meta(4, 8, 16, 16), 4 * 4 * 8 * 16 * 16
+
+    def norms(mode: str) -> list[int]:
+        found = operators_of(layer, x, mode=mode)  # type: ignore[arg-type]  # one of the two
+        return [round(work.bytes / size) for each in found for work in each.works if work.kind == "norm"]
+
+    assert norms("infer") == [2]
+    assert norms("train") == [3, 2]  # backward: the input twice; the sum's gradient is one number, the input has none
+
+
+def test_an_operator_of_no_class_is_marked_and_its_bytes_counted() -> None:
+    library = torch.library.Library("ctxbench_test", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", torch.empty_like, "Meta")
+    own = Function(lambda x: torch.ops.ctxbench_test.twice(x))
+    found = operators_of(own, meta(256, 1024), mode="infer")
+    assert [(work.kind, work.bytes) for each in found for work in each.works] == [("unknown", 2 * 2**20)]
+    predicted = time_of(found, sheet("titan-xp"))
+    assert predicted.unknown == ["ctxbench_test.twice"]
+    assert "Of no known class, their bytes alone are counted: ctxbench_test.twice." in predicted.notes()
+    assert "100% of the time is in classes without measurements: unknown." in predicted.notes()
+
+
+def test_a_module_that_meta_cannot_run_says_why() -> None:
+    with pytest.raises(UnpredictableError, match="reads a tensor's values"):
+        operators_of(Function(lambda x: x * x.sum().item()), meta(4, 4), mode="infer")
+
+
+@pytest.mark.usefixtures("plain_rates")
+def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
+    small = Operator("relu", "forward", "", (Work("elementwise", 4),))
+    found = time_of([small] * 100, MADE_UP)
+    assert found.is_launch_bound
+    assert found.ms == pytest.approx(100 * HOST_US / 1e3)
+    assert (found.low_ms, found.high_ms) == pytest.approx((found.ms / 2, found.ms * 2))
+    assert {kernel.bound for kernel in found.kernels} == {"launches"}
+    assert found.notes()[0].startswith("Launch-bound: the host takes about 1 ms to launch kernels that take 0.3 ms")
+
+
+def test_the_calibration_has_a_band_around_each_prediction() -> None:
+    assert set(rates.calibration()) == set(KINDS)
+    for rows in rates.calibration().values():
+        assert rows[ANY]["factor"] == 1
+        for row in rows.values():
+            assert 0 < row["low"] <= 1 <= row["high"] < 4
+            assert 0 < row["bandwidth"] < 1
+            assert row["compute"] * TILE_RATE < 1.3
+
+
+def test_a_device_with_measurements_has_its_own_factor() -> None:
+    relu = Work("elementwise", 2**30)
+    own = rates.rate(relu, sheet("v100-pcie"))
+    other = rates.rate(relu, sheet("titan-xp"))
+    assert (own.basis, other.basis) == ("measured on this device", "measured on other devices")
+    assert own.factor == rates.calibration()["elementwise"]["Tesla V100-PCIE-32GB"]["factor"] != 1
+    assert (own.low, own.high) == pytest.approx((1 / LEAST_BAND, LEAST_BAND))
+    assert math.log(own.high / own.low) < math.log(other.high / other.low)
+    seconds, _ = own.seconds(relu, sheet("v100-pcie"), "float32")
+    assert seconds == pytest.approx(own.factor * 2**30 / (own.bandwidth * 900e9))
+
+
+def test_power_limits_the_peak() -> None:
+    assert rates.sustained(10.0, 0.0) == 1.0
+    assert rates.sustained(10.0, 10.0) == 0.5

@@ -1,0 +1,346 @@
+"""How figures are laid out: headings, wrapped names, labels that do not collide, colours by family; thirty modules."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from numpy.typing import NDArray
+from PIL import Image
+from report_data import (
+    FACTS,
+    add,
+    definition,
+    new_run,
+    record,
+    scaling_run,
+    stream,
+    table3_run,
+    timed,
+    with_timeline,
+)
+
+from ctxbench import registry
+from ctxbench.report import write_report
+from ctxbench.report.compact import Choice
+from ctxbench.report.figures import KINDS, choose, write_figures
+from ctxbench.report.labels import freeze_layout, place_labels
+from ctxbench.report.layout import wrapped
+from ctxbench.report.panels import panels_of
+from ctxbench.report.runs import open_run
+from ctxbench.report.style import FAMILIES, OWN_COLOURS, Drawing, Look, looks, new_figure, palette, styled
+from ctxbench.results import RunFolder
+
+LONG = "my_module.py:MyVeryLongContextModule(reduction=8)"
+
+
+def drawing_of(name: str, *paths: Path, titles: bool = False) -> Drawing:
+    kind = next(kind for kind in KINDS if kind.name == name)
+    with styled():
+        return kind.draw(panels_of([open_run(path, titles) for path in paths]))
+
+
+def headings_of(figure: Figure) -> list[str]:
+    return [part.get_suptitle() for part in figure.subfigs]
+
+
+def legend_of(figure: Figure) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def run_of(path: Path, modules: Sequence[str], title: str = "") -> Path:
+    """A run of these modules with all that figures show; the first two nearly equal, the others spread."""
+    folder = new_run(path, definition=definition(published={}))
+    spread = np.random.default_rng(3).lognormal(0, 0.8, (len(modules), 3))
+    spread[1] = 1.001 * spread[0]
+    for module, (time, memory, macs) in zip(modules, spread, strict=True):
+        mib = int(400 * memory) << 20
+        row = record(module, macs=int(macs * 1e10))
+        row.title = f"{title} ({module})" if title else ""
+        row.take({f"memory_{mode}_predicted_bytes": mib * (2 if mode == "train" else 1) for mode in ("train", "infer")})
+        add(folder, row, timed(row, {"infer": stream(50 * time), "train": stream(150 * time)}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("ham_nmf steps=3", 24, "ham_nmf steps=3"),
+        (LONG, 24, "my_module.py:\nMyVeryLongContextModule\n(reduction=8)"),
+        (LONG, 10, "my_\nmodule.py:\nMyVeryLong\nContextMod\nule\n(reduction\n=8)"),
+        ("Aggregated co-occurrent features (ACF)", 24, "Aggregated co-occurrent\nfeatures (ACF)"),
+        ("a-run: CPU, input [1, 512, 128, 128], float32", 24, "a-run: CPU, input\n[1, 512, 128, 128],\nfloat32"),
+        ("", 24, ""),
+    ],
+)
+def test_names_are_wrapped_where_they_may_be_broken(text: str, width: int, expected: str) -> None:
+    assert wrapped(text, width) == expected
+    assert max(map(len, expected.split("\n"))) <= width
+
+
+def boxes_of(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> dict[str, NDArray[np.float64]]:
+    """The extent of each text that is drawn, in pixels."""
+    drawn: list[Text] = []
+    draw = Text.draw
+
+    def recorded(text: Text, *arguments: object) -> None:
+        drawn.append(text)
+        draw(text, *arguments)  # type: ignore[arg-type]  # handed on as they came
+
+    monkeypatch.setattr(Text, "draw", recorded)
+    with styled():
+        figure.draw_without_rendering()
+    found = [text for text in drawn if text.get_visible() and text.get_text().strip()]
+    # Without leader lines, which belong to an annotation's own extent.
+    return {f"{i} {text.get_text()}": np.array(Text.get_window_extent(text).extents) for i, text in enumerate(found)}
+
+
+def assert_readable(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is cut by the edge of the figure, and no two overlap by more than a pixel."""
+    boxes = boxes_of(figure, monkeypatch)
+    assert len(boxes) > 10
+    width, height = figure.bbox.width, figure.bbox.height
+    cut = [text for text, (x0, y0, x1, y1) in boxes.items() if x0 < -1 or y0 < -1 or x1 > width + 1 or y1 > height + 1]
+    assert cut == []
+    overlapping = [
+        (one, other)
+        for (one, a), (other, b) in itertools.combinations(boxes.items(), 2)
+        if min(a[2], b[2]) - max(a[0], b[0]) > 1 and min(a[3], b[3]) - max(a[1], b[1]) > 1
+    ]
+    assert overlapping == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cost", "pareto", "published", "split", "memory", "samples"])
+def test_two_runs_with_long_names_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    runs = []
+    for number in (1, 2):
+        path = with_timeline(table3_run(tmp_path / f"a-long-name-2026-11-2{number}T01-15-38-workstation", seed=number))
+        folder = RunFolder.open(path)
+        for scale, module in enumerate((LONG, "MyVeryLongContextModule"), number):
+            row = record(module, hparams='{"reduction": 8, "heads": 16}')
+            row.title = ""
+            add(folder, row, timed(row, {"train": stream(900.0 * scale), "infer": stream(420.0 * scale)}))
+        text = (path / "timeline.csv").read_text().replace(str(98 << 20), str((98 + number) << 20))
+        (path / "timeline.csv").write_text(text)  # else the second run's would not be drawn
+        runs.append(path)
+    figure = drawing_of(name, *runs).figure
+    assert [" ".join(text.split()).split(":")[0].replace(" ", "") for text in headings_of(figure)] == [
+        path.name for path in runs
+    ]
+    assert_readable(figure, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", ["", "A title of some length"])
+@pytest.mark.parametrize("name", ["cost", "pareto", "split", "samples"])
+def test_thirty_modules_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, title: str) -> None:
+    others = [f"module_{number}" for number in range(30 - len(registry.names()))]
+    path = run_of(tmp_path / "run", [*registry.names(), *others], title)
+    assert_readable(drawing_of(name, path, titles=bool(title)).figure, monkeypatch)
+
+
+@pytest.mark.slow
+def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exponents = {f"module_{number}": 1 + number / 30 for number in range(29)} | {LONG: 2.0}
+    figure = drawing_of("scaling", scaling_run(tmp_path / "run", exponents)).figure
+    (axes, _) = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert len(legend.get_texts()) == 30
+    assert_readable(figure, monkeypatch)
+
+
+@pytest.mark.parametrize("sizes", [(4, 6, 8, 12, 16, 24, 32, 48, 64, 96), (48, 64, 80), (16, 32, 64, 128)])
+def test_sizes_on_the_axis_do_not_collide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int]
+) -> None:
+    assert_readable(drawing_of("scaling", scaling_run(tmp_path / "run", {"sa": 2.0}, sizes)).figure, monkeypatch)
+
+
+def test_more_series_than_are_shown_are_counted(tmp_path: Path) -> None:
+    path = scaling_run(tmp_path / "run", {f"module_{number}": 1.0 for number in range(41)}, sizes=(8, 16, 32))
+    assert drawing_of("scaling", path).caption.endswith("Shown: 40 of 41 series.")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_thirty_labels_do_not_collide(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = 10 ** rng.normal(0, 0.3, 30), 10 ** rng.normal(0, 0.3, 30)
+    x[1], y[1] = 1.001 * x[0], y[0]
+    with styled():
+        figure = new_figure(7.6, 5.0)
+        axes = figure.subplots()
+        axes.loglog(x, y, "o")
+        axes.margins(0.16)
+        freeze_layout(figure)
+        place_labels(axes, x, y, [f"module_{i}" for i in range(30)], [3.0] * 30)
+        figure.draw_without_rendering()
+        boxes = [np.array(Text.get_window_extent(text).extents) for text in axes.texts]  # without the leader lines
+    assert len(boxes) == 30
+    for a, b in itertools.combinations(boxes, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def test_each_image_names_its_input(tmp_path: Path) -> None:
+    run = table3_run(tmp_path / "run")
+    for name in ("cost", "pareto", "published", "split", "samples"):
+        assert headings_of(drawing_of(name, run).figure) == [
+            "Test CPU (2 cores), 2 threads, input [1, 512, 128, 128], float32"
+        ]
+    scaling = drawing_of("scaling", scaling_run(tmp_path / "scaling", {"sa": 2.0}))
+    assert headings_of(scaling.figure) == ["Test CPU (2 cores), 2 threads, input [1, 64, H, W], float32"]
+    static = new_run(tmp_path / "static", definition=definition(published={}))
+    for module in FACTS:
+        add(static, record(module, "meta", dtype="bfloat16", memory_format="channels_last", execution="compile"))
+    assert headings_of(drawing_of("cost", static.path).figure) == [
+        "no device (static figures), input [1, 512, 128, 128], bfloat16, channels_last, compile"
+    ]
+
+
+def two_inputs(path: Path) -> Path:
+    folder = new_run(path, definition=definition(published={}))
+    for module, size in itertools.product(("sa", "linear", "ham_nmf"), (32, 64)):
+        add(folder, record(module, shape=(1, 64, size, size)))
+    return path
+
+
+def test_modules_and_inputs_can_be_chosen_for_figures(tmp_path: Path) -> None:
+    run = two_inputs(tmp_path / "run")
+    choice = Choice(modules=["linear", "sa"], shapes=["1x64x32x32"])
+    report = write_report([run], tmp_path / "out", choice=choice, titles=True)
+    svg = (tmp_path / "out" / "figures" / "cost.svg").read_text()
+    assert "input [1, 64, 32, 32]" in svg
+    assert "LINEAR block" in svg
+    assert "HAM_NMF" not in svg
+    page = report.page.read_text()
+    assert "--modules linear,sa --shape 1,64,32,32 --titles --figures cost</code>" in page
+    assert "HAM_NMF block" in page  # the table has all rows
+    plain = write_report([run], tmp_path / "plain")
+    assert "input [1, 64, 64, 64]" in (tmp_path / "plain" / "figures" / "cost.svg").read_text()
+    assert "LINEAR block:" not in plain.page.read_text()
+
+
+def test_modules_without_a_title_keep_their_key(tmp_path: Path) -> None:
+    path = run_of(tmp_path / "run", ["sa", "mine"])
+    assert open_run(path, titles=True).frame["name"].tolist() == ["sa", "mine"]
+
+
+def test_families_are_the_registry_s_or_else_as_recorded(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    for module in ("ham_nmf", "mine"):
+        add(folder, record(module, family="as it was"))
+    assert open_run(folder.path).frame["family"].tolist() == ["matrix decomposition", "as it was"]
+
+
+def test_several_families_are_named_below_the_figure(tmp_path: Path) -> None:
+    figure = drawing_of("cost", table3_run(tmp_path / "run")).figure
+    assert legend_of(figure) == ["attention", "linear attention", "matrix decomposition"]
+    assert legend_of(drawing_of("cost", run_of(tmp_path / "one", ["sa", "da", "mine"])).figure) == []
+
+
+def built_in() -> dict[str, str]:
+    entries = [entry for entry in registry.entries() if entry.reference.startswith(registry.BUILT_IN)]
+    return {entry.key: entry.family for entry in entries}
+
+
+def test_every_family_of_the_registry_has_a_colour() -> None:
+    assert set(built_in().values()) <= set(FAMILIES)
+
+
+# Red, green, blue as a reader without one kind of cone sees them, from linear RGB: Machado, Oliveira and Fernandes, A
+# physiologically-based model for simulation of color vision deficiency (2009), severity 1.
+SIGHTS = {
+    "full": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def lab(colour: str, sight: str) -> NDArray[np.float64]:
+    """CIE L*a*b* (D65) of an sRGB colour as it is seen."""
+    part = np.array(to_rgb(colour))
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(SIGHTS[sight]) @ linear, 0, 1)
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    xyz = np.array(to_xyz) @ seen / [0.95047, 1, 1.08883]
+    root = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * root[1] - 16, 500 * (root[0] - root[1]), 200 * (root[1] - root[2])])
+
+
+def grey(colour: str) -> float:
+    return float(np.dot([0.3, 0.59, 0.11], 255 * np.array(to_rgb(colour))))
+
+
+def test_the_lab_of_this_test_is_right() -> None:
+    assert lab("#ffffff", "full") == pytest.approx([100, 0, 0], abs=0.02)
+    assert lab("#ff0000", "full") == pytest.approx([53.24, 80.09, 67.20], abs=0.02)
+
+
+def test_modules_differ_by_marker_or_in_every_sight_and_in_grey() -> None:
+    shown = palette(built_in())
+    assert len(shown) == len(built_in()) >= 29
+    for one, other in itertools.combinations(shown.values(), 2):
+        if one.marker == other.marker:
+            assert abs(grey(one.colour) - grey(other.colour)) > 8
+            assert min(np.linalg.norm(lab(one.colour, sight) - lab(other.colour, sight)) for sight in SIGHTS) > 10
+
+
+def test_families_differ_in_every_sight() -> None:
+    for one, other in itertools.combinations(FAMILIES.values(), 2):
+        assert min(np.linalg.norm(lab(one.colour, sight) - lab(other.colour, sight)) for sight in SIGHTS) > 15
+
+
+def test_a_module_keeps_its_look_beside_others_and_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, entries = looks(registry.names()), registry.entries()
+    assert len({(look.colour, look.marker) for look in alone.values()}) == len(alone)
+    assert looks(["ham_nmf", "mine"])["ham_nmf"] == alone["ham_nmf"]
+    plug_in = replace(registry.get("sa"), key="a_plug_in", reference="package.module:Mine")
+    monkeypatch.setattr(registry, "entries", lambda: [plug_in, *entries])
+    families = {entry.key: entry.family for entry in sorted(registry.entries(), key=lambda e: e is plug_in)}
+    assert palette(families) | alone == palette(families)
+    assert palette(families)["a_plug_in"].colour in (FAMILIES["attention"].colour, alone["sa"].colour)
+
+
+def test_a_module_outside_the_registry_has_a_colour_of_its_own() -> None:
+    found = looks(["sa", "a2", "Mine", "Other"])
+    assert len({look.colour for look in found.values()}) == 4
+    assert found["Mine"] == looks(["Mine"])["Mine"] == Look(OWN_COLOURS[0], "*")
+    assert not {found["Mine"].colour, found["Other"].colour} & {look.colour for look in FAMILIES.values()}
+    assert list(found) == ["Mine", "Other", "a2", "sa"]
+    assert palette({"mine": "a family of its own"}) == {}
+
+
+def colours_of(axes: Axes) -> list[str]:
+    return [to_hex(patch.get_facecolor()) for patch in axes.patches]
+
+
+def test_own_modules_have_the_same_colours_in_all_figures(tmp_path: Path) -> None:
+    path = with_timeline(run_of(tmp_path / "run", ["sa", "Mine", "Other"]), ["sa"])
+    text = (path / "timeline.csv").read_text()
+    rows = text.splitlines()[1:]
+    others = [row.replace("sa ", f"{module} ", 1) for module in ("Mine", "Other") for row in rows]
+    (path / "timeline.csv").write_text("\n".join([text.strip(), *others, ""]))
+    expected = [
+        look.colour.lower() for look in map(looks(["sa", "Mine", "Other"]).get, ["sa", "Mine", "Other"]) if look
+    ]
+    assert colours_of(drawing_of("cost", path).figure.axes[0]) == expected
+    areas = [axes.collections[0] for axes in drawing_of("memory", path).figure.axes if axes.axison]
+    assert [to_hex(area.get_facecolor()[0]) for area in areas] == expected
+
+
+def test_the_png_has_the_colours_of_the_families(tmp_path: Path) -> None:
+    found = panels_of([open_run(table3_run(tmp_path / "run"))])
+    (written,) = write_figures(found, choose(["pareto"], found), tmp_path)
+    with Image.open(written.png_path) as image:
+        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3).astype(int)
+    for family in ("attention", "linear attention", "matrix decomposition"):
+        wanted = 255 * np.array(to_rgb(FAMILIES[family].colour))
+        assert (np.abs(pixels - wanted).max(axis=1) <= 4).sum() > 100  # the patch in the legend
