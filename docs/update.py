@@ -1,26 +1,35 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
 NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what
-ctxbench.metrics declares.
+ctxbench declares.
 Run: python docs/update.py
 """
 
+import ast
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+import torch
 
+from ctxbench import registry
+from ctxbench.macs.counter import count_macs
+from ctxbench.memory import predict_peak
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
+from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
+from ctxbench.registry import Entry
 from ctxbench.report.crossover import crossover_table
 from ctxbench.report.markdown import render_markdown
+from ctxbench.report.numbers import significant
 from ctxbench.report.runs import RunData
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
+SHAPE = (1, 512, 128, 128)  # that of Table 3
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -46,6 +55,37 @@ def column_list() -> str:
     return _markdown(("metric", "columns of `records.csv`"), rows)
 
 
+def module_list() -> str:
+    """The registry: what each module computes, what it costs at the shape of Table 3, where it comes from."""
+    costs = ("params, M", "MACs, G", "memory, train, MiB", "memory, infer, MiB")
+    origin = ("source", "public code", "what is faithful, what is mended")
+    header = ("module", "what it computes", "growth in n and C", *costs, "mixes positions", *origin)
+    rows = []
+    for entry in (each for each in registry.entries() if each.reference.startswith(f"{registry.BUILT_IN}.")):
+        what, notes = _sentences(entry)
+        growth = entry.complexity.replace("**2", "²").replace("*", " ")
+        mixes = {True: "yes", False: "no"}.get(entry.position_mixing, f"if `{entry.position_mixing}`")
+        rows.append((f"`{entry.key}`", what, growth, *_costs(entry), mixes, entry.paper, entry.public_code, notes))
+    return _markdown(header, rows)
+
+
+def _sentences(entry: Entry) -> tuple[str, str]:
+    """The first paragraph of a module's file, and the second without the source."""
+    text = ast.get_docstring(ast.parse(Path(entry.file).read_text(encoding="utf-8"))) or ""
+    what, source = (" ".join(paragraph.split()) for paragraph in text.split("\n\n")[:2])
+    return what, source.partition(". ")[2]
+
+
+def _costs(entry: Entry) -> Iterator[str]:
+    """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
+    with torch.device("meta"):
+        module, image = entry.build(SHAPE[1]), torch.empty(SHAPE)
+    yield significant(count_params(module) / 2**20)
+    yield significant(count_macs(module, image).macs / 1e9)
+    for mode in reversed(MODES):
+        yield f"{predict_peak(module, image, mode=mode).peak_bytes / 2**20:.0f}"
+
+
 def speed_list() -> str:
     """How many times as long as each module the plain statement of its equations takes."""
     rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
@@ -63,6 +103,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "quantities": quantity_list,
     "columns": column_list,
     "speed": speed_list,
+    "modules": module_list,
 }
 
 
