@@ -356,11 +356,18 @@ def test_what_holds_passes(name: str, cls: type[nn.Module]) -> None:
 def test_a_declared_lack_of_position_mixing_is_no_note(key: str, hparams: dict[str, Any]) -> None:
     entry = registry.get(key)
     assert not entry.mixes_positions(hparams)
-    (found,) = run_checks(
-        Subject(entry, entry.load(), 32, hparams, (11, 9)), [c for c in CHECKS if c.name == "position mixing"]
-    )
+    wanted = [c for c in CHECKS if c.name == "position mixing"]
+    (found,) = run_checks(Subject(entry, entry.load(), 32, hparams, (11, 9)), wanted)
     assert found.outcome == "passed"
     assert found.fact.startswith("as declared, global, but without position mixing")
+
+
+def test_regions_that_are_enlarged_with_aligned_corners_mix_positions() -> None:
+    entry = registry.get("ppm")
+    wanted = [c for c in CHECKS if c.name == "position mixing"]
+    (found,) = run_checks(Subject(entry, entry.load(), 16, {"fuse": False}, (11, 9)), wanted)
+    assert found.outcome == "passed"
+    assert "far positions has different effects" in found.fact
 
 
 def test_a_one_step_gradient_is_reported_and_does_not_make_a_module_local() -> None:

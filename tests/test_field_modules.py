@@ -106,6 +106,21 @@ def test_output_and_gradients_are_those_of_the_equations(
             torch.testing.assert_close(own, torch.zeros_like(own) if grad is None else grad, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("key", REFERENCES)
+def test_half_types_stay_close_to_float64(key: str, scale: float) -> None:
+    for dtype, error in ((torch.float16, 2e-3), (torch.bfloat16, 1.5e-2)):
+        torch.manual_seed(0)
+        module = registry.get(key).build(64).eval()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter) * (not parameter.any()))  # no gate stays closed
+            module = module.to(dtype)
+            x = (scale * torch.randn(1, 64, 24, 24)).to(dtype)
+            y, expected = module(x).double(), module.double()(x.double())
+        assert (y - expected).abs().max() < error * expected.abs().max()
+
+
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_the_closed_forms_are_the_counts(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
     entry = registry.get(key)

@@ -120,11 +120,14 @@ def _with_change(x: Tensor, position: tuple[int, int]) -> Tensor:
 
 
 def _far_effects(module: nn.Module, x: Tensor, places: list[tuple[int, int]]) -> Tensor:
-    """The change of the output's last corner, relative to the output's largest element: [places, C']."""
+    """The change of the 2x2 outputs in the last corner, relative to the output's largest element: [places, 4 C'].
+
+    The corner alone would not do: where regions are enlarged with aligned corners, it gets a single region.
+    """
     with torch.no_grad():
         y = forward(module, x)
-        moved = torch.stack([(forward(module, _with_change(x, place)) - y)[0, :, -1, -1] for place in places])
-        return moved / y.abs().max()
+        corners = [(forward(module, _with_change(x, place)) - y)[0, :, -2:, -2:].flatten() for place in places]
+        return torch.stack(corners) / y.abs().max()
 
 
 def _share(seen: Tensor) -> str:
