@@ -32,6 +32,9 @@ def module(entry: Entry) -> Iterator["Table"]:
         ("output channels", entry.out_channels),
         ("params", entry.params),
         ("MACs", entry.macs),
+        ("growth", entry.complexity),
+        ("position mixing", str(entry.position_mixing)),
+        ("public code", entry.public_code),
         ("file", entry.file),
         ("broken", entry.broken),
     ):

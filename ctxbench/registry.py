@@ -56,7 +56,10 @@ class Entry:
 
     `params`, `macs` and `out_channels` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`,
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
-    convention. `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
+    convention. `position_mixing` says whether an output depends on which position another value is at, or only on the
+    mean over the positions; it may be a condition on the hyper-parameters in the same language. For readers,
+    `complexity` is the growth in n and C, `public_code` where another version is, with its licence. `reference`
+    (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
     """
 
     key: str
@@ -69,6 +72,9 @@ class Entry:
     params: str | None = None
     macs: str | None = None
     out_channels: str = "C"
+    complexity: str = ""
+    position_mixing: bool | str = True
+    public_code: str = ""
     hyperparameters: tuple[Hyperparameter, ...] = ()
     broken: str | None = None
 
@@ -98,12 +104,18 @@ class Entry:
         if formula is None:
             return None
         batch, channels, height, width = shape
-        names: dict[str, Any] = {p.name: p.default for p in self.hyperparameters} | dict(hparams or {})
-        names = {name: channels if value is None else value for name, value in names.items()}
+        names = {name: channels if value is None else value for name, value in self._values(hparams).items()}
         positions = height * width
         names |= {"B": batch, "C": channels, "H": height, "W": width}
         names |= {"n": positions, "N": batch * positions}
         return evaluate(formula, names)
+
+    def mixes_positions(self, hparams: Mapping[str, Any] | None = None) -> bool:
+        """Whether the module is declared to mix positions with these hyper-parameters."""
+        return bool(evaluate(f"1 if {self.position_mixing} else 0", self._values(hparams)))
+
+    def _values(self, hparams: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {p.name: p.default for p in self.hyperparameters} | dict(hparams or {})
 
 
 _registered: dict[str, Entry] = {}
@@ -119,6 +131,9 @@ def register(
     params: str | None = None,
     macs: str | None = None,
     out_channels: str = "C",
+    complexity: str = "",
+    position_mixing: bool | str = True,
+    public_code: str = "",
 ) -> Callable[["type[nn.Module]"], "type[nn.Module]"]:
     """Class decorator that puts an `nn.Module` into the registry under `key`.
 
@@ -139,6 +154,9 @@ def register(
             params=params,
             macs=macs,
             out_channels=out_channels,
+            complexity=complexity,
+            position_mixing=position_mixing,
+            public_code=public_code,
         )
         known = _registered.get(key) or _discovered().get(key)
         if known is not None and _origin(known) != _origin(entry):

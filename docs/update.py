@@ -1,26 +1,32 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
 NAME is one of `LISTS`, which are tables of what ctxbench declares or has stored, the folder of a committed run, or
-`FOLDER#crossover` for its crossovers. After the folder may stand the name of a figure of the run's suite, for the
-tables of its numbers, or `claims`, for what `docs/suites/<suite>.py` finds in the run: rows of claim, what was measured, and
-whether the claim holds.
+`FOLDER#crossover` for its crossovers. After the folder may stand the name of a figure of the run's suite, for its
+tables, or `claims`, for what `docs/suites/<suite>.py` finds in the run: claim, what was measured, whether it holds.
 Run: python docs/update.py
 """
 
+import ast
 import re
 import runpy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 import ctxbench
+from ctxbench import registry
+from ctxbench.macs.counter import count_macs
+from ctxbench.memory import predict_peak
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
+from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
 from ctxbench.predict.rates import ANY, calibration
 from ctxbench.predict.sheets import sheets
+from ctxbench.registry import Entry
 from ctxbench.report.crossover import crossover_table
 from ctxbench.report.curve_table import curve_tables
 from ctxbench.report.curves import figures_of
@@ -33,6 +39,7 @@ from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
+SHAPE = (1, 512, 128, 128)  # that of Table 3
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -119,6 +126,37 @@ def table3_predictions() -> str:
     )
 
 
+def module_list() -> str:
+    """The registry: what each module computes, what it costs at the shape of Table 3, where it comes from."""
+    costs = ("params, M", "MACs, G", "memory, train, MiB", "memory, infer, MiB")
+    origin = ("source", "public code", "what is faithful, what is mended")
+    header = ("module", "what it computes", "growth in n and C", *costs, "mixes positions", *origin)
+    rows = []
+    for entry in (each for each in registry.entries() if each.reference.startswith(f"{registry.BUILT_IN}.")):
+        what, notes = _sentences(entry)
+        growth = entry.complexity.replace("**2", "²").replace("*", " ")
+        mixes = {True: "yes", False: "no"}.get(entry.position_mixing, f"if `{entry.position_mixing}`")
+        rows.append((f"`{entry.key}`", what, growth, *_costs(entry), mixes, entry.paper, entry.public_code, notes))
+    return _markdown(header, rows)
+
+
+def _sentences(entry: Entry) -> tuple[str, str]:
+    """The first paragraph of a module's file, and the second without the source."""
+    text = ast.get_docstring(ast.parse(Path(entry.file).read_text(encoding="utf-8"))) or ""
+    what, source = (" ".join(paragraph.split()) for paragraph in text.split("\n\n")[:2])
+    return what, source.partition(". ")[2]
+
+
+def _costs(entry: Entry) -> Iterator[str]:
+    """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
+    with torch.device("meta"):
+        module, image = entry.build(SHAPE[1]), torch.empty(SHAPE)
+    yield significant(count_params(module) / 2**20)
+    yield significant(count_macs(module, image).macs / 1e9)
+    for mode in reversed(MODES):
+        yield f"{predict_peak(module, image, mode=mode).peak_bytes / 2**20:.0f}"
+
+
 def speed_list() -> str:
     """How many times as long as each module the plain statement of its equations takes."""
     rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
@@ -139,6 +177,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "devices": device_list,
     "left-out": left_out_list,
     "table3-predictions": table3_predictions,
+    "modules": module_list,
 }
 
 

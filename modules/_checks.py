@@ -18,6 +18,12 @@ def check_input(x: Tensor, channels: int, name: str) -> None:
         raise ValueError(f"{name} was built for {channels} channels; the input has {int(x.size(1))}")
 
 
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError with a sentence unless `value` is one of those that are allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
 def check_heads(name: str, channels: int, heads: int) -> None:
     """Raise ValueError with a sentence unless `heads` divides `channels`."""
     if channels % heads:

@@ -26,6 +26,7 @@ def _projection(channels: int, width: int) -> nn.Sequential:
     family="linear attention",
     params="2*C*(c_m + c_n) + 3*(c_m + 2*c_n + C)",
     macs="2*N*C*(c_m + c_n) + 2*N*c_m*c_n + N*(c_m + 2*c_n + C)",
+    complexity="n*c_m*c_n + n*C*(c_m + c_n)",
 )
 class DoubleAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; `c_m` is the width of the features, `c_n` the number of descriptors (None: C)."""

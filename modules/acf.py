@@ -30,6 +30,8 @@ def _pool(x: Tensor) -> Tensor:
     family="sparse attention",
     params="3*C*d + 2*d + (2*C if batch_norm else 0)",
     macs=("2*N*C*d + 2*B*((H + 1)//2)*((W + 1)//2)*(C*d + n*d + C) + (N*C if batch_norm else 0)"),
+    complexity="n**2*d + n*C*d",
+    public_code="zhanghang1989/PyTorch-Encoding, MIT",
 )
 class CoOccurrentFeature(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; `d` is the width of queries, keys and values (None: C).

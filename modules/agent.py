@@ -2,7 +2,9 @@
 
 Source: Han et al., Agent Attention: On the Integration of Softmax and Linear Attention, ECCV 2024; from its equations.
 Without the learned tables of positions, which tie the public version to one square size: this is the published
-attention without its position information. Fused attention would need the channels of a position side by side in
+attention without its position information.
+
+Fused attention would need the channels of a position side by side in
 memory; to copy the maps for it takes longer than these products, whose affinities are small.
 """
 
@@ -22,6 +24,8 @@ from ctxbench.registry import register
     family="sparse attention",
     params="4*C**2 + 11*C + (3*C if qkv_bias else 0)",
     macs="4*N*C**2 + 9*N*C + 4*N*pool**2*C + 2*B*pool**2*C",
+    complexity="n*pool**2*C + n*C**2",
+    public_code="LeapLabTHU/Agent-Attention, no licence",
 )
 class AgentAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W] with `heads` heads and `pool` x `pool` agents."""

@@ -44,6 +44,8 @@ class AdaptiveContextBranch(nn.Module):
     params="4*(2*C*d + 2*d) + 50*(d + 1) + (4*d*C + 2*C if bottleneck else 0)",
     macs="4*N*C*d + 50*B*C*d + 100*N*d + 50*B*C + 4*B*d + (N*(4*d*C + C) if bottleneck else 0)",
     out_channels="C if bottleneck else 4*d",
+    complexity="n*C**2",
+    public_code="mmsegmentation's ACM, Apache-2.0",
 )
 class AdaptiveContext(nn.Module):
     """[B, C, H, W] to [B, 4*d, H, W], or with `bottleneck` to [B, C, H, W]; `d` is the width of a branch (None: C).

@@ -1,7 +1,8 @@
 """Asymmetric pyramid non-local block: positions attend to 110 pooled regions instead of to all positions.
 
 Source: Zhu et al., Asymmetric Non-local Neural Networks for Semantic Segmentation, ICCV 2019. Queries and keys share a
-projection, which is computed once; pooling comes after it. The context starts at zero.
+projection, which is computed once, where the public version computes it twice; pooling comes after it. The context
+starts at zero.
 """
 
 import torch
@@ -27,6 +28,8 @@ def _regions(image: Tensor) -> Tensor:
     family="sparse attention",
     params="2*C**2 + 3*C*(C//reduction) + 4*(C//reduction) + 4*C",
     macs="N*(3*C*(C//reduction) + 2*C**2) + 220*N*(C//reduction) + N*(C//reduction) + N*C + 220*B*(C//reduction)",
+    complexity="n*C**2",
+    public_code="MendelXu/ANN, Apache-2.0",
 )
 class AsymmetricPyramid(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; keys and values have C // `reduction` channels."""

@@ -1,7 +1,8 @@
 """Atrous spatial pyramid pooling: dilated 3x3 convolutions at three rates beside a 1x1 one and the global mean.
 
 Source: Chen et al., Rethinking Atrous Convolution for Semantic Image Segmentation (DeepLabv3), arXiv:1706.05587, 2017.
-No residual. Only the mean is global.
+No residual; the mean is over the whole image. One image can be trained: the branch of the mean is then normalised with
+the running statistics, where the public versions raise an error. Only the mean is global.
 """
 
 import torch
@@ -21,6 +22,9 @@ from ctxbench.registry import register
     params="29*C*width + 5*width**2 + 12*width",
     macs="28*N*C*width + B*C*width + 5*N*width**2 + 5*N*width + B*width + B*C",
     out_channels="width",
+    complexity="n*C*width + n*width**2",
+    position_mixing=False,
+    public_code="tensorflow/models, Apache-2.0; torchvision, BSD-3",
 )
 class AtrousPyramid(nn.Module):
     """[B, C, H, W] to [B, `width`, H, W]; the dilations are 1, 2 and 3 times `rate`."""

@@ -2,6 +2,7 @@
 
 Source: Huang et al., CCNet: Criss-Cross Attention for Semantic Segmentation, ICCV 2019. Without CCNet's 3x3
 convolutions around it. One softmax over row and column together, the position itself once; the passes share weights.
+Any H and W.
 """
 
 import torch
@@ -19,6 +20,8 @@ from ctxbench.registry import register
     family="sparse attention",
     params="C**2 + C + 2*(C + 1)*(C//reduction) + 1",
     macs="recurrence*(N*(C**2 + 2*C*(C//reduction)) + N*(H + W)*(C//reduction + C) + N*C)",
+    complexity="n*(H + W)*C + n*C**2",
+    public_code="speedinghzl/CCNet, MIT",
 )
 class CrissCross(nn.Module):
     """[B, C, H, W] to [B, C, H, W] in `recurrence` passes; queries and keys have C // `reduction` channels.

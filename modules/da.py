@@ -66,6 +66,8 @@ def _head(channels: int) -> nn.Sequential:
     family="attention",
     params="19*C**2 + 2*(C + 1)*(C//reduction) + 5*C + 2",
     macs="N*(19*C**2 + 2*C*(C//reduction)) + B*n**2*(C//reduction + C) + 2*N*C**2 + 4*N*C",
+    complexity="n**2*C + n*C**2",
+    public_code="junfu1115/DANet, MIT",
 )
 class DualAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; queries and keys of the position branch have `C // reduction` channels."""

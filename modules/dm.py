@@ -46,6 +46,8 @@ class DynamicFilterBranch(nn.Module):
     params="8*C*d + 4*d**2 + 4*d + (4*d*C + 2*C if bottleneck else 0)",
     macs="4*N*C*d + 4*N*d**2 + 84*B*C*d + 84*N*d + 84*B*C + (N*(4*d*C + C) if bottleneck else 0)",
     out_channels="C if bottleneck else 4*d",
+    complexity="n*C**2",
+    public_code="mmsegmentation's DCM, Apache-2.0",
 )
 class DynamicMultiScale(nn.Module):
     """[B, C, H, W] to [B, 4*d, H, W], or with `bottleneck` to [B, C, H, W]; `d` is the width of a branch (None: C).

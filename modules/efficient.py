@@ -1,6 +1,7 @@
 """Efficient attention: keys are normalised over the positions, queries over their channels; its cost is linear in n.
 
-Source: Shen et al., Efficient Attention: Attention with Linear Complexities, WACV 2021.
+Source: Shen et al., Efficient Attention: Attention with Linear Complexities, WACV 2021. As published, with a residual;
+half types take the softmax over the positions and its product in float32.
 """
 
 import torch
@@ -18,6 +19,8 @@ from ctxbench.registry import register
     family="linear attention",
     params="4*C*(C//reduction) + 3*(C//reduction) + C",
     macs="4*N*C*(C//reduction) + 2*N*(C//reduction)*(C//reduction//heads)",
+    complexity="n*C**2",
+    public_code="cmsflash/efficient-attention, MIT",
 )
 class EfficientAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; keys, queries and values have C // `reduction` channels in `heads` heads."""

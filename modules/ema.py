@@ -6,11 +6,12 @@ the first convolution is not trained. Each training forward moves the stored bas
 """
 
 from contextlib import nullcontext
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._checks import check_choice, check_input, check_positive
 from ctxbench.registry import register
 
 OFFSET = 1e-6  # keeps both normalisations above zero, as published
@@ -31,6 +32,8 @@ def _normalised(bases: Tensor) -> Tensor:
     family="matrix decomposition",
     params="2*C**2 + 3*C",
     macs="2*N*C**2 + (2*steps + 1)*N*C*bases + N*C",
+    complexity="n*bases*C + n*C**2",
+    public_code="XiaLiPKU/EMANet, GPL-3.0; mmsegmentation, Apache-2.0",
 )
 class ExpectationMaximization(nn.Module):
     """[B, C, H, W] to [B, C, H, W] with `bases` bases after `steps` EM steps.
@@ -39,12 +42,17 @@ class ExpectationMaximization(nn.Module):
     """
 
     def __init__(
-        self, channels: int, *, bases: int = 64, steps: int = 3, momentum: float = 0.9, gradient: str = "none"
+        self,
+        channels: int,
+        *,
+        bases: int = 64,
+        steps: int = 3,
+        momentum: float = 0.9,
+        gradient: Literal["none", "unrolled"] = "none",
     ) -> None:
         super().__init__()
         check_positive(channels=channels, bases=bases, steps=steps)
-        if gradient not in ("none", "unrolled"):
-            raise ValueError(f"gradient is {gradient!r}; ema knows none, unrolled")
+        check_choice("gradient", gradient, ("none", "unrolled"))
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum is {momentum}; it must be from 0 to 1")
         self.channels, self.steps, self.momentum, self.unrolled = channels, steps, momentum, gradient == "unrolled"

@@ -2,7 +2,7 @@
 
 Source: Guo et al., Beyond Self-attention: External Attention using Two Linear Layers for Visual Tasks,
 arXiv:2105.02358, 2021; from its equations. A softmax over the positions, then each position divided by its sum over
-the memory.
+the memory. Half types take both in float32: the public version gives NaN there.
 """
 
 import torch
@@ -22,6 +22,8 @@ OFFSET = 1e-9  # keeps the second normalisation above zero, as published
     family="linear attention",
     params="2*C**2 + 3*C + 2*C*memory",
     macs="2*N*C**2 + 2*N*C*memory + N*C",
+    complexity="n*memory*C + n*C**2",
+    public_code="MenghaoGuo/EANet, no licence",
 )
 class ExternalAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W] with `memory` memory vectors."""

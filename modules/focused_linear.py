@@ -35,6 +35,8 @@ def _focus(x: Tensor, scale: Tensor, power: int) -> Tensor:
     family="linear attention",
     params="4*C**2 + 2*C + (3*C if qkv_bias else 0) + (kernel**2 + 1)*(C//heads) + positions*C",
     macs="4*N*C**2 + 2*N*C*(C//heads) + kernel**2*N*C + N*C + B*C + 5*N*C",
+    complexity="n*C**2",
+    public_code="LeapLabTHU/FLatten-Transformer, no licence",
 )
 class FocusedLinearAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W], on the n = H*W positions as tokens.

@@ -1,16 +1,16 @@
 """Global context: one vector, the positions' weighted mean, is transformed and given to every position.
 
-Source: Cao et al., GCNet: Non-local Networks Meet Squeeze-Excitation Networks and Beyond, ICCV Workshops 2019. The
-context does not depend on the position that receives it.
+Source: Cao et al., GCNet: Non-local Networks Meet Squeeze-Excitation Networks and Beyond, ICCV Workshops 2019. As
+published; the context does not depend on the position that receives it.
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from ctxbench.modules._checks import check_input, reduced
+from ctxbench.modules._checks import check_choice, check_input, reduced
 from ctxbench.registry import register
-
-POOLINGS, FUSIONS = ("att", "avg"), ("add", "mul", "both")
 
 
 def _transform(channels: int, width: int) -> nn.Sequential:
@@ -36,6 +36,9 @@ def _transform(channels: int, width: int) -> nn.Sequential:
         " + (2 if fusion == 'both' else 1)*B*(2*C*(C//reduction) + C//reduction)"
         " + (N*C if fusion == 'mul' or fusion == 'both' else 0)"
     ),
+    complexity="n*C + C**2",
+    position_mixing="pooling == 'att'",
+    public_code="xvjiarui/GCNet, Apache-2.0",
 )
 class GlobalContext(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; the bottleneck has C // `reduction` channels.
@@ -44,11 +47,17 @@ class GlobalContext(nn.Module):
     sigmoid), or both.
     """
 
-    def __init__(self, channels: int, *, pooling: str = "att", fusion: str = "add", reduction: int = 16) -> None:
+    def __init__(
+        self,
+        channels: int,
+        *,
+        pooling: Literal["att", "avg"] = "att",
+        fusion: Literal["add", "mul", "both"] = "add",
+        reduction: int = 16,
+    ) -> None:
         super().__init__()
-        for name, value, known in (("pooling", pooling, POOLINGS), ("fusion", fusion, FUSIONS)):
-            if value not in known:
-                raise ValueError(f"{name} is {value!r}; gc knows {', '.join(known)}")
+        check_choice("pooling", pooling, ("att", "avg"))
+        check_choice("fusion", fusion, ("add", "mul", "both"))
         width = reduced("gc", channels, reduction)
         if width == 1:
             raise ValueError(f"gc with {channels} channels and reduction {reduction} has one channel to normalise over")

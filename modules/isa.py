@@ -44,6 +44,8 @@ class Attention(nn.Module):
         " + ((-(-H//block))*(-(-W//block)) + block**2)*(C//reduction + C) + 2*(4*(C//reduction) + C))"
         " + 2*N*C**2 + N*C"
     ),
+    complexity="n*(n/block**2 + block**2)*C + n*C**2",
+    public_code="openseg-group/openseg.pytorch, MIT",
 )
 class InterlacedAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; blocks are `block` x `block`, queries and keys have C // `reduction` channels."""

@@ -36,6 +36,8 @@ def _unit(x: Tensor) -> Tensor:
     family="linear attention",
     params="C**2 + C + 2*(C + 1)*(C//reduction) + 1",
     macs="N*(C**2 + 2*C*(C//reduction)) + 2*N*C*(C//reduction) + 3*N*(C//reduction) + 3*N*C",
+    complexity="n*C**2",
+    public_code="lironui/Linear-Attention-Mechanism, no licence",
 )
 class LinearAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; queries and keys have `C // reduction` channels. The identity at initialisation."""

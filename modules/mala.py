@@ -1,7 +1,8 @@
 """Magnitude-aware linear attention: a scale and an offset bring the length of the query back into linear attention.
 
 Source: Fan et al., Rectifying Magnitude Neglect in Linear Attention, ICCV 2025; from its equations. Weights may be
-negative. No residual and no norm; the scale is without rotation.
+negative. No residual and no norm; the scale is without rotation and takes the mean of the keys, as the authors' code
+does. Half types take the attention in float32.
 """
 
 import torch
@@ -20,6 +21,8 @@ from ._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
     family="linear attention",
     params="5*C**2 + 31*C",
     macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + N*C + 7*N*C + 2*B*C + (C//heads//4)*(H + W)",
+    complexity="n*C**2",
+    public_code="qhfan/MALA, no licence",
 )
 class MagnitudeAwareAttention(GatedLinearAttention):
     """[B, C, H, W] to [B, C, H, W]; C / `heads` is a multiple of 4."""

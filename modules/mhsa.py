@@ -21,6 +21,8 @@ from ctxbench.registry import register
     family="attention",
     params="4*C**2 + 4*C",
     macs="4*N*C**2 + 2*B*n**2*C",
+    complexity="n**2*C + n*C**2",
+    public_code="torch.nn.MultiheadAttention, BSD-3",
 )
 class MultiHeadSelfAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; `heads` divides C."""

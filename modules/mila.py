@@ -1,7 +1,8 @@
 """Mamba-inspired linear attention: linear attention with rotary positions between gated depthwise convolutions.
 
 Source: Han et al., Demystify Mamba in Vision: A Linear Attention Perspective, NeurIPS 2024. The mixing half of the
-block: without its position convolutions, layer norms, residual and MLP. The denominator is without rotation.
+block: without its position convolutions, layer norms, residual and MLP. The denominator is without rotation. Any H and
+W, where the public version takes one square size.
 """
 
 import torch
@@ -24,6 +25,8 @@ BASE = 10000.0
     family="linear attention",
     params="5*C**2 + 25*C",
     macs="5*N*C**2 + 18*N*C + 2*N*C*(C//heads) + N*C + 5*N*C + B*C + (C//4)*(H + W)",
+    complexity="n*C**2",
+    public_code="LeapLabTHU/MLLA, MIT",
 )
 class MambaInspiredAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; C is a multiple of 4 and of `heads`."""

@@ -5,14 +5,16 @@ the public code at odd sizes alone, and takes H or W of 1. In the mode `concaten
 vector is the sum of two products, so that no [B, 2d, n, m] tensor is made. The block starts as the identity.
 """
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._checks import check_input, reduced
+from ctxbench.modules._checks import check_choice, check_input, reduced
 from ctxbench.registry import register
 
-MODES = ("embedded_gaussian", "gaussian", "dot_product", "concatenation")
+Mode = Literal["embedded_gaussian", "gaussian", "dot_product", "concatenation"]
 
 
 @register(
@@ -30,6 +32,8 @@ MODES = ("embedded_gaussian", "gaussian", "dot_product", "concatenation")
         " else n)*((C if mode == 'gaussian' else 0 if mode == 'concatenation' else C//reduction) + C//reduction)"
         " + ((N + B*(((H + 1)//2)*((W + 1)//2) if sub_sample else n))*(C//reduction) if mode == 'concatenation' else 0)"
     ),
+    complexity="n**2*C + n*C**2",
+    public_code="AlexHex7/Non-local_pytorch and mmcv, Apache-2.0; the authors', CC BY-NC 4.0",
 )
 class NonLocal(nn.Module):
     """[B, C, H, W] to [B, C, H, W] with width d = C // `reduction`.
@@ -42,14 +46,13 @@ class NonLocal(nn.Module):
         self,
         channels: int,
         *,
-        mode: str = "embedded_gaussian",
+        mode: Literal["embedded_gaussian", "gaussian", "dot_product", "concatenation"] = "embedded_gaussian",
         reduction: int = 2,
         sub_sample: bool = False,
         scale: bool = True,
     ) -> None:
         super().__init__()
-        if mode not in MODES:
-            raise ValueError(f"mode is {mode!r}; non_local knows {', '.join(MODES)}")
+        check_choice("mode", mode, get_args(Mode))
         width = reduced("non_local", channels, reduction)
         self.channels, self.width, self.mode, self.sub_sample, self.scale = channels, width, mode, sub_sample, scale
         projects = mode != "gaussian"

@@ -1,7 +1,8 @@
 """Polarity-aware linear attention: positive and negative parts of queries and keys meet in all four pairings.
 
 Source: Meng et al., PolaFormer: Polarity-aware Linear Attention for Vision Transformers, ICLR 2025. Without the learned
-table of positions, which ties the public version to one size, and equal to it while the table is zero.
+table of positions, which ties the public version to one size, and equal to it while the table is zero. Half types take
+the powers in float32: the public version gives NaN there.
 """
 
 import torch
@@ -22,6 +23,8 @@ OFFSET = 1e-6  # keeps the denominators above zero, as published
     family="linear attention",
     params="5*C**2 + C + (4*C if qkv_bias else 0) + (kernel**2 + 1)*(C//heads) + 2*C",
     macs="5*N*C**2 + kernel**2*N*C + 4*N*C*(C//heads) + 4*N*C + N*C + 4*B*C + C",
+    complexity="n*C**2",
+    public_code="ZacharyMeng/PolaFormer, MIT",
 )
 class PolarityAwareAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; C / `heads` is even.

@@ -1,7 +1,8 @@
 """Pyramid pooling: means over grids of 1, 2, 3 and 6 squared, projected, enlarged and joined with the input.
 
 Source: Zhao et al., Pyramid Scene Parsing Network, CVPR 2017. With `fuse` (the default), a 3x3 convolution follows, as
-in the network's head; without it, the output is the concatenation.
+in the network's head; without it, the output is the concatenation. One image can be trained: the branch of one region
+is then normalised with the running statistics, where the public version raises an error.
 """
 
 import torch
@@ -24,6 +25,8 @@ GRIDS = (1, 2, 3, 6)  # 50 regions in all: 1 + 4 + 9 + 36
     params="4*(C*(C//4) + 2*(C//4)) + (9*(C + 4*(C//4))*C + 2*C if fuse else 0)",
     macs=("50*B*C*(C//4) + 50*B*(C + C//4) + 16*N*(C//4) + (9*N*(C + 4*(C//4))*C + N*C if fuse else 0)"),
     out_channels="C if fuse else C + 4*(C//4)",
+    complexity="n*C**2",
+    public_code="hszhao/semseg, MIT",
 )
 class PyramidPooling(nn.Module):
     """[B, C, H, W] to [B, C, H, W], or without `fuse` to [B, C + 4*(C//4), H, W]."""

@@ -1,7 +1,7 @@
 """Rank-augmented linear attention: keys are weighed by how much the mean query asks for them, and the output is gated.
 
 Source: Fan et al., Breaking the Low-Rank Dilemma of Linear Attention, CVPR 2025; from its equations. No residual and no
-norm. The denominator is without rotation.
+norm; the denominator is without rotation. As published; half types take the attention in float32.
 """
 
 import torch
@@ -20,6 +20,8 @@ from ._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
     family="linear attention",
     params="5*C**2 + 31*C",
     macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + 2*N*C + 6*N*C + N*heads + 2*B*C + (C//heads//4)*(H + W)",
+    complexity="n*C**2",
+    public_code="qhfan/RALA, no licence",
 )
 class RankAugmentedAttention(GatedLinearAttention):
     """[B, C, H, W] to [B, C, H, W]; C / `heads` is a multiple of 4."""

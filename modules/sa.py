@@ -28,6 +28,7 @@ from ctxbench.registry import register
     family="attention",
     params="4*C*d + 3*d + C",
     macs="4*N*C*d + 2*B*n**2*d",
+    complexity="n**2*d + n*C*d",
 )
 class SelfAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; `d` is the width of queries, keys and values (None: C).

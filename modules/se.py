@@ -18,6 +18,9 @@ from ctxbench.registry import register
     family="pooling",
     params="2*C*(C//reduction) + (C//reduction + C if bias else 0)",
     macs="2*B*C*(C//reduction) + B*C + N*C",
+    complexity="n*C + C**2",
+    position_mixing=False,
+    public_code="hujie-frank/SENet, no licence file; moskomule/senet.pytorch, MIT",
 )
 class SqueezeExcitation(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; the bottleneck has C // `reduction` channels."""

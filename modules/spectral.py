@@ -1,9 +1,9 @@
 """Spectral transform: a 1x1 convolution on the channels of the Fourier spectrum, so that each bin sees all positions.
 
-Source: Chi et al., Fast Fourier Convolution, NeurIPS 2020; the spectral transform at stride 1, without the local
-Fourier unit. The changed spectrum is that of no real image; the inverse is taken as on the CPU: an inverse transform
-over the rows, then, with the imaginary part of the first column and of an even width's last one dropped, one over the
-columns.
+Source: Chi et al., Fast Fourier Convolution, NeurIPS 2020. The spectral transform at stride 1, without the local
+Fourier unit. The changed spectrum is that of no real image, and libraries invert it differently; here it is inverted as
+on the CPU: an inverse transform over the rows, then, with the imaginary part of the first column and of an even width's
+last one dropped, one over the columns. Half types are transformed in float32.
 """
 
 import torch
@@ -34,6 +34,8 @@ def _inverse(spectrum: Tensor, height: int, width: int) -> Tensor:
     family="spectral",
     params="2*C*(C//2) + 4*(C//2)**2 + 6*(C//2)",
     macs="2*N*C*(C//2) + N*(C//2) + B*H*(W//2 + 1)*(4*(C//2)**2 + 2*(C//2))",
+    complexity="n*C**2 + n*log(n)*C",
+    public_code="pkumivision/FFC, Apache-2.0",
 )
 class SpectralTransform(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; the spectrum has C // 2 complex channels."""

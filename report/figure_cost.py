@@ -80,7 +80,7 @@ def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity, names:
         amount_text = f"{significant(values.iloc[number] / each.unit.factor)} {each.unit.symbol}"
         bar.set_gid(drawing.detail(f"{labels[number]}: {amount_text}, {share:.3g} % of {REFERENCE}"))
         axes.text(share + largest * 0.02, place, significant(share, 2), va="center", fontsize=8, bbox=_BACKGROUND)
-    axes.set(xlim=(0, largest * 1.28), ylim=(names.height, 0), title=title, xlabel="%")
+    axes.set(xlim=(0, largest * 1.28), ylim=(names.height, 0), title=title, xlabel=f"% of {REFERENCE}")
     axes.axvline(100, color=INK, linewidth=0.6, linestyle=":")
     axes.set_yticks(names.middles, names.texts)
     axes.tick_params(axis="y", length=0)

@@ -10,12 +10,15 @@ from matplotlib.lines import Line2D
 from ctxbench.mode import MODES, Mode
 
 from .labels import freeze_layout, place_labels
+from .layout import NAME, parts, wrapped
 from .numbers import significant
 from .panels import Panel, label_of
 from .predicted import with_predictions
-from .style import FAINT, INK, Drawing, log_axis, looks, new_figure
+from .style import FAINT, INK, Drawing, log_axis, looks
 
 _MEASURED_SIZE = 9
+# Characters of a line above axes.
+_TITLE = 44
 
 
 def _points(panel: Panel, mode: Mode) -> pd.DataFrame:
@@ -42,27 +45,22 @@ def predicted_against_known(panels: Sequence[Panel]) -> Drawing:
     """Predicted over known time with its band, by mode; on the line both are equal."""
     panels = [panel for panel in panels if has_predicted([panel])]
     modes = list(reversed(MODES))
-    figure = new_figure(3.9 * len(modes), 3.7 * len(panels))
+    rows = [(panel, pd.concat([_points(panel, mode) for mode in modes])) for panel in panels]
+    figure, found = parts(3.9 * len(modes), rows, [3.6] * len(panels))
     drawing = Drawing(
         figure,
         "Predicted times (never measured) against published ones, and against measured ones (rings), on the same "
         "device; the bars are the 80 % band of the prediction, on the line both are equal.",
     )
-    grid = figure.subplots(len(panels), len(modes), squeeze=False)
     drawn = [
         (axes, _axes(drawing, axes, panel, mode))
-        for panel, row in zip(panels, grid, strict=True)
-        for mode, axes in zip(modes, row, strict=True)
+        for panel, part in zip(panels, found, strict=True)
+        for mode, axes in zip(modes, part.subplots(1, len(modes), squeeze=False).flat, strict=True)
     ]
     freeze_layout(figure)
     for axes, points in drawn:
-        place_labels(
-            axes,
-            points["known"],
-            points["y"],
-            [label_of(row) for row in points.to_dict("records")],
-            [3.0] * len(points),
-        )
+        names = [wrapped(label_of(row), NAME) for row in points.to_dict("records")]
+        place_labels(axes, points["known"], points["y"], names, [3.0] * len(points))
     return drawing
 
 
@@ -81,7 +79,7 @@ def _axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.DataFram
         )
         point.set_gid(drawing.detail(text))
     axes.set(xscale="log", yscale="log", xlabel="published or measured, ms", ylabel="predicted, ms")
-    axes.set_title(f"{mode}; {', '.join(points['title'].unique())}", fontstyle="italic")
+    axes.set_title(wrapped(f"{mode}; {', '.join(points['title'].unique())}", _TITLE), fontstyle="italic")
     axes.grid(which="major")
     if len(points):
         ends = np.array([points["known"].min(), points["known"].max(), points["low"].min(), points["high"].max()])

@@ -44,8 +44,9 @@ def predicted_table(run: RunData) -> Table | None:
         return None
     cases = run.frame[run.frame["case"].isin(frame["case"])]
     notes = Footnotes()
+    names = [(str(title or module), str(module)) for title, module in zip(cases["title"], cases["module"], strict=True)]
     filled: list[Filled] = [
-        (Column("module", "", "Module", "label"), [Cell(str(module)) for module in cases["module"]])
+        (Column("module", "", "Module", "label"), [Cell(title, detail=key, short=key) for title, key in names])
     ]
     for name in [each for each in run.differing() if each != "device"]:
         values = ["" if pd.isna(value) else str(value) for value in cases[name]]

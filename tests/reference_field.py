@@ -165,17 +165,21 @@ def ema(
 ) -> Tensor:
     contexts = []
     for image in x.flatten(2):
-        features = project(p, "input", image)
-        basis = p["bases"][0]
-        weights = features
-        for _ in range(steps):
-            weights = torch.stack([soft(basis.T @ features[:, i]) for i in range(features.shape[1])])  # [n, k]
-            basis = features @ (weights / (1e-6 + weights.sum(0)))
-            basis = basis / (1e-6 + torch.sqrt((basis**2).sum(0)))
+        basis, weights = em_steps(p["bases"][0], project(p, "input", image), steps)
         context = (basis @ weights.T).clamp(min=0)
         contexts.append(project(p, "output", context if gradient == "unrolled" else context.detach()))
     normal = normalise(p, "norm", contexts, training)
     return joined([(each + image).clamp(min=0) for image, each in zip(x.flatten(2), normal, strict=True)], x)
+
+
+def em_steps(basis: Tensor, features: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """The bases [C, k] after EM steps on features [C, n], and the positions' shares in them [n, k]."""
+    weights = features
+    for _ in range(steps):
+        weights = torch.stack([soft(basis.T @ features[:, i]) for i in range(features.shape[1])])
+        basis = features @ (weights / (1e-6 + weights.sum(0)))
+        basis = basis / (1e-6 + torch.sqrt((basis**2).sum(0)))
+    return basis, weights
 
 
 def few_norm_relu(p: Named, name: str, images: list[Tensor], training: bool) -> list[Tensor]:

@@ -38,12 +38,10 @@ def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) ->
 def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
     entry = registry.get(key)
     results = list(run_checks(Subject(entry, entry.load(), 64, {}, contract.SIZE), CORE))
-    notes = ["position mixing"] if key in ("se", "aspp") else []  # global through the plain mean alone
-    assert [result.name for result in results if result.outcome == "failed"] == notes
-    assert not any(result.broken for result in results)
+    assert [result for result in results if result.outcome == "failed"] == []
     assert [result.name for result in results] == [c.name for c in CORE]
     passed = {result.name for result in results if result.outcome == "passed"}
-    assert {"global", "closed forms", "gradients", "batch items"} <= passed
+    assert {"global", "position mixing", "closed forms", "gradients", "batch items"} <= passed
 
 
 class Base(nn.Module):
@@ -287,6 +285,11 @@ class WrongParams(Base):
     pass
 
 
+@register("mixes", title="Mixes", macs="2*N*C**2 + N*C", position_mixing=False)
+class SaysUnmixed(Base):
+    pass
+
+
 @register("right_forms", title="Right", params="2*C**2 + 2*C", macs="2*N*C**2 + N*C")
 class RightForms(Base):
     pass
@@ -323,6 +326,7 @@ class RightForms(Base):
         ("global", Local, "reaches 49 of 1023 positions (5%), a 7x7 window in a 33x31 input"),
         ("global", Pointwise, "reaches no other position"),
         ("position mixing", Squeeze, "global, but without position mixing"),
+        ("position mixing", SaysUnmixed, "far positions has different effects"),
         ("closed forms", WrongParams, "params at [2, 8, 11, 9]: counted 144, the closed form gives 136"),
         ("prints nothing", Prints, "it prints 'forward called'"),
         ("prints nothing", PrintsPastPython, "it prints 'from a library'"),
@@ -346,6 +350,24 @@ def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str) ->
 )
 def test_what_holds_passes(name: str, cls: type[nn.Module]) -> None:
     assert check(name, cls).outcome == "passed"
+
+
+@pytest.mark.parametrize(("key", "hparams"), [("se", {}), ("aspp", {}), ("gc", {"pooling": "avg"})])
+def test_a_declared_lack_of_position_mixing_is_no_note(key: str, hparams: dict[str, Any]) -> None:
+    entry = registry.get(key)
+    assert not entry.mixes_positions(hparams)
+    wanted = [c for c in CHECKS if c.name == "position mixing"]
+    (found,) = run_checks(Subject(entry, entry.load(), 32, hparams, (11, 9)), wanted)
+    assert found.outcome == "passed"
+    assert found.fact.startswith("as declared, global, but without position mixing")
+
+
+def test_regions_that_are_enlarged_with_aligned_corners_mix_positions() -> None:
+    entry = registry.get("ppm")
+    wanted = [c for c in CHECKS if c.name == "position mixing"]
+    (found,) = run_checks(Subject(entry, entry.load(), 16, {"fuse": False}, (11, 9)), wanted)
+    assert found.outcome == "passed"
+    assert "far positions has different effects" in found.fact
 
 
 def test_a_one_step_gradient_is_reported_and_does_not_make_a_module_local() -> None:

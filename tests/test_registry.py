@@ -66,6 +66,13 @@ def test_source_and_class_agree_on_every_built_in_module() -> None:
         ]
 
 
+def test_position_mixing_may_depend_on_a_hyper_parameter() -> None:
+    entry = registry.get("gc")
+    assert entry.mixes_positions()
+    assert [entry.mixes_positions({"pooling": pooling}) for pooling in ("att", "avg")] == [True, False]
+    assert [registry.get(key).mixes_positions() for key in ("sa", "se")] == [True, False]
+
+
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"unknown module 'ham_nfm'; did you mean 'ham_nmf'\?"):
         registry.get("ham_nfm")

@@ -18,6 +18,10 @@ REACH_SIZE = (33, 31)
 TRIALS = ((0, 0.1), (0, 1.0), (1, 0.1), (1, 1.0), (2, 3.0))
 # Effects of far positions whose relative difference is below this count as the same.
 UNIFORM = 1e-6
+UNMIXED = (
+    "this is squeeze-and-excitation: if it is intended, declare position_mixing=False in @register; otherwise weight "
+    "the positions by their content"
+)
 
 
 def reaches_everywhere(subject: Subject) -> CheckResult:
@@ -47,7 +51,8 @@ def reaches_everywhere(subject: Subject) -> CheckResult:
 
 
 def tells_positions_apart(subject: Subject) -> CheckResult:
-    """The same change at several far positions: does the output depend on where it happened?"""
+    """The same change at several far positions: does the output depend on where it happened, as declared?"""
+    declared = subject.entry.mixes_positions(subject.hparams)
     largest = 0.0
     for module, x in _trials(subject):
         height, width = x.shape[2:]
@@ -59,16 +64,15 @@ def tells_positions_apart(subject: Subject) -> CheckResult:
         spread = float((effects - effects[0]).abs().max()) / size
         largest = max(largest, spread)
         if spread > UNIFORM:
-            return passed(
-                f"the same change at {len(places)} far positions has different effects (up to {spread:.0%} apart)"
-            )
+            fact = f"the same change at {len(places)} far positions has different effects (up to {spread:.0%} apart)"
+            return passed(fact) if declared else failed(fact, "correct position_mixing= in @register")
     if largest == 0.0:
         return not_applicable("no far position has an effect on the output")
-    return failed(
+    fact = (
         "global, but without position mixing: the same change at any far position has the same effect on an output "
-        f"(up to {largest:.1g}), so the output depends on the positions only through their average",
-        "this is squeeze-and-excitation: correct if intended; otherwise weight the positions by their content",
+        f"(up to {largest:.1g}), so the output depends on the positions only through their average"
     )
+    return passed(f"as declared, {fact}") if not declared else failed(fact, UNMIXED)
 
 
 def changed_by(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
@@ -116,11 +120,14 @@ def _with_change(x: Tensor, position: tuple[int, int]) -> Tensor:
 
 
 def _far_effects(module: nn.Module, x: Tensor, places: list[tuple[int, int]]) -> Tensor:
-    """The change of the output's last corner, relative to the output's largest element: [places, C']."""
+    """The change of the 2x2 outputs in the last corner, relative to the output's largest element: [places, 4 C'].
+
+    The corner alone would not do: where regions are enlarged with aligned corners, it gets a single region.
+    """
     with torch.no_grad():
         y = forward(module, x)
-        moved = torch.stack([(forward(module, _with_change(x, place)) - y)[0, :, -1, -1] for place in places])
-        return moved / y.abs().max()
+        corners = [(forward(module, _with_change(x, place)) - y)[0, :, -2:, -2:].flatten() for place in places]
+        return torch.stack(corners) / y.abs().max()
 
 
 def _share(seen: Tensor) -> str:
