@@ -597,7 +597,10 @@ def _print(renderable: Any) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(soft_wrap=isinstance(renderable, str | Text)).print(renderable)
+    # what is piped into a file or another program is not cut to 80 columns
+    width = None if sys.stdout.isatty() else 200
+    text = Text(renderable) if isinstance(renderable, str) else renderable  # a plain str would be read as markup
+    Console(width=width, soft_wrap=isinstance(text, Text)).print(text)
 
 
 def _print_table(path: Path) -> None:

@@ -39,7 +39,8 @@ def module(entry: Entry) -> Iterator["Table"]:
     if entry.hyperparameters:
         table = _table("hyper-parameter", "type", "default")
         for parameter in entry.hyperparameters:
-            table.add_row(parameter.name, parameter.annotation.replace("[", "\\["), repr(parameter.default))
+            annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
+            table.add_row(parameter.name, annotation, repr(parameter.default))
         yield table
 
 

@@ -171,6 +171,11 @@ def get(name: str) -> Entry:
     return known[name]
 
 
+def means(name: str, key: str, reference: str) -> bool:
+    """Whether a name in a suite or a command is this module's: its key, class or reference (a path may be relative)."""
+    return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and _absolute(name) == reference)
+
+
 def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:
     """The entry of a class that is at hand: as it was registered, else described by its constructor."""
     reference = reference or f"{inspect.getfile(cls)}:{cls.__qualname__}"

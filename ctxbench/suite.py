@@ -259,9 +259,13 @@ class Suite:
         found = self.cases_here(auto_device, missing)
         for error in missing.values():
             raise error
-        for name in self.file.hparams.keys() - {case.module for case in found}:
-            registry.get(name)
+        for name in self.file.hparams:
+            if not any(registry.means(name, case.module, case.reference) for case in found):
+                registry.get(name)
         modules = {*registry.names(), *(case.module for case in found)}
+        for row in self.file.gate.margins:
+            if row.removesuffix(" infer").removesuffix(" train") not in modules:
+                raise UsageError(f"{self.path}: [gate] margins: {unknown('module', row, modules)}")
         for name in self.file.published.rows:
             if name.partition("(")[0] not in modules:
                 raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
@@ -308,7 +312,10 @@ class Suite:
     def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
         axes = self.file.axes
         entry = registry.get(name)
-        hparams = self.file.hparams.get(entry.key, {})
+        hparams: dict[str, Any] = {}
+        for given, settings in self.file.hparams.items():
+            if registry.means(given, entry.key, entry.reference):
+                hparams |= settings
         choices = [_as_list(value) for value in hparams.values()]
         shapes = [
             (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
@@ -350,10 +357,13 @@ class Suite:
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
     """Whether a case has every value that an `exclude` rule names."""
     batch, channels, height, width = case.shape
-    known = {"module": case.module, "batch": batch, "channels": channels, "height": height, "width": width}
+    known: dict[str, Any] = {"batch": batch, "channels": channels, "height": height, "width": width}
     known |= {name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads")}
     known |= case.hparams
-    return all(known.get(name) == value for name, value in rule.items())
+    return all(
+        registry.means(str(value), case.module, case.reference) if name == "module" else known.get(name) == value
+        for name, value in rule.items()
+    )
 
 
 def available() -> list[str]:
@@ -426,7 +436,7 @@ def _first_sentence(error: ValidationError) -> str:
             f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
         )
     if problem["type"] == "missing":
-        return f"the key {key!r} is missing"
+        return f"the key {key!r} is missing; docs/suites.md has an example with every key"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if isinstance(problem["input"], dict):  # of a whole table, which is too long to print
@@ -463,7 +473,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     content["measure"] |= overrides.measure
     if overrides.modules is not None:
         content["cases"] = []
-        known = {*registry.names(), *map(class_name, content["modules"])}
+        known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
     return _validate(content, "the command's options")
 
@@ -481,7 +491,7 @@ def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any
     for module, hparams in given.items():
         for name, value in hparams.items():
             if module:
-                takers = [key for key, e in entries.items() if module in (key, e.reference, class_name(e.reference))]
+                takers = [key for key, e in entries.items() if registry.means(module, key, e.reference)]
                 takers = takers or [key for key in [registry.get(module).key] if key in entries]
             else:
                 takers = [key for key, e in entries.items() if name in [p.name for p in e.hyperparameters]]

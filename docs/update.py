@@ -11,6 +11,8 @@ import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 import ctxbench
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
@@ -49,7 +51,24 @@ def column_list() -> str:
     return _markdown(("metric", "columns of `records.csv`"), rows)
 
 
-LISTS: dict[str, Callable[[], str]] = {"metrics": metric_list, "quantities": quantity_list, "columns": column_list}
+def speed_list() -> str:
+    """How many times as long as each module the plain statement of its equations takes."""
+    rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
+    rows["ratio"] = rows["plain_ms"] / rows["module_ms"]
+    wide = rows.pivot(index="module", columns=["shape", "threads", "mode"], values="ratio")
+    header = [f"{shape}<br>{mode}, {threads} thread{'s' * (threads > 1)}" for shape, threads, mode in wide.columns]
+    body = [
+        (f"`{key}`", *(f"{ratio:.3g}" for ratio in ratios)) for key, ratios in zip(wide.index, wide.values, strict=True)
+    ]
+    return _markdown(("module", *header), body)
+
+
+LISTS: dict[str, Callable[[], str]] = {
+    "metrics": metric_list,
+    "quantities": quantity_list,
+    "columns": column_list,
+    "speed": speed_list,
+}
 
 
 def run_table(folder: str) -> str:

@@ -16,3 +16,17 @@ def check_input(x: Tensor, channels: int, name: str) -> None:
         raise ValueError(f"{name} takes an input [B, C, H, W]; this one has {x.dim()} dimensions")
     if x.size(1) != channels:
         raise ValueError(f"{name} was built for {channels} channels; the input has {int(x.size(1))}")
+
+
+def check_heads(name: str, channels: int, heads: int) -> None:
+    """Raise ValueError with a sentence unless `heads` divides `channels`."""
+    if channels % heads:
+        raise ValueError(f"channels is {channels}; {name} needs a multiple of heads ({heads})")
+
+
+def reduced(name: str, channels: int, reduction: int) -> int:
+    """`channels // reduction`; ValueError with a sentence if that is none."""
+    check_positive(channels=channels, reduction=reduction)
+    if channels // reduction < 1:
+        raise ValueError(f"{name} has {channels} channels, fewer than reduction ({reduction})")
+    return channels // reduction

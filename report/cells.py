@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from ctxbench.machine_load import OTHERS_LIMIT
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.ranking import Value, known, read_value
 from ctxbench.statistics import FEWEST_PROCESSES
@@ -31,8 +32,8 @@ def doubts(value: Value, over: str = "") -> list[str]:
     """The footnotes of a time, or of a ratio of times (`over` " of the ratio"), that no verdict rests on."""
     found = []
     if value.disturbed:
-        share = f"{value.others_share:.0%} of the cores"
-        found.append(f"Other work kept up to {share} busy while it was timed: no verdict rests on it.")
+        limit = f"{OTHERS_LIMIT:.0%} of the cores"
+        found.append(f"Other work kept more than {limit} busy while it was timed: no verdict rests on it.")
     if value.high == math.inf:
         found.append(f"Fewer than {FEWEST_PROCESSES} processes: no interval{over}.")
     return found
@@ -66,7 +67,9 @@ def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
     between, within, drift = (known(row, quantity.detail(n)) for n in ("spread_between", "spread_within", "drift"))
     if between is not None and within is not None:
         text += f", spread between processes {between:.1%}, within {within:.1%}"
-    return text if drift is None else f"{text}, drift {drift:+.1%}"
+    text += "" if drift is None else f", drift {drift:+.1%}"
+    others = known(row, "others_share")
+    return text if others is None else f"{text}, other work on up to {others:.0%} of the cores"
 
 
 def quantity_cell(row: RecordRow | None, quantity: Quantity, unit: Unit, column: str = "", digits: int = 3) -> Cell:

@@ -1,7 +1,7 @@
 """A comparison's table: the standings in order, each number with its ratio to the first candidate's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -41,13 +41,13 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         [{"module": r.label, **{key: v.value for key, v in r.values.items()}, "status": r.status} for r in rows]
     )
     about = [(row.label, "", row.status) for row in rows]
-    shown = [column.key for column, _ in filled if column.origin == "measured"]
+    shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
     caption = _caption(ranking, rank_by, candidate, axes, shown)
     return put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
 
 
 def _caption(
-    ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Sequence[str]
+    ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Mapping[str, Unit]
 ) -> list[str]:
     lines = [
         f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s, of a time with its 95 % interval over "
@@ -59,9 +59,7 @@ def _caption(
     lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
     times = {row.label: [v for v in row.values.values() if v.low < v.high < math.inf] for row in ranking.standings}
     counts = sorted({len(value.processes) for values in times.values() for value in values} - {0})
-    lines += convention_lines(
-        {key: quantity(key).unit for key in shown}, lambda column: [str(n) for n in counts if column == "processes"]
-    )
+    lines += convention_lines(shown, lambda column: [str(n) for n in counts if column == "processes"])
     if apart := [label for label, values in times.items() if any(not value.processes for value in values)]:
         lines.append(f"Measured in other rounds, so = where two intervals overlap: {listed(apart)}.")
     failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]
@@ -72,10 +70,15 @@ def _name(standing: Standing) -> str:
     return f"> {standing.label}" if standing.is_candidate else standing.label
 
 
+def _unit(key: str, rows: Sequence[Standing]) -> Unit:
+    """A quantity's unit; of counts, the prefix that suits these rows."""
+    unit = quantity(key).unit
+    return scaled_unit([row.values[key].value for row in rows if key in row.values]) if is_prefix(unit) else unit
+
+
 def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, notes: Footnotes) -> list[Filled]:
     """A quantity's value and its ratio to the candidate's; no ratio where neither of two values is better."""
-    known = [row.values[what.key].value for row in rows if what.key in row.values]
-    unit = scaled_unit(known) if is_prefix(what.unit) else what.unit
+    unit = _unit(what.key, rows)
     group = heading(what.title, unit)
     values = [_value(row, what, unit, notes) for row in rows]
     filled = [(Column(what.key, group, "value", "measured", what.key), values)]

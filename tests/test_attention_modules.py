@@ -17,6 +17,8 @@ FULL: Shape = (1, 512, 128, 128)
 CASES: list[tuple[str, Shape, dict[str, Any]]] = [
     ("sa", (2, 6, 3, 5), {}),
     ("sa", (1, 4, 1, 1), {"d": 3}),
+    ("sa", (2, 8, 3, 5), {"fused": True}),
+    ("sa", (1, 6, 4, 3), {"d": 3, "fused": True}),
     ("da", (2, 8, 3, 4), {}),
     ("da", (2, 6, 2, 3), {"reduction": 2}),
     ("a2", (2, 6, 3, 5), {}),

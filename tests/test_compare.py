@@ -346,7 +346,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
         compare.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
-    with pytest.raises(UsageError, match=r"processes: 3 then, 5 now; .*budget_s: 0.01 then, 0.3 now"):
+    with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; budget_s: 0.01 then, 0.3 now"):
         compare.measure(request, now, reuse=tmp_path / "one")
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
@@ -378,7 +378,7 @@ def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_pa
     ("options", "sentence"),
     [
         (["--rank-by", "speed"], "unknown quantity to rank by 'speed'"),
-        (["--against", "sb"], "unknown module 'sb'; did you mean 'sa'"),
+        (["--against", "saa"], "unknown module 'saa'; did you mean 'sa'"),
         (["--suite", "comparre"], "unknown suite 'comparre'; did you mean 'compare'"),
         (["--set", "width"], "--set 'width' is not [module.]hyperparameter=value"),
     ],

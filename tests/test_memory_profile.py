@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 import ctxbench.memory
 from ctxbench.memory import Allocation, MemoryProfile, Step, predict_peak, remedies
-from ctxbench.memory.explain import _saved_lines, explain
+from ctxbench.memory.explain import explain
 from ctxbench.memory.plot import plot
+from ctxbench.memory.remedy import saved_lines
+from ctxbench.mode import Mode
 
 MIB = 2**20
 
@@ -66,7 +69,7 @@ def test_the_sentences_carry_the_numbers(profile: MemoryProfile) -> None:
     assert "8.0 MiB made by aten.mm at net.py:0 stay in memory although nothing reads them again" in text
     assert "and the peak is 21.0 MiB." in text
     assert "4.0 MiB (14%) made at net.py:1 are saved for MulBackward0" in text
-    assert [least for _, _, least in _saved_lines(profile)] == [25 * 2**20]
+    assert [least for _, _, least in saved_lines(profile)] == [25 * 2**20]
     assert "aten.op3 allocates 6.0 MiB inside its kernel" in text
 
 
@@ -102,6 +105,71 @@ def test_a_map_kept_by_its_name_is_found_and_its_price_is_right() -> None:
     assert "1.0 MiB made by aten.bmm.default at test_memory_profile.py" in sentence
     assert "the peak is 2.0 MiB" in sentence
     assert not any("nothing reads" in s for s in explain(frees))
+
+
+class Unfused(nn.Module):
+    def __init__(self, fused: bool, scale: float) -> None:
+        super().__init__()
+        self.project, self.fused, self.scale = nn.Linear(32, 96, bias=False), fused, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.project(x).chunk(3, dim=2)
+        if self.fused:
+            return scaled_dot_product_attention(query[:, None], key[:, None], value[:, None], scale=self.scale)[:, 0]
+        affinity = query @ key.transpose(1, 2)
+        scaled = affinity * self.scale if self.scale != 1 else affinity
+        return scaled.softmax(dim=2) @ value  # type: ignore[no-any-return]  # chunk is not typed
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_fused_attention_is_a_remedy_close_to_the_fused_modules_own_peak(scale: float, mode: Mode) -> None:
+    x = torch.empty(1, 1024, 32, device="meta")
+    remedy = remedies(Unfused(False, scale), x, mode=mode)[0]
+    assert "fused attention at test_memory_profile.py" in remedy.change
+    assert "no map of 1024 x 1024" in remedy.change
+    fused = predict_peak(Unfused(True, scale), x, mode=mode).peak_bytes
+    peak = predict_peak(Unfused(False, scale), x, mode=mode).peak_bytes
+    assert remedy.peak_bytes <= fused < 0.4 * peak  # 4 MiB an affinity, 128 KiB a map of 32 channels
+    assert fused - remedy.peak_bytes <= 5 * 4 * 1024 * 32  # the workspace of the fused kernel's backward pass
+
+
+def test_a_softmax_of_no_product_is_no_attention() -> None:
+    module = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Softmax(dim=1), nn.Conv2d(8, 8, 1))
+    found = remedies(module, torch.empty(1, 8, 64, 64, device="meta"), mode="train")
+    assert not any("attention" in remedy.change for remedy in found)
+
+
+def test_an_attention_without_a_fused_kernel_says_why_and_its_own_variables_are_no_advice() -> None:
+    class Rows(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return scaled_dot_product_attention(x, x, x)
+
+    wide = predict_peak(Rows(), torch.empty(2, 2, 2, 128, 16, device="meta"), mode="infer")
+    sentences = explain(wide)
+    assert any("has no fused kernel here: its maps have 5 dimensions" in sentence for sentence in sentences)
+    assert not any("nothing reads" in sentence for sentence in sentences)
+    strided = torch.empty(2, 2, 16, 128, device="meta").transpose(2, 3)
+    assert "stride 1" in " ".join(predict_peak(Rows(), strided, mode="infer").unfused.values())
+    odd = torch.empty(2, 2, 128, 6, device="meta")
+    assert "heads have 6 channels, no multiple of 4" in " ".join(
+        predict_peak(Rows(), odd, mode="infer").unfused.values()
+    )
+    assert predict_peak(Rows(), torch.empty(2, 2, 128, 16, device="meta"), mode="infer").unfused == {}
+
+
+def test_hints_of_the_same_kind_are_one() -> None:
+    class Keeps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            first = x * 2
+            second = first * 2
+            third = second * 2
+            return third * 2
+
+    hints = [s for s in explain(predict_peak(Keeps(), torch.empty(2**18, device="meta"), mode="infer")) if "del" in s]
+    assert len(hints) == 1
+    assert hints[0].count("1.0 MiB made by aten.mul.Tensor") == 2
+    assert hints[0].endswith("and the peak is 2.0 MiB.")
 
 
 def test_a_linear_layer_by_hand() -> None:

@@ -17,7 +17,7 @@ from ctxbench.contract.subject import Subject
 from ctxbench.errors import UsageError
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "ctxbench-example-plugin"
-BUILT_IN = ["a2", "acf", "apc", "da", "dm", "focused_linear", "ham_cd", "ham_nmf", "ham_vq", "linear", "sa"]
+BUILT_IN = sorted(path.stem for path in (EXAMPLE.parents[1] / "modules").glob("[!_]*.py"))
 SHOW_ALL = """
 import json
 from ctxbench import registry

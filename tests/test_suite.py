@@ -57,6 +57,32 @@ def test_exclude_and_extra_cases(tmp_path: Path) -> None:
     assert cases[-1].hparams == {"d": 4}
 
 
+@pytest.mark.parametrize("name", ["mine.py:Mine", "Mine", "./mine.py:Mine"])
+def test_settings_and_exclusions_name_a_class_as_the_suite_or_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Mine(nn.Conv2d):\n"
+        "    def __init__(self, channels: int, kernel: int = 1) -> None:\n"
+        "        super().__init__(channels, channels, kernel)\n"
+    )
+    text = (
+        "title = 't'\nmodules = ['mine.py:Mine', 'sa']\n[axes]\nshape = [[1, 8, 4, 4], [1, 16, 4, 4]]\n"
+        f"[hparams.'{name}']\nkernel = [1, 3]\n[[exclude]]\nmodule = '{name}'\nchannels = 16\n"
+    )
+    cases = load(tmp_path, text).cases()
+    assert [(c.module, c.shape[1], dict(c.hparams)) for c in cases] == [
+        ("Mine", 8, {"kernel": 1}),
+        ("Mine", 8, {"kernel": 3}),
+        ("sa", 8, {}),
+        ("sa", 16, {}),
+    ]
+    (tmp_path / "mine.toml").write_text(text)
+    chosen = suite.load(str(tmp_path / "mine.toml"), Overrides(modules=["mine.py:Mine"], hparams={"": {"kernel": 5}}))
+    assert [dict(case.hparams) for case in chosen.cases()] == [{"kernel": 5}]
+
+
 def test_a_star_stands_for_the_registry(tmp_path: Path) -> None:
     cases = load(tmp_path, 'title = "t"\nmodules = ["*"]\n[axes]\nshape = [1, 8, 4, 4]\n').cases()
     assert {"sa", "ham_vq"} <= {case.module for case in cases}
@@ -117,6 +143,7 @@ def test_a_malformed_suite_gets_one_sentence(tmp_path: Path, text: str, sentence
         (HEAD.replace("sa", "saa") + AXES, "unknown module 'saa'; did you mean 'sa'?"),
         (HEAD + AXES + "[hparams.sa]\nwidth = 3\n", "unknown hyper-parameter of 'sa' 'width'"),
         (HEAD + AXES + "[[exclude]]\ndtype = 'float32'\n", "has no case left"),
+        (HEAD + AXES + "[gate.margins]\n'saa train' = 0.1\n", "[gate] margins: unknown module 'saa train'"),
     ],
 )
 def test_a_suite_that_names_what_is_not_there(tmp_path: Path, text: str, sentence: str) -> None:

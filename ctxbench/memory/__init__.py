@@ -7,9 +7,9 @@ from ctxbench.memory.convention import CONVENTION, UnpredictableError
 from ctxbench.memory.profile import Allocation, MemoryProfile, Step
 
 if TYPE_CHECKING:
-    from ctxbench.memory.explain import Remedy, remedies
     from ctxbench.memory.measure import measure_peak
     from ctxbench.memory.predict import predict_peak
+    from ctxbench.memory.remedy import Remedy, remedies
 
 __all__ = [
     "CONVENTION",
@@ -23,7 +23,7 @@ __all__ = [
     "remedies",
 ]
 
-_NEED_TORCH = {"Remedy": "explain", "remedies": "explain", "measure_peak": "measure", "predict_peak": "predict"}
+_NEED_TORCH = {"Remedy": "remedy", "remedies": "remedy", "measure_peak": "measure", "predict_peak": "predict"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ has compute capability 8.0 or later. The switches of `torch.nn.attention.sdpa_ke
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from torch.nn.attention import SDPBackend
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call, Sizes, size_of
 
+if TYPE_CHECKING:
+    from ctxbench.memory.tracker import Tracker
+
 _NAME = "scaled_dot_product_attention"
 _HALF = (torch.float16, torch.bfloat16)
 _SPLIT_FREE = 308  # 0.8 * 2 * 192, blocks of queries: from there on no device with up to 192 multiprocessors splits
@@ -24,8 +27,7 @@ _unfused = functional.scaled_dot_product_attention
 
 
 def attend(
-    device: str,
-    marks: dict[str, str],
+    tracker: "Tracker",
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -35,10 +37,12 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`scaled_dot_product_attention` on meta by the path of `device`; what is not certain is put into `marks`."""
+    """`scaled_dot_product_attention` on meta by the path of the tracker's device; it is told what is not certain."""
+    device = tracker.table.device
     maps, options = (query, key, value), (dropout_p, is_causal)
     path = _path_on_cpu(maps, attn_mask, dropout_p) if device == "cpu" else _path_on_cuda(maps, attn_mask, is_causal)
     if path == SDPBackend.MATH or device == "cuda-2020":
+        tracker.note_unfused(_why_unfused(device, maps))
         return _unfused(*maps, attn_mask, *options, scale=scale, enable_gqa=enable_gqa)
     if enable_gqa:
         raise UnpredictableError(f"{_NAME} with enable_gqa is not predicted; repeat key and value for each query head")
@@ -48,7 +52,7 @@ def attend(
         return flash(*maps, *options, attn_mask=mask, scale=scale)[0]  # type: ignore[no-any-return]  # PyTorch's
     if path == SDPBackend.CUDNN_ATTENTION:
         raise UnpredictableError(f"{_NAME} takes cuDNN's kernel, whose workspace is not known; measure the peak")
-    _mark_device(marks, maps, dropout_p)
+    _mark_device(tracker.marks, maps, dropout_p)
     if path == SDPBackend.FLASH_ATTENTION:
         return _flash(*maps, *options, scale)
     needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in maps)
@@ -89,6 +93,26 @@ def _path_on_cpu(maps: tuple[Tensor, ...], mask: Tensor | None, dropout: float) 
         SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled(),
     }  # fmt: skip
     return _first(able)
+
+
+def _why_unfused(device: str, maps: tuple[Tensor, ...]) -> str:
+    query, sizes = maps[0], sorted({tensor.shape[-1] for tensor in maps})
+    multiple = 8 if query.dtype in _HALF else 4
+    reasons = {
+        "the PyTorch of 2020 has none": device == "cuda-2020",
+        f"its maps have {query.dim()} dimensions; a fused kernel takes [batch, heads, positions, channels]": (
+            query.dim() != 4
+        ),
+        "its maps differ in batch or heads": len({tensor.shape[:2] for tensor in maps}) > 1,
+        "the channels of a position are not side by side in memory (stride 1 in the last dimension)": any(
+            tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in maps
+        ),
+        "it takes no float64": device == "cuda" and query.dtype is torch.float64,
+        f"heads have {' and '.join(map(str, sizes))} channels, no multiple of {multiple}": (
+            device == "cuda" and any(size % multiple for size in sizes)
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "its mask, dropout or a switch forbids it")
 
 
 def _first(able: Mapping[Any, bool]) -> SDPBackend:

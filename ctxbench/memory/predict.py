@@ -60,6 +60,7 @@ def predict_peak(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "
         allocations=tracker.allocations,
         marks=tracker.marks,
         workspaces=table.workspaces({step.op.split(".")[1] for step in tracker.timeline}),
+        unfused=tracker.unfused,
     )
 
 

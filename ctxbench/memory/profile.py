@@ -1,6 +1,7 @@
 """The result of a memory prediction: every block and step of one pass, the peak, and what is in memory there."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -64,7 +65,8 @@ class MemoryProfile:
     """Predicted peak memory of one module in one mode, under `ctxbench.memory.CONVENTION`. Sizes are bytes.
 
     `marks` are the operators whose memory inside the kernel is not known, with the reason: if there are any, the peak
-    is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include.
+    is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include. `unfused`
+    are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason.
     """
 
     module: str
@@ -75,6 +77,7 @@ class MemoryProfile:
     allocations: list[Allocation]
     marks: dict[str, str]
     workspaces: dict[str, str]
+    unfused: dict[str, str] = field(default_factory=dict)
 
     @property
     def peak_step(self) -> int:
@@ -126,9 +129,14 @@ class MemoryProfile:
         found = [Group(*key, count=len(sizes), bytes=sum(sizes)) for key, sizes in similar.items()]
         return sorted(found, key=lambda group: -group.bytes)
 
-    def peak_without(self, spared: dict[Allocation, tuple[int, int]]) -> int:
-        """The peak if each block were not in memory between two steps of the pass, the second not included."""
+    def peak_without(self, spared: dict[Allocation, tuple[int, int]], no_inner: Iterable[int] = ()) -> int:
+        """The peak if each block were not in memory between two steps of the pass, the second not included.
+
+        `no_inner` are steps without blocks inside their kernel.
+        """
         saved = [0] * len(self.timeline)
+        for step in no_inner:
+            saved[step] += sum(self.timeline[step].inner)
         for block, (start, stop) in spared.items():
             for step in range(start, min(stop, len(saved))):
                 saved[step] += block.bytes if block.alive_at(step) else 0

@@ -34,6 +34,7 @@ class Tracker(TorchDispatchMode):
         self.allocations: list[Allocation] = []
         self.timeline: list[Step] = []
         self.marks: dict[str, str] = {}
+        self.unfused: dict[str, str] = {}  # line of an attention without a fused kernel -> the reason
         self.live_bytes = 0
         self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
         self._forward_lines: dict[int, str] = {}  # autograd sequence number -> line of the module's code
@@ -63,6 +64,10 @@ class Tracker(TorchDispatchMode):
         if block is not None and block.category == "temporary":
             block.category = "saved for backward"
             block.saved_by = node
+
+    def note_unfused(self, reason: str) -> None:
+        """Note why the attention that the module calls now takes no fused kernel."""
+        self.unfused[self._where()] = reason
 
     def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
         """Set the category of a tensor's block, which is known only later in the pass."""

@@ -42,7 +42,7 @@ class CallWatch(TorchFunctionMode):
         if name == "multi_head_attention_forward":
             return self._attend_with_heads(func, *args, **kwargs)
         if name == "scaled_dot_product_attention":
-            return attend(self.tracker.table.device, self.tracker.marks, *args, **kwargs)
+            return attend(self.tracker, *args, **kwargs)
         if func is _dropout and self.tracker.table.device != "cpu":
             return _dropout_cuda(*args, **kwargs)
         if name == "group_norm" and self.tracker.table.counts_host and not _keeps_contiguous(args[0]):
