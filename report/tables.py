@@ -88,7 +88,7 @@ def shown_quantities(run: RunData) -> dict[str, Quantity]:
 
 def _is_explained(run: RunData, quantity: Quantity) -> bool:
     """Whether the run says why it has no number, or that only papers have one."""
-    if quantity.reason_column and run.frame[quantity.reason_column].fillna("").any():
+    if quantity.reason_column and (run.frame[quantity.reason_column].fillna("") != "").any():
         return True
     rows: Mapping[str, Mapping[str, str]] = run.published.get("rows") or {}
     return quantity.origin == "published" and any(quantity.key in row for row in rows.values())

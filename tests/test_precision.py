@@ -81,6 +81,6 @@ def test_too_little_memory_for_float64_is_a_reason() -> None:
 
 @pytest.mark.parametrize("module", registry.names())
 def test_every_module_has_both_errors(module: str) -> None:
-    hparams = {"init": "fixed", "rank": 4} if module.startswith("ham") else {}
+    hparams: dict[str, Any] = {"init": "fixed", "rank": 4} if module.startswith("ham") else {}
     for mode in ("infer", "train"):
         assert 0 < measured(module, mode, **hparams)[f"error_{mode}"] < 1e-2
