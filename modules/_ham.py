@@ -44,6 +44,7 @@ class Hamburger(nn.Module):
     """
 
     non_negative = False
+    carries_codes = False
     bases: Tensor  # [heads, D, rank]; absent when init is "random"
 
     def __init__(
@@ -123,22 +124,27 @@ class Hamburger(nn.Module):
     def _columns(self, features: Tensor) -> Tensor:
         x = features.flatten(2)
         x = x.reshape(-1, self.head_width, x.shape[2])
-        return x.transpose(1, 2) if self.layout == "channel" else x
-
-    def _ham(self, features: Tensor) -> Tensor:
-        """Low-rank reconstruction of features `[B, d, H, W]`."""
-        x = self._columns(features)
+        x = x.transpose(1, 2) if self.layout == "channel" else x
         if self.rank > x.shape[2]:
             raise ValueError(
                 f"rank = {self.rank} is more than the {x.shape[2]} columns that the {self.layout} layout makes "
                 f"of an input of height {features.shape[2]} and width {features.shape[3]}"
             )
-        y, bases = self.decompose(x, self.initial_bases(x, features.shape[0]))
-        if self.init == "online" and self.training:
-            self._move_bases(bases)
+        return x
+
+    def _ham(self, features: Tensor) -> Tensor:
+        """Low-rank reconstruction of features `[B, d, H, W]`."""
+        y = self.solve(self._columns(features), features.shape[0])
         if self.layout == "channel":
             y = y.transpose(1, 2)
         return y.reshape(features.shape)
+
+    def solve(self, x: Tensor, batch: int) -> Tensor:
+        """`M Z^T` for X of `batch` images, from `initial_bases`; in training, online bases move."""
+        y, bases = self.decompose(x, self.initial_bases(x, batch))
+        if self.init == "online" and self.training:
+            self._move_bases(bases)
+        return y
 
     def initial_bases(self, x: Tensor, batch: int) -> Tensor:
         """The bases `[B*heads, D, rank]` that a forward starts from, for X of `batch` images."""

@@ -32,6 +32,7 @@ class HamNMF(Hamburger):
     """
 
     non_negative = True
+    carries_codes = True
 
     def __init__(
         self,
