@@ -105,7 +105,7 @@ METRIC = Metric(
     name="precision",
     place=75,
     about="relative error of output and gradients against float64",
-    columns=[*by_mode("error_{mode}", float, 5), Column("error_reason", str, 5)],
+    columns=[*by_mode("error_{mode}", float, 6), Column("error_reason", str, 6)],
     quantities=[
         Quantity(
             key=f"error_{mode}",
