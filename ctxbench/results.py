@@ -21,7 +21,7 @@ from ctxbench.metrics.base import Column
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 5
+SCHEMA = 6
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
 
 

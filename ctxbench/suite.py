@@ -145,7 +145,7 @@ class Figure(_Strict):
 
     `x` is a hyper-parameter, or one of `POINTS` or `CONDITIONS`. `scale` names the axes that are logarithmic. With
     `fit`, a straight line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x
-    (log-y).
+    (log-y). Settings that change `along` with x tell no lines apart.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -154,6 +154,7 @@ class Figure(_Strict):
     y: Annotated[list[QuantityKey], Field(min_length=1)]
     scale: Literal["linear", "log-x", "log-y", "log"] = "linear"
     fit: bool = False
+    along: list[str] = []
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -282,8 +283,9 @@ class Suite:
         entries = [*registry.entries(), *(case.entry for case in cases)]
         known = {*POINTS, *CONDITIONS, *(each.name for entry in entries for each in entry.hyperparameters)}
         for figure in self.file.figures:
-            if figure.x not in known:
-                raise UsageError(f"{self.path}: key 'figures.x': {unknown('hyper-parameter', figure.x, known)}")
+            for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
+                if name not in known:
+                    raise UsageError(f"{self.path}: key 'figures.{key}': {unknown('hyper-parameter', name, known)}")
 
     def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
         """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module.

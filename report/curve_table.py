@@ -1,7 +1,6 @@
 """The tables of a curve: for each quantity a row a line, a column for each x, and what was fitted."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -37,9 +36,10 @@ def _table(panel: Panel, figure: Figure, each: Quantity, suffix: str) -> Table:
         (Column("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
     ]
     filled = [column for column in filled if any(cell.text for cell in column[1])]
+    rows = [{row["x"]: row for row in line.frame.to_dict("records")} for line in lines]
     for x in points if len(points) <= MOST_COLUMNS else ():
         column = Column(str(x), figure.x, str(x), each.origin, "curve")
-        filled.append((column, [_cell(line, x, each) for line in lines]))
+        filled.append((column, [_cell(found.get(x), each) for found in rows]))
     if figure.fit:
         cells = [_fit_cell(fit_of(line, figure)) for line in lines]
         filled.append((Column("fit", "", fit_title(figure), "ratio", "curve"), cells))
@@ -57,9 +57,7 @@ def _shape(line: Series) -> str:
     return str(shapes[0]) if len(shapes) == 1 else ""
 
 
-def _cell(line: Series, x: Any, each: Quantity) -> Cell:
-    rows = line.frame[line.frame["x"] == x].to_dict("records")
-    row: RecordRow | None = rows[0] if rows else None
+def _cell(row: RecordRow | None, each: Quantity) -> Cell:
     if row is not None and each.origin == "published":
         text = row[f"{each.key}_published"]
         return Cell("" if pd.isna(text) else str(text))

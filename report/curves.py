@@ -77,14 +77,14 @@ def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2)
     Of several such lines with the same module and settings (other inputs, other dtypes) the one with most numbers
     stands, then the first; at most MOST_SERIES are taken.
     """
-    frame = _placed(panel.frame, figure.x)
+    frame = _placed(panel.frame, figure)
     fixed = ["module", "rest", *(name for name in (*CONDITIONS, *POINTS) if name != figure.x)]
     frame = frame.assign(known=numbers_of(frame, quantity).notna())
     counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
     frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")
     found: dict[str, Series] = {}
     for _, rows in frame.groupby(fixed, dropna=False, sort=False):
-        own = rows.drop_duplicates("x")
+        own = rows.sort_values("known", ascending=False, kind="stable").drop_duplicates("x")
         own = own.sort_values("x") if is_numeric([own["x"]]) else own.sort_index()
         series = Series(str(own["module"].iloc[0]), str(own["rest"].iloc[0]), own, quantity)
         found.setdefault(series.name, series)
@@ -158,15 +158,19 @@ def fit_title(figure: Figure) -> str:
     return f"{what.get(figure.scale, f'slope over {figure.x}')} [95 % interval]"
 
 
-def _placed(frame: pd.DataFrame, x: str) -> pd.DataFrame:
-    """The rows that have this x, with `x`, `positions` and the settings but for x as text, `rest`."""
+def _placed(frame: pd.DataFrame, figure: Figure) -> pd.DataFrame:
+    """The rows that have the figure's x, with `x`, `positions` and as text, `rest`, the settings that name a line."""
+    x = figure.x
     settings = [json.loads(text) for text in frame["hparams"]]
     frame = frame.assign(positions=frame["height"] * frame["width"])
     if x in (*CONDITIONS, *POINTS):
         across = list(frame[x])
     else:
         across = [_setting(row, given, x) for row, given in zip(frame.to_dict("records"), settings, strict=True)]
-    rest = [", ".join(f"{name}={value}" for name, value in given.items() if name != x) for given in settings]
+    rest = [
+        ", ".join(f"{name}={value}" for name, value in given.items() if name not in (x, *figure.along))
+        for given in settings
+    ]
     frame = frame.assign(x=pd.Series(across, frame.index, dtype="object"), rest=rest)
     return frame[[value is not None for value in across]]
 

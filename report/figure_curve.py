@@ -15,6 +15,8 @@ from .panels import Panel, origin_of
 from .style import PAPER, Drawing, log_axis, looks, new_figure
 
 _COLUMNS = 3
+# Inches: of axes with a short legend, and of a letter in it.
+_WIDTH, _LETTER = 3.15, 0.062
 # Ticks whose values have at least this ratio do not collide.
 _APART = 1.6
 # Markers of a line, all of which count for the fit, and sizes named as failed.
@@ -32,10 +34,13 @@ def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
     """The drawing: a row of axes a panel, one for each quantity."""
     ys = quantities_of(panels, figure)
     shown = [panel for panel in panels if any(lines_of(panel, figure, each) for each in ys)]
-    entries = max(len(lines_of(panel, figure, each)) for panel in shown for each in ys)
-    columns = min(_COLUMNS, len(ys))
+    drawn_lines = [lines_of(panel, figure, each) for panel in shown for each in ys]
+    entries = max(map(len, drawn_lines))
+    widest = max(len(_label(line, _short(line, found), figure)) for found in drawn_lines for line in found)
+    width = max(_WIDTH, widest * _LETTER + 0.6)
+    columns = min(_COLUMNS if width < _WIDTH + 1 else 2, len(ys))
     lines = -(-len(ys) // columns)
-    drawn = new_figure(3.15 * columns, (2.6 + 0.17 * entries) * lines * len(shown))
+    drawn = new_figure(width * columns, (2.6 + 0.17 * entries) * lines * len(shown))
     where = f", {shown[0].title}" if len(shown) == 1 else ""
     fitted = f"; the legend has the {fit_title(figure)}" if figure.fit else ""
     drawing = Drawing(drawn, f"{figure.title}: against {x_title(figure)}{where}{fitted}.")
@@ -51,7 +56,7 @@ def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
             first.setdefault(each.key, axes)
         for axes in cells[len(ys) :]:
             axes.set_axis_off()
-    numeric = is_numeric(line.frame["x"] for panel in shown for each in ys for line in lines_of(panel, figure, each))
+    numeric = is_numeric(line.frame["x"] for found in drawn_lines for line in found)
     for axes in grid.flat:
         if axes.axison and figure.scale in ("log", "log-x") and numeric:
             log_axis(axes, "x")
@@ -88,7 +93,7 @@ def _axes(drawing: Drawing, axes: Axes, panel: Panel, figure: Figure, each: Quan
         y = line.y[known].to_numpy()
         x = np.array([float(v) if numeric else words.index(str(v)) for v in line.frame["x"][known]])
         fit = fit_of(line, figure) if figure.fit and numeric else ""
-        label = _label(line, fit, figure)
+        label = _label(line, _short(line, series), figure)
         some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
         (points,) = axes.plot(x[some], y[some], linestyle="", marker=look.marker, color=look.colour, label=label)
         points.set_markerfacecolor(PAPER if place % 2 else look.colour)
@@ -113,10 +118,19 @@ def _mark_sizes(axes: Axes) -> None:
         axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
 
 
-def _label(line: Series, fit: Fit | str, figure: Figure) -> str:
+def _label(line: Series, name: str, figure: Figure) -> str:
     """The line's name, what was fitted and, of rows that failed, how and where."""
+    fit = fit_of(line, figure) if figure.fit and is_numeric([line.frame["x"]]) else ""
     found = fit.text if isinstance(fit, Fit) else fit
-    return (f"{line.name}: {found}" if found else line.name) + _failures(line.frame)
+    return (f"{name}: {found}" if found else name) + _failures(line.frame)
+
+
+def _short(line: Series, others: Sequence[Series]) -> str:
+    """The module, and those of its settings that another line does not have."""
+    own = [
+        each for each in line.settings.split(", ") if any(each not in other.settings.split(", ") for other in others)
+    ]
+    return f"{line.module} {', '.join(own)}".strip()
 
 
 def _failures(rows: pd.DataFrame) -> str:

@@ -63,7 +63,7 @@ def test_every_quantity_has_its_column_and_every_column_its_schema() -> None:
 def test_the_metrics_are_in_the_order_of_tables() -> None:
     assert list(metrics.metrics()) == [
         *("params", "macs", "memory", "latency", "matmul", "energy", "compile"),
-        "accuracy",
+        *("gradient", "jacobian", "reconstruction", "accuracy"),
     ]
     assert metrics.static_metrics() == ["params", "macs", "memory"]
     assert list(metrics.quantities())[:6] == [

@@ -13,6 +13,7 @@ from ctxbench.metrics.decomposition import (
     low_rank_map,
     numbers_in,
 )
+from ctxbench.metrics.jacobian import effective_rank
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,12 +36,6 @@ def compute(measurement: Measurement) -> None:
     else:
         found = [{**each, **_of_ham(measurement, seed)} for seed, each in enumerate(found)]
     measurement.report({name: median(each[name] for each in found) for name in found[0]})
-
-
-def effective_rank(values: "Tensor") -> float:
-    """The exponential of the entropy of the singular values as shares of their sum (Roy and Vetterli, 2007); 0 of 0."""
-    shares = values[values > 0] / values.sum()
-    return (-(shares * shares.log()).sum()).exp().item() if len(shares) else 0.0
 
 
 def energy(values: "Tensor", rank: int) -> float:

@@ -48,14 +48,19 @@ class CaseMeasurement:
                 metric.count(self)
         if self.case.device == devices.META:
             return
-        for metric in wanted:
-            if metric.compute:
-                self.emit(Doing(metric.name))
-                metric.compute(self)
+        self._compute(wanted)
         if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
             return
         with fresh_caches() if self.case.execution == "compile" else nullcontext():
             self._measure(wanted)
+
+    def _compute(self, wanted: Sequence[Metric]) -> None:
+        """Compute what needs data and no clock, with the threads of the case."""
+        for metric in wanted:
+            if metric.compute:
+                self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
+                self.emit(Doing(metric.name))
+                metric.compute(self)
 
     def _measure(self, wanted: Sequence[Metric]) -> None:
         """Measure what needs the device."""
