@@ -124,8 +124,8 @@ METRIC = Metric(
     ],
     convention=lambda values: (
         f"Spectrum: of the first image, a non-negative map of rank {RANK} with noise ({NOISE:g} of the signal), "
-        f"float64, untrained, in eval, medians over {SEEDS} seeds; effective rank: exponential of the entropy of the singular "
-        "values; gain: of the ham without its breads, and of the best matrix of its rank, against the map without noise"
+        f"float64, untrained, in eval, medians over {SEEDS} seeds; effective rank: exponential of the entropy of the "
+        "singular values; gain: of the ham without its breads and of the best matrix of its rank, against the clean map"
     ),
     default=False,
     compute=compute,
