@@ -125,10 +125,10 @@ METRIC = Metric(
         Column("step_reason", str, 5),
     ],
     quantities=[
-        _quantity("jacobian_x", "|dY/dX|"),
+        _quantity("jacobian_x", "Norm of dY/dX"),
         _quantity("jacobian_x_rank", "Effective rank of dY/dX"),
-        _quantity("jacobian_bases", "|dY/dM0|"),
-        _quantity("step_norm", "|dF/dM|"),
+        _quantity("jacobian_bases", "Norm of dY/dM0"),
+        _quantity("step_norm", "Norm of dF/dM"),
         _quantity("step_radius", "Spectral radius of dF/dM"),
         _quantity("step_condition", "Condition of I - dF/dM"),
     ],
