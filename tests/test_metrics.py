@@ -62,8 +62,8 @@ def test_every_quantity_has_its_column_and_every_column_its_schema() -> None:
 
 def test_the_metrics_are_in_the_order_of_tables() -> None:
     assert list(metrics.metrics()) == [
-        *("params", "macs", "memory", "latency", "matmul", "energy", "compile"),
-        *("gradient", "jacobian", "reconstruction", "accuracy"),
+        *("params", "macs", "memory", "latency", "matmul", "energy", "compile", "precision"),
+        *("gradient", "jacobian", "reconstruction", "spectrum", "attention", "accuracy"),
     ]
     assert metrics.static_metrics() == ["params", "macs", "memory"]
     assert list(metrics.quantities())[:6] == [
