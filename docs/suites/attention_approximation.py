@@ -29,11 +29,11 @@ def first_order(linear: pd.DataFrame) -> Claim:
 
 
 def low_rank(linear: pd.DataFrame, focused: pd.DataFrame) -> Claim:
-    widths = linear["channels"] // linear["hparams.reduction"] + 1
-    heads = focused["channels"] // focused["hparams.heads"]
+    widths = (linear["channels"] // linear["hparams.reduction"] + 1).clip(upper=linear["n"])
+    heads = (focused["channels"] // focused["hparams.heads"]).clip(upper=focused["n"])
     exact = (linear["attention_rank"] == widths).all() and (focused["attention_rank"] == heads).all()
     text = f"linear {ranks(linear)}; focused {ranks(focused)}; n = {focused['n'].max():g}"
-    claim = "The rank of a linear attention is the width of its queries (one more for linear), whatever n is"
+    claim = "The rank of a linear attention is the width of its queries (one more for linear), or n where that is less"
     return claim, text, "yes" if exact else "no"
 
 
