@@ -26,6 +26,8 @@ Execution = Literal["eager", "compile", "graph"]
 Scalar = bool | int | float | str
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
 POINTS = ("positions", "batch", "channels")
+# The same of how it is computed.
+CONDITIONS = ("dtype", "memory_format", "execution", "threads")
 
 
 def _as_list(value: Any) -> Any:
@@ -149,9 +151,9 @@ class Gate(_Strict):
 class Figure(_Strict):
     """A figure and its table in the report: the quantities `y` against `x`, a line for each module and setting.
 
-    `x` is a hyper-parameter, or one of `POINTS`. `scale` names the axes that are logarithmic. With `fit`, a straight
-    line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x (log-y). Settings that
-    change `along` with x tell no lines apart.
+    `x` is a hyper-parameter, or one of `POINTS` or `CONDITIONS`. `scale` names the axes that are logarithmic. With
+    `fit`, a straight line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x
+    (log-y). Settings that change `along` with x tell no lines apart.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -295,7 +297,7 @@ class Suite:
     def _check_figures(self, cases: Sequence[Case]) -> None:
         """UsageError for a figure against a hyper-parameter that no module has."""
         entries = [*registry.entries(), *(case.entry for case in cases)]
-        known = {*POINTS, *(each.name for entry in entries for each in entry.hyperparameters)}
+        known = {*POINTS, *CONDITIONS, *(each.name for entry in entries for each in entry.hyperparameters)}
         for figure in self.file.figures:
             for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
                 if name not in known:

@@ -1,8 +1,9 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
 NAME is one of `LISTS`, which are tables of what ctxbench declares or has stored, the folder of a committed run, or
-`FOLDER#crossover` for its crossovers. After the folder may stand the name of a figure of the run's suite, for its
-tables, or `claims`, for what `docs/suites/<suite>.py` finds in the run: claim, what was measured, whether it holds.
+`FOLDER#crossover` for its crossovers. After the folder may stand the name of a figure of the run's suite, for the
+tables of its numbers; or `claims`, for what `docs/suites/<suite>.py` finds in the run: rows of claim, what was
+measured, and whether the claim holds.
 Run: python docs/update.py
 """
 

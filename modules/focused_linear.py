@@ -111,3 +111,28 @@ class FocusedLinearAttention(nn.Module):
         images = torch.unflatten(value.transpose(2, 3).flatten(0, 1), 2, x.shape[2:])  # [B * heads, C / heads, H, W]
         details = torch.unflatten(self.detail(images).flatten(2), 0, (-1, self.heads))
         return details.flatten(1, 2).transpose(1, 2)
+
+    def attention(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights phi(q)^T phi(k) / sum without the convolution, and the logits q^T k / sqrt(C / heads).
+
+        Both are `[B, heads, n queries, n keys]`; the logits are those of softmax attention with the same projections.
+        """
+        tokens = x.flatten(2).transpose(1, 2)
+        query, key = self.query(tokens), self.key_value(tokens).chunk(2, dim=2)[0]
+        if self.table is not None:
+            self._check_positions(x)
+            key = key + self.table
+        logits = self._split(query) @ self._split(key).transpose(2, 3) * (self.channels // self.heads) ** -0.5
+        scale = functional.softplus(self.scale)
+        query, key = (self._split(_focus(each, scale, self.focus)) for each in (query, key))
+        weights = query @ key.transpose(2, 3)
+        return weights / (weights.sum(dim=3, keepdim=True) + OFFSET * key.shape[2]), logits
+
+    def convolution(self, height: int, width: int) -> Tensor:
+        """The depthwise convolution as matrices `[C / heads, n outputs, n values]`, without its bias."""
+        size = height * width
+        images = torch.eye(size, dtype=self.scale.dtype, device=self.scale.device).reshape(size, 1, height, width)
+        images = images.expand(-1, self.channels // self.heads, -1, -1)
+        weight = self.detail.weight
+        padding = weight.shape[2] // 2
+        return functional.conv2d(images, weight, padding=padding, groups=images.shape[1]).flatten(2).permute(1, 2, 0)

@@ -24,8 +24,8 @@ from ._ham import EPSILON, Hamburger, assign_columns, require_positive, unit_col
     " + (C*d if without != 'upper' and without != 'breads' else 0) + 2*C"
     " + (d*rank if init == 'learned' and without != 'ham' else 0)",
     macs="N*C*d*(2 if without == 'nothing' or without == 'ham' else 0 if without == 'breads' else 1) + N*C"
-    " + (0 if without == 'ham' else (2*steps + 2)*N*d*rank + (B*d + heads*N)*rank**2 + rank**2"
-    " + steps*(heads*N if layout == 'spatial' else B*d)*rank)",
+    " + (0 if without == 'ham' else (2*steps + 2)*N*d*rank + (B*d + heads*N)*rank**2 + rank**2 "
+    "+ steps*(heads*N if layout == 'spatial' else B*d)*rank)",
     complexity="n*d*rank + n*C*d",
     public_code="Gsunshine/Enjoy-Hamburger, MIT",
 )

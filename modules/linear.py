@@ -64,3 +64,11 @@ class LinearAttention(nn.Module):
         context = torch.einsum("bcn,bn->bcn", context, _inverse(weights))
         out: Tensor = x + self.scale * torch.unflatten(context, 2, x.shape[2:])
         return out
+
+    def attention(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights (1 + q^T k) / sum, and q^T k, whose softmax they expand; `[B, 1, n queries, n keys]`."""
+        query = _unit(self.query(x).flatten(2))
+        key = _unit(self.key(x).flatten(2))
+        logits = torch.bmm(query.transpose(1, 2), key)[:, None]
+        total = torch.bmm(query.transpose(1, 2), key.sum(dim=2, keepdim=True) + KEY_OFFSET)[:, None] + key.shape[2]
+        return (1 + logits) / total, logits

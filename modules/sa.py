@@ -59,3 +59,8 @@ class SelfAttention(nn.Module):
             context = torch.bmm(value, affinity.transpose(1, 2))  # [B, d, n]
         out: Tensor = x + self.output(torch.unflatten(context, 2, x.shape[2:]))
         return out
+
+    def attention(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights and the logits of their softmax, both `[B, 1, n queries, n keys]`."""
+        logits = torch.bmm(self.query(x).flatten(2).transpose(1, 2), self.key(x).flatten(2))[:, None]
+        return torch.softmax(logits, dim=3), logits

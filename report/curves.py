@@ -16,7 +16,7 @@ from ctxbench.errors import UsageError
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.statistics import Line, fit_line
-from ctxbench.suite import POINTS, Figure
+from ctxbench.suite import CONDITIONS, POINTS, Figure
 
 from .numbers import leading_value, with_interval
 from .panels import Panel
@@ -31,7 +31,6 @@ SCALING = (
 )
 # Fewer points do not show a fit.
 FEWEST_FITTED = 3
-_CONDITIONS = ("dtype", "memory_format", "execution", "threads")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2)
     stands, then the first.
     """
     frame = _placed(panel.frame, figure)
-    fixed = ["module", "rest", *_CONDITIONS, *(name for name in POINTS if name != figure.x)]
+    fixed = ["module", "rest", *(name for name in (*CONDITIONS, *POINTS) if name != figure.x)]
     frame = frame.assign(known=numbers_of(frame, quantity).notna())
     counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
     frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")
@@ -162,7 +161,7 @@ def _placed(frame: pd.DataFrame, figure: Figure) -> pd.DataFrame:
     x = figure.x
     settings = [json.loads(text) for text in frame["hparams"]]
     frame = frame.assign(positions=frame["height"] * frame["width"])
-    if x in POINTS:
+    if x in (*CONDITIONS, *POINTS):
         across = list(frame[x])
     else:
         across = [_setting(row, given, x) for row, given in zip(frame.to_dict("records"), settings, strict=True)]

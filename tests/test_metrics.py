@@ -63,7 +63,9 @@ def test_every_quantity_has_its_column_and_every_column_its_schema() -> None:
 
 def test_the_metrics_are_in_the_order_of_tables() -> None:
     names = ["params", "macs", "memory", "predicted_time", "latency", "matmul", "energy", "compile"]
-    assert list(metrics.metrics()) == [*names, "gradient", "jacobian", "reconstruction", "accuracy"]
+    assert list(metrics.metrics()) == [
+        *(*names, "precision", "gradient", "jacobian", "reconstruction", "spectrum", "attention", "accuracy")
+    ]
     assert metrics.static_metrics() == names[:4]
     assert list(metrics.quantities())[:7] == [
         "params", "macs", "macs_train", "memory_train", "memory_infer", "latency_train", "latency_infer",

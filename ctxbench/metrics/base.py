@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -135,6 +136,10 @@ class Measurement(Protocol):
     def meta_input(self) -> "Tensor": ...
 
     def clock(self) -> "Clock": ...
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of the case's forward passes."""
+        ...
 
     def report(self, values: Mapping[str, Any], *warnings: str) -> None:
         """Put values into columns of the record, and warnings beside them."""

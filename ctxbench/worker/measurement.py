@@ -151,7 +151,7 @@ class CaseMeasurement:
         self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
         # The dtype of the products: autocast's where that is on.
         name = self.case.dtype.removeprefix("autocast-").replace("tf32", "float32")
-        with self._autocast():
+        with self.autocast():
             rate = matmul_rate(self.clock(), self.device, getattr(torch, name))
         self.report({"matmul_macs_per_s": rate})
 
@@ -183,13 +183,13 @@ class CaseMeasurement:
         parameters = list(model.parameters())
 
         def infer() -> Tensor:
-            with torch.inference_mode(), self._autocast():
+            with torch.inference_mode(), self.autocast():
                 return model(x)  # type: ignore[no-any-return]  # a module's call is untyped
 
         def train() -> Tensor:
             for parameter in parameters:
                 parameter.grad = None
-            with self._autocast():
+            with self.autocast():
                 y: Tensor = model(x)
             y.sum().backward()
             return y
@@ -214,7 +214,8 @@ class CaseMeasurement:
                 if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
                     raise NotFinite(f"the gradient of {name} holds NaN or infinity")
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of the case's forward passes."""
         kind, _, name = self.case.dtype.partition("-")
         if kind != "autocast":
             return nullcontext()

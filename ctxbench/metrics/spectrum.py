@@ -1,0 +1,132 @@
+"""Singular values of a feature map of low rank with noise before and after a module, and how well a ham denoises it."""
+
+import math
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.metrics.decomposition import (
+    NO_DECOMPOSITION,
+    NOISE,
+    RANK,
+    decomposition,
+    low_rank_map,
+    numbers_in,
+)
+from ctxbench.metrics.jacobian import effective_rank
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST = 2**20
+# Of weights, maps and initial bases; the medians are reported.
+SEEDS = 5
+MAPS = ("clean", "in", "out")
+
+
+def compute(measurement: Measurement) -> None:
+    """Report effective ranks, energies and, of a ham, the gain in signal to noise, or why there are none."""
+    if numbers_in(measurement) > LARGEST:
+        reason = f"the input has more than {LARGEST:,} numbers"
+        measurement.report({"spectrum_reason": reason, "gain_reason": reason})
+        return
+    found = [_of_module(measurement, seed) for seed in range(SEEDS)]
+    if decomposition(measurement) is None:
+        measurement.report({"gain_reason": NO_DECOMPOSITION})
+    else:
+        found = [{**each, **_of_ham(measurement, seed)} for seed, each in enumerate(found)]
+    measurement.report({name: median(each[name] for each in found) for name in found[0]})
+
+
+def energy(values: "Tensor", rank: int) -> float:
+    """The share of the largest `rank` singular values in the sum of all squares (accumulated energy)."""
+    squares = values.square()
+    return (squares[:rank].sum() / squares.sum()).item()
+
+
+def gain(x: "Tensor", y: "Tensor", clean: "Tensor") -> float:
+    """By how many dB the noise of Y is below that of X: 10 log10(|X - clean|^2 / |Y - clean|^2)."""
+    return 20 * math.log10(((x - clean).norm() / (y - clean).norm()).item())
+
+
+def truncated(x: "Tensor", rank: int) -> "Tensor":
+    """The nearest matrices of this rank to `[batch, D, n]`, by their singular values (Eckart and Young, 1936)."""
+    import torch
+
+    u, values, v = torch.linalg.svd(x, full_matrices=False)
+    nearest: Tensor = (u[..., :rank] * values[..., None, :rank]) @ v[..., :rank, :]
+    return nearest
+
+
+def _of_module(measurement: Measurement, seed: int) -> dict[str, float]:
+    """Effective rank and energy of the first image: of the signal, of the input, of the untrained module's output."""
+    import torch
+
+    torch.manual_seed(seed)
+    model = measurement.entry.build(measurement.case.shape[1], measurement.case.hparams).double().eval()
+    clean, noisy = low_rank_map(measurement.case.shape, seed)
+    with torch.inference_mode():
+        maps = dict(zip(MAPS, (clean, noisy, model(noisy)), strict=True))
+    found: dict[str, float] = {}
+    for name, each in maps.items():
+        values = torch.linalg.svdvals(each[0].flatten(1))
+        found |= {f"spectrum_rank_{name}": effective_rank(values), f"spectrum_energy_{name}": energy(values, RANK)}
+    return found
+
+
+def _of_ham(measurement: Measurement, seed: int) -> dict[str, float]:
+    """The gain of the ham alone, without the breads, and that of the best matrix of its rank."""
+    import torch
+
+    ham = decomposition(measurement, seed, without="breads", d=None)
+    assert ham is not None
+    batch = measurement.case.shape[0]
+    with torch.no_grad():
+        clean, x = (ham.matrix(each) for each in low_rank_map(measurement.case.shape, seed))
+        rank = ham.initial_bases(x, batch).shape[2]
+        return {
+            "spectrum_gain": gain(x, ham.solve(x, batch), clean),
+            "spectrum_gain_best": gain(x, truncated(x, rank), clean),
+        }
+
+
+def _quantity(key: str, title: str, unit: str = "") -> Quantity:
+    return Quantity(
+        key=key,
+        column=key,
+        title=title,
+        unit=Unit(unit),
+        origin="measured",
+        part="spectrum",
+        noun=title,
+        better=None,
+        reason_column="gain_reason" if unit else "spectrum_reason",
+        decimals=2 if "rank" in key or unit else 4,
+    )
+
+
+METRIC = Metric(
+    name="spectrum",
+    place=83,
+    about="singular values before and after a module, and the signal-to-noise gain of a ham",
+    columns=[
+        *(Column(f"spectrum_{what}_{of}", float, 7) for what in ("rank", "energy") for of in MAPS),
+        *(Column(name, float, 7) for name in ("spectrum_gain", "spectrum_gain_best")),
+        *(Column(name, str, 7) for name in ("spectrum_reason", "gain_reason")),
+    ],
+    quantities=[
+        _quantity("spectrum_rank_in", "Effective rank, input"),
+        _quantity("spectrum_rank_out", "Effective rank, output"),
+        _quantity("spectrum_energy_in", f"Energy of the first {RANK} singular values, input"),
+        _quantity("spectrum_energy_out", f"Energy of the first {RANK} singular values, output"),
+        _quantity("spectrum_gain", "Signal-to-noise gain of the ham", "dB"),
+        _quantity("spectrum_gain_best", "Gain of the truncated SVD", "dB"),
+    ],
+    convention=lambda values: (
+        f"Spectrum: of the first image, a non-negative map of rank {RANK} with noise ({NOISE:g} of the signal), "
+        f"float64, untrained, in eval, medians over {SEEDS} seeds; effective rank: exponential of the entropy of the "
+        "singular values; gain: of the ham without its breads and of the best matrix of its rank, against the clean map"
+    ),
+    default=False,
+    compute=compute,
+)

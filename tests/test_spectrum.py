@@ -1,0 +1,89 @@
+"""Energy and gain worked by hand; what the metric says of a ham, of the identity and of bad inputs."""
+
+import math
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ctxbench
+from ctxbench import registry
+from ctxbench.messages import Values
+from ctxbench.metrics import spectrum
+from ctxbench.metrics.decomposition import low_rank_map
+from ctxbench.suite import Case, Measure, Shape
+from ctxbench.worker.measurement import CaseMeasurement
+
+SMALL: Shape = (1, 16, 8, 8)
+PAGE = Path(__file__).parents[1] / "docs" / "suites" / "spectrum"
+
+
+def computed(module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def take(message: object) -> None:
+        assert isinstance(message, Values)
+        found.update(message.values)
+
+    spectrum.compute(CaseMeasurement(Case(module, registry.get(module).reference, hparams, shape), Measure(), take))
+    return found
+
+
+def test_energy_and_gain_worked_by_hand() -> None:
+    assert spectrum.energy(torch.tensor([3.0, 2.0, 1.0]), 1) == pytest.approx(9 / 14)
+    clean = torch.zeros(1, 2, 2)
+    assert spectrum.gain(torch.full((1, 2, 2), 10.0), torch.full((1, 2, 2), 1.0), clean) == pytest.approx(20)
+
+
+def test_the_truncated_svd_is_exact_at_the_rank_of_the_signal() -> None:
+    clean, noisy = (each.flatten(2) for each in low_rank_map((1, 24, 10, 9)))
+    torch.testing.assert_close(spectrum.truncated(clean, 8), clean)
+    values = torch.linalg.svdvals(noisy[0])
+    error = (noisy - spectrum.truncated(noisy, 5)).norm().item()
+    assert error == pytest.approx(values[5:].square().sum().sqrt().item())
+
+
+def test_the_identity_changes_nothing_and_has_no_gain() -> None:
+    found = computed("linear")
+    assert found["spectrum_rank_out"] == found["spectrum_rank_in"] > found["spectrum_rank_clean"]
+    assert found["spectrum_energy_out"] == found["spectrum_energy_in"] < found["spectrum_energy_clean"]
+    assert found["spectrum_energy_clean"] == pytest.approx(1)
+    assert found["gain_reason"] == "the module does not factor its input"
+    assert "spectrum_gain" not in found
+
+
+@pytest.mark.parametrize("ham", ["ham_nmf", "ham_cd", "ham_vq"])
+def test_a_ham_concentrates_energy_and_recovers_the_signal(ham: str) -> None:
+    found = computed(ham, (1, 32, 16, 16), rank=8)
+    assert found["spectrum_energy_out"] > found["spectrum_energy_in"]
+    assert found["spectrum_rank_out"] < found["spectrum_rank_in"]
+    assert found["spectrum_gain"] > 1
+    assert not math.isclose(found["spectrum_gain"], found["spectrum_gain_best"])
+
+
+def test_d_of_the_breads_is_left_out_with_them() -> None:
+    assert computed("ham_cd", d=8, rank=4)["spectrum_gain"] == computed("ham_cd", rank=4)["spectrum_gain"]
+
+
+def test_inputs_that_are_too_large_and_ranks_that_are_too_high() -> None:
+    found = computed("ham_cd", (1, 512, 64, 64))
+    assert set(found) == {"spectrum_reason", "gain_reason"}
+    assert found["spectrum_reason"] == "the input has more than 1,048,576 numbers"
+    assert computed("ham_cd", rank=4, without="ham")["gain_reason"] == "the module does not factor its input"
+    with pytest.raises(ValueError, match="rank = 65 is more than the 64 columns"):
+        computed("ham_cd", rank=65)
+
+
+def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None:
+    quick = {"warmup_s": 0, "budget_s": 1e-6, "target": 0.5}
+    run = ctxbench.run(
+        "spectrum", modules=["linear", "sa", "ham_cd", "ham_nmf", "ham_vq"], shape=[(1, 16, 8, 8)], measure=quick,
+        metrics=["spectrum"], out=tmp_path / "run", in_process=True,
+    )  # fmt: skip
+    assert run.frame["status"].eq("ok").all(), run.frame["message"].tolist()
+    found = list(runpy.run_path(f"{PAGE}.py")["claims"](run.frame))
+    assert len(found) == 7
+    assert found[3][1].startswith("linear 1.00")
+    assert found[4][2] == "yes"
