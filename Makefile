@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
+# The suites of the Hamburger paper's other questions; each has a page in docs/suites.
+PAPER := gradient steps rank bread initialisation temperature
+
 .PHONY: table3 test quick check lint format report matrix gpu clean
 
 table3: .venv/.installed
@@ -29,6 +32,7 @@ lint: .venv/.dev
 report: .venv/.installed
 	$(BIN)/ctxbench report results/table3-cpu --out docs/report
 	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,memory
+	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite || exit 1; done
 	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures predicted
 	$(BIN)/python docs/update.py
 

@@ -22,7 +22,7 @@ from ctxbench.mode import MODES
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 5
+SCHEMA = 6
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
 
 

@@ -230,29 +230,30 @@ def holm(p_values: ArrayLike) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class PowerLaw:
-    """y = scale * x ** exponent; `low` and `high` bound the exponent (NaN through two points)."""
+class Line:
+    """y = intercept + slope * x; `low` and `high` bound the slope (NaN through two points)."""
 
-    scale: float
-    exponent: float
+    slope: float
+    intercept: float
     low: float
     high: float
 
 
-def fit_power_law(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> PowerLaw:
-    """Least squares of log y on log x, both `[n]` and positive, with Student's interval of the exponent."""
-    log_x, log_y = np.log(_positive(x, "x")), np.log(_positive(y, "y"))
-    if log_x.size != log_y.size:
-        raise ValueError(f"A power law needs as many x as y, not {log_x.size} and {log_y.size}.")
-    if np.ptp(log_x) == 0:
-        raise ValueError("A power law needs two or more different x.")
+def fit_line(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Line:
+    """Least squares of y on x, both `[n]`, with Student's interval of the slope. ValueError for fewer than two x."""
+    across, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if across.ndim != 1 or across.size != up.size:
+        raise ValueError(f"A fit needs as many x as y, not {across.size} and {up.size}.")
+    if across.size == 0 or np.ptp(across) == 0:
+        raise ValueError("A fit needs two or more different x.")
     from scipy import stats  # half a second, which measuring processes need not spend
 
-    line = stats.linregress(log_x, log_y)
+    line = stats.linregress(across, up)
     # The fit leaves one degree of freedom less than a mean does.
-    reach = t_quantile(confidence, log_x.size - 1) * float(line.stderr) if log_x.size > 2 else math.nan
-    exponent = float(line.slope)
-    return PowerLaw(math.exp(line.intercept), exponent, exponent - reach, exponent + reach)
+    error = float(line.stderr) if np.ptp(up) else 0.0  # scipy has NaN for a constant y
+    reach = t_quantile(confidence, across.size - 1) * error if across.size > 2 else math.nan
+    slope = float(line.slope)
+    return Line(slope, float(line.intercept), slope - reach, slope + reach)
 
 
 def _autocorrelations(samples: FloatArray) -> FloatArray:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ctxbench import metrics, registry
 from ctxbench.errors import UsageError, unknown
@@ -24,6 +24,8 @@ Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-b
 MemoryFormat = Literal["contiguous", "channels_last"]
 Execution = Literal["eager", "compile", "graph"]
 Scalar = bool | int | float | str
+# What a figure may stand against, besides hyper-parameters: what a case's input says.
+POINTS = ("positions", "batch", "channels")
 
 
 def _as_list(value: Any) -> Any:
@@ -144,6 +146,29 @@ class Gate(_Strict):
         return self.margins.get(f"{module} {mode}", self.margins.get(module, self.margin))
 
 
+class Figure(_Strict):
+    """A figure and its table in the report: the quantities `y` against `x`, a line for each module and setting.
+
+    `x` is a hyper-parameter, or one of `POINTS`. `scale` names the axes that are logarithmic. With `fit`, a straight
+    line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x (log-y). Settings that
+    change `along` with x tell no lines apart.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+    title: str
+    x: str
+    y: Annotated[list[QuantityKey], Field(min_length=1)]
+    scale: Literal["linear", "log-x", "log-y", "log"] = "linear"
+    fit: bool = False
+    along: list[str] = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.fit and self.scale == "log-x":
+            raise ValueError("nothing is fitted on the scale 'log-x'; choose another scale, or leave out fit")
+        return self
+
+
 class SuiteFile(_Strict):
     """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?"""
 
@@ -161,6 +186,15 @@ class SuiteFile(_Strict):
     measure: Measure = Measure()
     gate: Gate = Gate()
     published: Published = Published()
+    figures: list[Figure] = []
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [figure.name for figure in self.figures]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two figures are called {name!r}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -250,12 +284,22 @@ class Suite:
         for name in self.file.published.rows:
             if name.partition("(")[0] not in modules:
                 raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
+        self._check_figures(found)
         for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
             if name not in modules:
                 raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
         if not found:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
         return found
+
+    def _check_figures(self, cases: Sequence[Case]) -> None:
+        """UsageError for a figure against a hyper-parameter that no module has."""
+        entries = [*registry.entries(), *(case.entry for case in cases)]
+        known = {*POINTS, *(each.name for entry in entries for each in entry.hyperparameters)}
+        for figure in self.file.figures:
+            for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
+                if name not in known:
+                    raise UsageError(f"{self.path}: key 'figures.{key}': {unknown('hyper-parameter', name, known)}")
 
     def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
         """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module.
@@ -417,6 +461,8 @@ def _first_sentence(error: ValidationError) -> str:
         return f"the key {key!r} is missing; docs/suites.md has an example with every key"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
+    if isinstance(problem["input"], dict):  # of a whole table, which is too long to print
+        return f"key {key!r}: {message}" if key else message
     return f"key {key!r} is {problem['input']!r}: {message}"
 
 
@@ -427,6 +473,7 @@ def _model_at(names: list[str]) -> type[BaseModel]:
         "gate": Gate,
         "published": Published,
         "footnotes": Footnote,
+        "figures": Figure,
     }
     return next((models[name] for name in reversed(names) if name in models), SuiteFile)
 

@@ -1,12 +1,15 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
-NAME is the folder of a committed run, `FOLDER#crossover` for its crossovers, or one of `LISTS`: tables of what ctxbench
-declares or has stored.
+NAME is one of `LISTS`, which are tables of what ctxbench declares or has stored, the folder of a committed run, or
+`FOLDER#crossover` for its crossovers. After the folder may stand the name of a figure of the run's suite, for the
+tables of its numbers; or `claims`, for what `docs/suites/<suite>.py` finds in the run: rows of claim, what was
+measured, and whether the claim holds.
 Run: python docs/update.py
 """
 
 import ast
 import re
+import runpy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+import ctxbench
 from ctxbench import registry
 from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
@@ -25,16 +29,19 @@ from ctxbench.predict.rates import ANY, calibration
 from ctxbench.predict.sheets import sheets
 from ctxbench.registry import Entry
 from ctxbench.report.crossover import crossover_table
+from ctxbench.report.curve_table import curve_tables
+from ctxbench.report.curves import figures_of
 from ctxbench.report.markdown import render_markdown
 from ctxbench.report.numbers import significant
+from ctxbench.report.panels import panels_of
 from ctxbench.report.predicted import NEAR, agreement
-from ctxbench.report.runs import RunData
+from ctxbench.report.runs import RunData, open_run
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (1, 512, 128, 128)  # that of Table 3
-BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
 def metric_list() -> str:
@@ -182,11 +189,32 @@ def run_table(name: str) -> str:
     return render_markdown(crossover_table(RunData.read(folder)) if which else comparison_table([folder]))
 
 
+def figure_tables(folder: str, name: str) -> str:
+    """The tables of a figure of a committed run."""
+    panels = panels_of([open_run(ROOT / folder)])
+    (figure,) = [each for each in figures_of(panels[0]) if each.name == name]
+    return "\n".join(render_markdown(table) for table in curve_tables(panels, figure))
+
+
+def claim_list(folder: str) -> str:
+    """What a committed run says of its suite's claims."""
+    run = ctxbench.load(ROOT / folder)
+    path = ROOT / "docs" / "suites" / f"{run.folder.meta['suite']}.py"
+    claims = runpy.run_path(str(path))["claims"]
+    return _markdown(("claim", "measured", "holds"), claims(run.frame))
+
+
 def updated(text: str) -> str:
     """The text with each block's table made anew."""
 
     def table(block: re.Match[str]) -> str:
-        made = LISTS[block[2]]() if block[2] in LISTS else run_table(block[2])
+        name, _, part = block[2].partition(" ")
+        if name in LISTS:
+            made = LISTS[name]()
+        elif part == "claims":
+            made = claim_list(name)
+        else:
+            made = figure_tables(name, part) if part else run_table(name)
         return f"{block[1]}{made.strip()}\n{block[3]}"
 
     return BLOCK.sub(table, text)
@@ -194,7 +222,7 @@ def updated(text: str) -> str:
 
 def pages() -> list[Path]:
     """The files that may hold such blocks."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "suites").glob("*.md"))]
 
 
 def _when(metric: Metric) -> str:

@@ -13,6 +13,7 @@ from ._checks import check_input, check_positive
 Layout = Literal["spatial", "channel"]
 Init = Literal["random", "fixed", "learned", "online"]
 Gradient = Literal["one_step", "bptt"]
+Without = Literal["nothing", "ham", "lower", "upper", "breads"]
 
 EPSILON = 1e-6
 
@@ -35,11 +36,15 @@ class Hamburger(nn.Module):
     The published code differs on "online": it moves the bases in eval forwards, and leaves training to a call that
     its training loop has commented out.
 
+    `without` leaves a part out, for the ablation of section 3.1: the ham (and with it the ReLU that only NMF needs), a
+    bread or both. The batch norm and the skip connection, which are not in the breads (equation 6), stay.
+
     Raises ValueError for hyper-parameters that do not fit together, and in forward for an input of another rank or
     width or with fewer columns than `rank`.
     """
 
     non_negative = False
+    carries_codes = False
     bases: Tensor  # [heads, D, rank]; absent when init is "random"
 
     def __init__(
@@ -55,18 +60,21 @@ class Hamburger(nn.Module):
         init: Init,
         gradient: Gradient,
         eta: float,
+        without: Without,
     ) -> None:
         super().__init__()
         inner = channels if d is None else d
         check_positive(channels=channels, d=inner, rank=rank, steps=steps, heads=heads)
         if inner % heads:
             raise ValueError(f"the inner width d = {inner} is not divisible by heads = {heads}")
-        _check_choices(layout, init, gradient)
+        _check_choices(layout, init, gradient, without)
+        if without in ("lower", "upper", "breads") and inner != channels:
+            raise ValueError(f"without={without!r} leaves no projection between d = {inner} and {channels} channels")
         require_positive("temperature", temperature)
         if not 0 < eta <= 1:
             raise ValueError(f"eta is {eta}; it must be above 0 and at most 1")
         self.channels, self.rank, self.steps, self.heads = channels, rank, steps, heads
-        self.layout, self.init, self.gradient = layout, init, gradient
+        self.layout, self.init, self.gradient, self.without = layout, init, gradient, without
         self.sharpness, self.eta = 1 / temperature, eta
         self.head_width = inner // heads
 
@@ -75,6 +83,11 @@ class Hamburger(nn.Module):
         self.norm = nn.BatchNorm2d(channels, momentum=3e-4)
         for bread in (self.lower, self.upper):
             nn.init.normal_(bread.weight, std=math.sqrt(2 / bread.out_channels))
+        for name in ("lower", "upper"):
+            if without in (name, "breads"):
+                setattr(self, name, nn.Identity())
+        if without == "ham":
+            return
         if init == "learned":
             self.bases = nn.Parameter(self._draw(heads, self.head_width))
         elif init != "random":
@@ -83,12 +96,15 @@ class Hamburger(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `[B, C, H, W]` to `[B, C, H, W]`."""
         check_input(x, self.channels, type(self).__name__)
-        y = self.lower(x)
-        if self.non_negative:
-            y = functional.relu(y, inplace=True)
-        y = self._ham(y)
+        y = self._features(x)
+        if self.without != "ham":
+            y = self._ham(y)
         y = self.norm(self.upper(y))
         return functional.relu(y + x, inplace=True)
+
+    def matrix(self, x: Tensor) -> Tensor:
+        """X `[B*heads, D, n]`, the matrix that the ham factors, of an input `[B, C, H, W]`."""
+        return self._columns(self._features(x))
 
     def decompose(self, x: Tensor, bases: Tensor) -> tuple[Tensor, Tensor]:
         """From X and initial bases to `M Z^T`, of X's shape, and the final bases."""
@@ -98,25 +114,40 @@ class Hamburger(nn.Module):
         """The context for the steps that only back-propagation through time differentiates."""
         return nullcontext() if self.gradient == "bptt" else torch.no_grad()
 
-    def _ham(self, features: Tensor) -> Tensor:
-        """Low-rank reconstruction of features `[B, d, H, W]`."""
+    def _features(self, x: Tensor) -> Tensor:
+        """What the ham gets, `[B, d, H, W]`."""
+        y: Tensor = self.lower(x)
+        if self.non_negative and self.without != "ham":
+            y = functional.relu(y, inplace=y is not x)
+        return y
+
+    def _columns(self, features: Tensor) -> Tensor:
         x = features.flatten(2)
         x = x.reshape(-1, self.head_width, x.shape[2])
-        if self.layout == "channel":
-            x = x.transpose(1, 2)
+        x = x.transpose(1, 2) if self.layout == "channel" else x
         if self.rank > x.shape[2]:
             raise ValueError(
                 f"rank = {self.rank} is more than the {x.shape[2]} columns that the {self.layout} layout makes "
                 f"of an input of height {features.shape[2]} and width {features.shape[3]}"
             )
-        y, bases = self.decompose(x, self._initial_bases(x, features.shape[0]))
-        if self.init == "online" and self.training:
-            self._move_bases(bases)
+        return x
+
+    def _ham(self, features: Tensor) -> Tensor:
+        """Low-rank reconstruction of features `[B, d, H, W]`."""
+        y = self.solve(self._columns(features), features.shape[0])
         if self.layout == "channel":
             y = y.transpose(1, 2)
         return y.reshape(features.shape)
 
-    def _initial_bases(self, x: Tensor, batch: int) -> Tensor:
+    def solve(self, x: Tensor, batch: int) -> Tensor:
+        """`M Z^T` for X of `batch` images, from `initial_bases`; in training, online bases move."""
+        y, bases = self.decompose(x, self.initial_bases(x, batch))
+        if self.init == "online" and self.training:
+            self._move_bases(bases)
+        return y
+
+    def initial_bases(self, x: Tensor, batch: int) -> Tensor:
+        """The bases `[B*heads, D, rank]` that a forward starts from, for X of `batch` images."""
         if self.init == "random":
             return self._draw(x.shape[0], x.shape[1], x.dtype, x.device)
         bases = self.bases
@@ -155,8 +186,13 @@ def require_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} is {value}; it must be above 0")
 
 
-def _check_choices(layout: str, init: str, gradient: str) -> None:
-    for name, value, choices in (("layout", layout, Layout), ("init", init, Init), ("gradient", gradient, Gradient)):
+def _check_choices(layout: str, init: str, gradient: str, without: str) -> None:
+    for name, value, choices in (
+        ("layout", layout, Layout),
+        ("init", init, Init),
+        ("gradient", gradient, Gradient),
+        ("without", without, Without),
+    ):
         if value not in get_args(choices):
             raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(get_args(choices))}")
     if init == "learned" and gradient == "one_step":

@@ -20,9 +20,12 @@ from ._ham import EPSILON, Hamburger, assign_columns, require_positive, unit_col
     paper="Geng et al., Is Attention Better Than Matrix Decomposition?, ICLR 2021",
     year=2021,
     family="matrix decomposition",
-    params="2*C*d + d + 2*C + (d*rank if init == 'learned' else 0)",
-    macs="2*N*C*d + N*C + (2*steps + 2)*N*d*rank + (B*d + heads*N)*rank**2 + rank**2"
-    " + steps*(heads*N if layout == 'spatial' else B*d)*rank",
+    params="(C*d + d if without != 'lower' and without != 'breads' else 0)"
+    " + (C*d if without != 'upper' and without != 'breads' else 0) + 2*C"
+    " + (d*rank if init == 'learned' and without != 'ham' else 0)",
+    macs="N*C*d*(2 if without == 'nothing' or without == 'ham' else 0 if without == 'breads' else 1) + N*C"
+    " + (0 if without == 'ham' else (2*steps + 2)*N*d*rank + (B*d + heads*N)*rank**2 + rank**2 "
+    "+ steps*(heads*N if layout == 'spatial' else B*d)*rank)",
     complexity="n*d*rank + n*C*d",
     public_code="Gsunshine/Enjoy-Hamburger, MIT",
 )
@@ -49,6 +52,7 @@ class HamCD(Hamburger):
         init: Literal["random", "fixed", "learned", "online"] = "random",
         gradient: Literal["one_step", "bptt"] = "one_step",
         eta: float = 0.9,
+        without: Literal["nothing", "ham", "lower", "upper", "breads"] = "nothing",
     ) -> None:
         super().__init__(
             channels,
@@ -61,6 +65,7 @@ class HamCD(Hamburger):
             init=init,
             gradient=gradient,
             eta=eta,
+            without=without,
         )
         require_positive("beta", beta)
         self.beta = beta

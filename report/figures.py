@@ -2,32 +2,51 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ctxbench.errors import UsageError, unknown
+from ctxbench.suite import Figure
 
 from . import (
     figure_cost,
     figure_crossover,
+    figure_curve,
     figure_memory,
     figure_points,
     figure_predicted,
     figure_samples,
-    figure_scaling,
 )
+from .curves import SCALING, figures_of
 from .panels import Panel
 from .style import Drawing, styled, svg_text, write_pdf, write_png
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it."""
+    """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
+
+    A `curve` has tables of its numbers, too.
+    """
 
     name: str
     title: str
     needs: str
     available: Callable[[Sequence[Panel]], bool]
     draw: Callable[[Sequence[Panel]], Drawing]
+    curve: Figure | None = None
+
+
+def of_curve(figure: Figure, needs: str) -> Kind:
+    """The kind of a figure that a suite names, or of SCALING."""
+    return Kind(
+        figure.name,
+        figure.title,
+        needs,
+        partial(figure_curve.has_curve, figure=figure),
+        partial(figure_curve.curve, figure=figure),
+        figure,
+    )
 
 
 KINDS = (
@@ -39,12 +58,8 @@ KINDS = (
          figure_points.has_published, figure_points.published_against_ours),
     Kind("predicted", "Predicted against published and measured", "predicted times for the device of published ones",
          figure_predicted.has_predicted, figure_predicted.predicted_against_known),
-    Kind("scaling", "Scaling with H x W", "three or more input sizes of a module",
-         figure_scaling.has_scaling("positions"), figure_scaling.scaling("positions")),
-    Kind("scaling-batch", "Scaling with the batch", "three or more batch sizes of a module",
-         figure_scaling.has_scaling("batch"), figure_scaling.scaling("batch")),
-    Kind("scaling-channels", "Scaling with the channels", "three or more channel counts of a module",
-         figure_scaling.has_scaling("channels"), figure_scaling.scaling("channels")),
+    *(of_curve(figure, f"three or more {sizes} of a module")
+      for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
     Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
          figure_crossover.has_crossover, figure_crossover.crossovers),
     Kind("split", "Training and inference", "latency in both modes",
@@ -69,10 +84,15 @@ class Written:
 
 
 def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
-    """The figures to draw: those with data or, if names are given, those. UsageError for a name without data."""
+    """The figures to draw: those with data or, if names are given, those. UsageError for a name without data.
+
+    Where a suite names figures, they are those; the others are drawn if they are asked for.
+    """
+    named = {figure.name: figure for panel in panels for figure in figures_of(panel)}
+    own = [of_curve(figure, f"{' or '.join(figure.y)} for two or more {figure.x}") for figure in named.values()]
     if names is None:
-        return [kind for kind in KINDS if kind.available(panels)]
-    by_name = {kind.name: kind for kind in KINDS}
+        return [kind for kind in own or KINDS if kind.available(panels)]
+    by_name = {kind.name: kind for kind in (*KINDS, *own)}
     for name in names:
         if name not in by_name:
             raise unknown("figure", name, by_name)

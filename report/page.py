@@ -26,9 +26,17 @@ _LARGEST_INSIDE = 2_000_000
 
 
 def render_page(
-    runs: Sequence[RunData], panels: Sequence[Panel], tables: Sequence[Table], figures: Sequence[Written], command: str
+    runs: Sequence[RunData],
+    panels: Sequence[Panel],
+    tables: Sequence[Table],
+    curves: Sequence[Table],
+    figures: Sequence[Written],
+    command: str,
 ) -> str:
-    """The whole page. `command` regenerates the report; a figure's own command adds `--figures NAME`."""
+    """The whole page. `command` regenerates the report; a figure's own command adds `--figures NAME`.
+
+    `tables` are of whole runs, `curves` of the figures that have tables.
+    """
     script, style = template_text("page.js"), template_text("page.css")
     return (
         environment()
@@ -40,7 +48,7 @@ def render_page(
             style=trusted(style),
             summary=_summary(runs, panels, tables),
             runs=[_run(run) for run in runs],
-            sections=[_section(table, f"table-{number}") for number, table in enumerate(tables, 1)],
+            sections=[_section(table, f"table-{number}") for number, table in enumerate([*tables, *curves], 1)],
             figures=[_figure(figure, command) for figure in figures],
             warnings=list(_warnings(runs, tables)),
         )

@@ -1,7 +1,7 @@
 """The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -83,8 +83,16 @@ def shown_quantities(run: RunData) -> dict[str, Quantity]:
     return {
         key: quantity
         for key, quantity in quantities().items()
-        if key in asked or run.frame[quantity.column].notna().any()
+        if key in asked or run.frame[quantity.column].notna().any() or _is_explained(run, quantity)
     }
+
+
+def _is_explained(run: RunData, quantity: Quantity) -> bool:
+    """Whether the run says why it has no number, or that only papers have one."""
+    if quantity.reason_column and (run.frame[quantity.reason_column].fillna("") != "").any():
+        return True
+    rows: Mapping[str, Mapping[str, str]] = run.published.get("rows") or {}
+    return quantity.origin == "published" and any(quantity.key in row for row in rows.values())
 
 
 def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
@@ -118,8 +126,11 @@ def _quantity_columns(
 
     if frame[f"{key}_published"].notna().any():
         add(f"{key}_published", "paper", "published", published_cells(run, records, key, notes))
-    cells = _number_cells(frame, quantity, unit)
-    cells = mark_best(with_notes(cells, records, quantity, notes), frame, quantity)
+    if quantity.origin == "published":
+        return found
+    cells = with_notes(_number_cells(frame, quantity, unit), records, quantity, notes)
+    cells = [_with_reason(cell, quantity, row, notes) for cell, row in zip(cells, records, strict=True)]
+    cells = mark_best(cells, frame, quantity)
     if quantity.origin == "predicted":
         add(key, "predicted", "predicted", cells, "pred.")
     else:
@@ -191,6 +202,12 @@ def with_notes(cells: Sequence[Cell], records: Sequence[RecordRow], quantity: Qu
         cell if cell.value is None else replace(cell, notes=tuple(sorted(map(notes.number, _sentences(quantity, row)))))
         for cell, row in zip(cells, records, strict=True)
     ]
+
+
+def _with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes) -> Cell:
+    """A dash with a footnote where the quantity does not apply to the row."""
+    reason = known(row, quantity.reason_column) if quantity.reason_column and not cell.text else None
+    return Cell("-", notes=(notes.number(f"Not applicable: {reason}."),), detail=str(reason)) if reason else cell
 
 
 def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:

@@ -10,6 +10,7 @@ from ctxbench.errors import UsageError, unknown
 from .compact import Choice, compact_table
 from .compare import compare_runs
 from .crossover import crossover_table, pairings
+from .curve_table import curve_tables
 from .figures import choose, write_figures
 from .html import render_html
 from .latex import NOTES, render_latex
@@ -55,15 +56,16 @@ def write_report(
     tables, compact = _tables(read), _compact_tables(read, choice)
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
     kinds = choose(figures, chosen)
+    curves = [table for kind in kinds if kind.curve for table in curve_tables(chosen, kind.curve)]
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in tables for path in _write_table(table, out / "tables", notes)]
+        written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", notes)]
         for table in compact:
             written += _write_table(table, out / "tables", notes, choice.label if choice else "")
         drawn = write_figures(chosen, kinds, out / "figures")
         page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
-        page.write_text(render_page(read, panels_of(read), tables, drawn, command), encoding="utf-8")
+        page.write_text(render_page(read, panels_of(read), tables, curves, drawn, command), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]

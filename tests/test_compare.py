@@ -351,7 +351,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
         ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with --resume"),
-        ('"schema": 5', '"schema": 3', "it was written by an older ctxbench; measure it again"),
+        ('"schema": 6', '"schema": 3', "it was written by an older ctxbench; measure it again"),
     ):
         meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
         with pytest.raises(UsageError, match=f"cannot be reused: {reason}"):

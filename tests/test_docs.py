@@ -11,7 +11,12 @@ from ctxbench.metrics import metrics, quantities
 from ctxbench.mode import MODES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "suites").glob("*.md")),
+]
 
 
 @pytest.fixture(scope="module")

@@ -32,9 +32,9 @@ def build(ham: str, **hparams: Any) -> Hamburger:
     if hparams.get("init") == "learned":
         hparams["gradient"] = "bptt"
     module = HAMS[ham](CHANNELS, **{"d": INNER, "rank": RANK, "steps": STEPS, "temperature": 0.5} | hparams)
-    for parameter in (module.norm.weight, module.norm.bias, module.lower.bias):
-        assert parameter is not None
-        torch.nn.init.normal_(parameter, mean=0.5)
+    for name in ("norm.weight", "norm.bias", "lower.bias"):
+        if name in dict(module.named_parameters()):
+            torch.nn.init.normal_(module.get_parameter(name), mean=0.5)
     return module.double()
 
 
@@ -356,6 +356,22 @@ def test_burger_is_initialised_as_published(ham: str) -> None:
     assert module.norm.momentum == 3e-4
 
 
+@every_ham
+@pytest.mark.parametrize("without", ["ham", "lower", "upper", "breads"])
+def test_a_part_that_is_left_out_is_the_identity(ham: str, without: str) -> None:
+    whole, module = build(ham, d=CHANNELS, init="fixed"), build(ham, d=CHANNELS, init="fixed", without=without)
+    module.load_state_dict(whole.state_dict(), strict=False)
+    x, before = make_input(), make_input()
+    y = x if without in ("lower", "breads") else whole.lower(x)
+    if without != "ham":
+        matrix = y.flatten(2).clamp(min=0) if ham == "nmf" else y.flatten(2)
+        torch.testing.assert_close(module.matrix(x), matrix, rtol=0, atol=0)
+        y = whole.decompose(matrix, whole.initial_bases(matrix, SHAPE[0]))[0].reshape(x.shape)
+    y = y if without in ("upper", "breads") else whole.upper(y)
+    torch.testing.assert_close(module(x), (x + whole.norm(y)).clamp(min=0), rtol=0, atol=1e-12)
+    assert torch.equal(x, before)
+
+
 # The ledger's totals without the 3 multiplications of traced sizes, which this code does not have.
 LEDGER = {"cd": 16_190_017_539 - 3, "nmf": 17_559_650_307 - 3, "vq": 16_121_856_003 - 3}
 
@@ -380,6 +396,9 @@ def test_params_and_macs_at_full_size(ham: str) -> None:
         {"init": "fixed", "d": None, "heads": 3},
         {"init": "learned", "gradient": "bptt", "heads": 2},
         {"init": "online", "heads": 4},
+        {"without": "ham", "init": "learned", "gradient": "bptt"},
+        *({"without": part, "d": CHANNELS, "heads": 2} for part in ("lower", "upper", "breads")),
+        {"without": "breads", "d": None, "layout": "channel"},
     ],
 )
 def test_closed_forms_hold_elsewhere(ham: str, hparams: dict[str, Any]) -> None:
@@ -406,6 +425,8 @@ def test_closed_forms_hold_elsewhere(ham: str, hparams: dict[str, Any]) -> None:
         ({"layout": "column"}, "layout is 'column'; it must be one of spatial, channel"),
         ({"init": "warm"}, "init is 'warm'; it must be one of random, fixed, learned, online"),
         ({"gradient": "two_step"}, "gradient is 'two_step'; it must be one of one_step, bptt"),
+        ({"without": "bread"}, "without is 'bread'; it must be one of nothing, ham, lower, upper, breads"),
+        ({"without": "upper"}, "without='upper' leaves no projection between d = 8 and 6 channels"),
         ({"init": "learned", "gradient": "one_step"}, "the one-step gradient does not reach learned bases"),
         ({"init": "online", "layout": "channel"}, "in the channel layout it is H\\*W of the input"),
     ],

@@ -13,7 +13,8 @@ from report_data import FACTS, add, definition, new_run, record, scaling_run, st
 
 from ctxbench.errors import UsageError
 from ctxbench.ranking import Value
-from ctxbench.report import figure_cost, figure_memory, figure_points, figure_samples, figure_scaling, write_report
+from ctxbench.report import figure_cost, figure_curve, figure_memory, figure_points, figure_samples, write_report
+from ctxbench.report.curves import SCALING
 from ctxbench.report.figures import KINDS, choose, write_figures
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.runs import open_run
@@ -150,7 +151,7 @@ def test_published_against_ours_has_the_line_of_equality(tmp_path: Path) -> None
 def test_scaling_finds_the_exponent(tmp_path: Path, module: str, exponent: float) -> None:
     path = scaling_run(tmp_path / "run", {module: exponent})
     with styled():
-        drawing = figure_scaling.scaling("positions")(panels(path))
+        drawing = figure_curve.curve(panels(path), SCALING[0])
     labels = legend_of(drawing.figure.axes[0])
     assert labels == [f"{module}: {exponent:.2f} [{exponent:.2f}, {exponent:.2f}]"]
 
@@ -169,14 +170,14 @@ def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
             row.take({"status": "oom", "latency_infer_ms": None})
         add(folder, row)
     with styled():
-        drawing = figure_scaling.scaling("positions")(panels(folder.path))
+        drawing = figure_curve.curve(panels(folder.path), SCALING[0])
     assert "oom at 4096" in legend_of(drawing.figure.axes[0])[0]
 
 
 def test_a_long_series_is_fitted_whole_and_drawn_thinned(tmp_path: Path) -> None:
     path = scaling_run(tmp_path / "run", {"linear": 1.0}, sizes=range(10, 310))
     with styled():
-        drawing = figure_scaling.scaling("positions")(panels(path))
+        drawing = figure_curve.curve(panels(path), SCALING[0])
     points, _ = drawing.figure.axes[0].lines
     drawn = np.asarray(points.get_xdata())
     assert (len(drawn), drawn[0], drawn[-1]) == (200, 100, 309**2)
@@ -188,7 +189,7 @@ def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:
         status = "oom" if size > 4 else "ok"
         add(folder, record("sa", shape=(1, 64, size, size), macs=size**4, status=status))
     with styled():
-        drawing = figure_scaling.scaling("positions")(panels(folder.path))
+        drawing = figure_curve.curve(panels(folder.path), SCALING[0])
     assert legend_of(drawing.figure.axes[0]) == ["sa: 2.00 [2.00, 2.00], oom at 25, 36, 49\nand 3 more"]
 
 

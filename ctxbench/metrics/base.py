@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ctxbench.registry import Entry
     from ctxbench.suite import Case, Measure
 
-Origin = Literal["counted", "predicted", "measured"]
+# `published`: only papers have it, ctxbench does not measure it.
+Origin = Literal["counted", "predicted", "measured", "published"]
 # A record as a mapping from column to value; `warnings` is a list.
 RecordRow = Mapping[Any, Any]
 
@@ -73,8 +74,9 @@ class Quantity:
     front of `compare`.
 
     `method_column` says by which counter or for which device `column` was obtained; values of two methods are not
-    compared. `notes` gives the sentences that qualify the number of a record. A table shows `decimals` places; None: as
-    many as the number needs.
+    compared. `reason_column` says why a record has no number: the quantity does not apply to its module or size.
+    `notes` gives the sentences that qualify the number of a record. A table shows `decimals` places; None: as many as
+    the number needs.
     """
 
     key: str
@@ -91,6 +93,7 @@ class Quantity:
     exact: bool = False
     on_front: bool = False
     method_column: str = ""
+    reason_column: str = ""
     notes: "Callable[[RecordRow], Sequence[str]]" = lambda row: ()
     decimals: int | None = None
 
@@ -159,7 +162,9 @@ class Metric:
     `about` is a phrase for help and docs, `convention` the sentence under a table that says what the numbers are.
     Unless `asked_for`, it is measured wherever it applies. A suite that names no metrics gets the `default` ones.
 
-    `count` needs no device. `measure` runs before the first pass of a mode, `time` after it; `finish` after both modes.
+    `count` needs no device and no data. `compute` needs data and no clock: what the module's function is, once, on the
+    CPU, whatever the case's device and dtype. `measure` runs before the first pass of a mode, `time` after it; `finish`
+    after both modes.
     With `combine` a metric is measured in each of a case's processes; it makes the record's values from theirs, which
     are given by the number of the process. Other metrics are measured once.
     """
@@ -173,6 +178,7 @@ class Metric:
     asked_for: bool = True
     default: bool = True
     count: Callable[[Measurement], None] | None = None
+    compute: Callable[[Measurement], None] | None = None
     measure: Callable[[Measurement, Mode], None] | None = None
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None

@@ -46,10 +46,21 @@ class CaseMeasurement:
         for metric in wanted:
             if metric.count:
                 metric.count(self)
-        if self.case.device == devices.META or not any(m.asked_for and (m.measure or m.time) for m in wanted):
+        if self.case.device == devices.META:
+            return
+        self._compute(wanted)
+        if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
             return
         with fresh_caches() if self.case.execution == "compile" else nullcontext():
             self._measure(wanted)
+
+    def _compute(self, wanted: Sequence[Metric]) -> None:
+        """Compute what needs data and no clock, with the threads of the case."""
+        for metric in wanted:
+            if metric.compute:
+                self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
+                self.emit(Doing(metric.name))
+                metric.compute(self)
 
     def _measure(self, wanted: Sequence[Metric]) -> None:
         """Measure what needs the device."""

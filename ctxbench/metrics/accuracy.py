@@ -1,0 +1,30 @@
+"""Accuracy of networks that hold a module, as papers print it: it needs data sets, so ctxbench does not measure it."""
+
+from ctxbench.metrics.base import Column, Metric, Quantity, Unit
+
+METRIC = Metric(
+    name="accuracy",
+    place=90,
+    about="mIoU and FID of trained networks, as published; never measured here",
+    columns=[Column(key, float, since=6) for key in ("miou", "miou_mean", "fid")],
+    quantities=[
+        Quantity(
+            key=key,
+            column=key,
+            title=title,
+            unit=Unit(unit),
+            origin="published",
+            part="accuracy",
+            noun=f"{title}, as published",
+            better=None,
+        )
+        for key, title, unit in (
+            ("miou", "mIoU, best run", "%"),
+            ("miou_mean", "mIoU, mean of runs", "%"),
+            ("fid", "FID", ""),
+        )
+    ],
+    convention=lambda values: "mIoU, FID: of a trained network with the module, as published; not measured here",
+    asked_for=False,
+    default=False,
+)

@@ -1,0 +1,181 @@
+"""The data of curves: a quantity of a run's rows against what they differ in, line by line, and what was fitted."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from ctxbench import registry
+from ctxbench.errors import UsageError
+from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.statistics import Line, fit_line
+from ctxbench.suite import POINTS, Figure
+
+from .numbers import leading_value, with_interval
+from .panels import Panel
+
+Floats = NDArray[np.float64]
+AXIS_TITLES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
+# What the report draws of a run whose suite names no figures.
+SCALING = (
+    Figure(name="scaling", title="Scaling with H x W", x="positions", y=["macs"], scale="log", fit=True),
+    Figure(name="scaling-batch", title="Scaling with the batch", x="batch", y=["macs"], scale="log", fit=True),
+    Figure(name="scaling-channels", title="Scaling with the channels", x="channels", y=["macs"], scale="log", fit=True),
+)
+# Fewer points do not show a fit.
+FEWEST_FITTED = 3
+_CONDITIONS = ("dtype", "memory_format", "execution", "threads")
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a figure: its module and settings but for `x`, and the rows by rising x, in `frame["x"]`."""
+
+    module: str
+    settings: str
+    frame: pd.DataFrame
+    quantity: Quantity
+
+    @property
+    def title(self) -> str:
+        """What the module is called."""
+        return str(self.frame["name"].iloc[0])
+
+    @property
+    def y(self) -> "pd.Series[float]":
+        """The values in the quantity's unit; NaN where there is none."""
+        return numbers_of(self.frame, self.quantity) / self.quantity.unit.factor
+
+
+def figures_of(panel: Panel) -> list[Figure]:
+    """The figures that the run's suite names. UsageError if the run tells of them what no suite can."""
+    try:
+        return [Figure.model_validate(each) for each in panel.run.definition.get("figures") or ()]
+    except ValidationError as error:
+        raise UsageError(
+            f"{panel.run.folder.path / 'run.json'}: definition.figures: {error.errors()[0]['msg']}"
+        ) from None
+
+
+def numbers_of(frame: pd.DataFrame, quantity: Quantity) -> "pd.Series[float]":
+    """A quantity of the rows in units of one; what only papers have, as published."""
+    if quantity.origin != "published":
+        return frame[quantity.column].astype("float64")
+    printed = [leading_value(text) if pd.notna(text) else None for text in frame[f"{quantity.key}_published"]]
+    return pd.Series(printed, frame.index, dtype="float64") * quantity.unit.factor
+
+
+def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2) -> list[Series]:
+    """The lines of a quantity: rows that differ in x alone, with `fewest` different x or more that have a number.
+
+    Of several such lines with the same module and settings (other inputs, other dtypes) the one with most numbers
+    stands, then the first.
+    """
+    frame = _placed(panel.frame, figure)
+    fixed = ["module", "rest", *_CONDITIONS, *(name for name in POINTS if name != figure.x)]
+    frame = frame.assign(known=numbers_of(frame, quantity).notna())
+    counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
+    frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")
+    found: dict[tuple[str, str], Series] = {}
+    for _, rows in frame.groupby(fixed, dropna=False, sort=False):
+        own = rows.sort_values("known", ascending=False, kind="stable").drop_duplicates("x")
+        own = own.sort_values("x") if is_numeric([own["x"]]) else own.sort_index()
+        series = Series(str(own["module"].iloc[0]), str(own["rest"].iloc[0]), own, quantity)
+        found.setdefault((series.module, series.settings), series)
+    return sorted(found.values(), key=lambda series: int(series.frame.index.min()))
+
+
+def quantities_of(panels: Sequence[Panel], figure: Figure) -> list[Quantity]:
+    """What a figure draws: its y with numbers, or of SCALING the costs that differ along x (if none does, all)."""
+    if figure not in SCALING:
+        return [quantity(key) for key in figure.y if any(series_of(panel, figure, quantity(key)) for panel in panels)]
+    lines = {
+        each.key: [series for panel in panels for series in series_of(panel, figure, each, FEWEST_FITTED)]
+        for each in quantities().values()
+        if each.better
+    }
+    known = [quantity(key) for key, found in lines.items() if found]
+    differing = [each for each in known if any(series.y.nunique() > 1 for series in lines[each.key])]
+    return differing or known
+
+
+def lines_of(panel: Panel, figure: Figure, quantity: Quantity) -> list[Series]:
+    """The lines that a figure draws of a quantity."""
+    return series_of(panel, figure, quantity, FEWEST_FITTED if figure in SCALING else 2)
+
+
+def is_numeric(columns: "Iterable[pd.Series[Any]]") -> bool:
+    """Whether all x of these columns are numbers; truth values and words are categories."""
+    values = [value for column in columns for value in column]
+    return all(isinstance(value, int | float | np.integer) and not isinstance(value, bool) for value in values)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A straight line on the axes of a scale, fitted to points of which at least FEWEST_FITTED are known."""
+
+    line: Line
+    scale: str
+
+    @property
+    def text(self) -> str:
+        """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
+        ends = self.line.slope, self.line.low, self.line.high
+        if self.scale == "log":
+            return "{:.2f} [{:.2f}, {:.2f}]".format(*ends)
+        value, low, high = map(math.exp, ends) if self.scale == "log-y" else ends
+        return with_interval(value, low, high) if value else "0"
+
+    def at(self, x: Floats) -> Floats:
+        """The line's y at these x."""
+        up = self.line.intercept + self.line.slope * (np.log(x) if self.scale == "log" else x)
+        return np.asarray(up if self.scale == "linear" else np.exp(up), dtype=np.float64)
+
+
+def fit_of(series: Series, figure: Figure) -> Fit | str:
+    """What was fitted, or why nothing was."""
+    known = series.y.notna()
+    x, y = series.frame["x"][known].astype("float64").to_numpy(), series.y[known].to_numpy()
+    if len(x) < FEWEST_FITTED:
+        return "too few points"
+    if figure.scale != "linear" and (y <= 0).any():
+        return "not above 0"
+    up = y if figure.scale == "linear" else np.log(y)
+    return Fit(fit_line(np.log(x) if figure.scale == "log" else x, up), figure.scale)
+
+
+def fit_title(figure: Figure) -> str:
+    """What is fitted, for a heading."""
+    what = {"log": "exponent", "log-y": f"factor for each unit of {figure.x}"}
+    return f"{what.get(figure.scale, f'slope over {figure.x}')} [95 % interval]"
+
+
+def _placed(frame: pd.DataFrame, figure: Figure) -> pd.DataFrame:
+    """The rows that have the figure's x, with `x`, `positions` and as text, `rest`, the settings that name a line."""
+    x = figure.x
+    settings = [json.loads(text) for text in frame["hparams"]]
+    frame = frame.assign(positions=frame["height"] * frame["width"])
+    if x in POINTS:
+        across = list(frame[x])
+    else:
+        across = [_setting(row, given, x) for row, given in zip(frame.to_dict("records"), settings, strict=True)]
+    rest = [
+        ", ".join(f"{name}={value}" for name, value in given.items() if name not in (x, *figure.along))
+        for given in settings
+    ]
+    frame = frame.assign(x=pd.Series(across, frame.index, dtype="object"), rest=rest)
+    return frame[[value is not None for value in across]]
+
+
+def _setting(row: RecordRow, given: Mapping[str, Any], name: str) -> Any:
+    """A hyper-parameter of a row; the module's default where the suite did not set it, None where it has none."""
+    module = str(row["module"])
+    known = registry.get(module).hyperparameters if module in registry.names() else ()
+    return given.get(name, next((each.default for each in known if each.name == name), None))

@@ -1,0 +1,109 @@
+"""The suites of the Hamburger paper's other questions, run small: every row, figure, table and claim."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ctxbench
+from ctxbench.report.curve_table import curve_tables
+from ctxbench.report.curves import figures_of
+from ctxbench.report.figures import choose
+from ctxbench.report.panels import panels_of
+from ctxbench.report.runs import open_run
+from ctxbench.suite import Shape, load
+
+ROOT = Path(__file__).parents[1]
+SMALL: dict[str, Shape] = {
+    "gradient": (1, 8, 4, 4),
+    "steps": (1, 8, 4, 4),
+    "rank": (1, 8, 6, 6),
+    "bread": (1, 8, 8, 8),
+    "initialisation": (1, 8, 4, 4),
+    "temperature": (1, 8, 4, 4),
+}
+# Fewer values than the suites have, and those that the claims read.
+FEWER: dict[str, dict[str, Any]] = {
+    "gradient": {"steps": [1, 6, 12]},
+    "steps": {"steps": [1, 6, 24]},
+    "rank": {"d": [32, 64], "rank": [4, 8, 32]},
+    "initialisation": {"steps": [1, 6]},
+    "temperature": {"steps": [1, 6], "temperature": [1.0, 0.01]},
+}
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctxbench.Run:
+    name: str = request.param
+    out = tmp_path_factory.mktemp("suites") / name
+    metrics = [metric for metric in load(name).file.metrics if metric != "latency"]  # which takes a second a row
+    hparams = {module: FEWER.get(name, {}) for module in ("ham_nmf", "ham_cd", "ham_vq")}
+    return ctxbench.run(name, shape=SMALL[name], metrics=metrics, hparams=hparams, out=out, in_process=True)
+
+
+@pytest.mark.slow
+def test_every_row_is_measured_and_what_does_not_apply_says_why(run: ctxbench.Run) -> None:
+    frame = run.frame
+    assert frame["status"].eq("ok").all(), frame["message"].tolist()
+    assert frame["memory_train_predicted_bytes"].notna().all()
+    assert not frame["warnings"].map(lambda each: [text for text in each if "applic" in text]).sum()
+    for metric, column in (("gradient", "gradient_cosine_input"), ("jacobian", "step_norm")):
+        if metric in run.folder.meta["metrics"]:
+            reason = frame["gradient_reason" if metric == "gradient" else "step_reason"]
+            assert (frame[column].notna() ^ (reason.fillna("") != "")).all()
+
+
+@pytest.mark.slow
+def test_every_figure_has_lines_and_tables(run: ctxbench.Run) -> None:
+    panels = panels_of([open_run(run.path)])
+    figures = figures_of(panels[0])
+    assert figures
+    assert [kind.name for kind in choose(None, panels)] == [figure.name for figure in figures]
+    for figure in figures:
+        tables = curve_tables(panels, figure)
+        assert len(tables) == len([key for key in figure.y if not key.startswith("latency")]), figure.name
+
+
+@pytest.mark.slow
+def test_the_claims_are_decided(run: ctxbench.Run) -> None:
+    claims = runpy.run_path(str(ROOT / "docs" / "suites" / f"{run.folder.meta['suite']}.py"))["claims"]
+    without = list(claims(run.frame))
+    with_times = list(claims(run.frame.assign(latency_train_ms=2.0, latency_infer_ms=1.0)))
+    assert len(without) == len(with_times) > 1
+    assert all(claim and measured and holds for claim, measured, holds in with_times)
+    assert "not measured" not in [holds for _, _, holds in with_times]
+    timed = [claim for (claim, _, holds) in without if holds == "not measured"]
+    assert all("time" in claim.lower() or "pass" in claim for claim in timed)
+
+
+@pytest.mark.slow
+def test_constant_times_are_no_linear_ones(run: ctxbench.Run) -> None:
+    if run.folder.meta["suite"] in ("gradient", "steps"):
+        claims = runpy.run_path(str(ROOT / "docs" / "suites" / f"{run.folder.meta['suite']}.py"))["claims"]
+        found = {
+            claim: holds for claim, _, holds in claims(run.frame.assign(latency_train_ms=2.0, latency_infer_ms=1.0))
+        }
+        (timed,) = [holds for claim, holds in found.items() if "time of" in claim]
+        assert timed == "no"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_suite_has_a_page_a_source_and_figures(name: str) -> None:
+    suite = load(name)
+    text = (ROOT / "docs" / "suites" / f"{name}.md").read_text(encoding="utf-8")
+    for heading in ("**Question.**", "**The paper's claim**", "**What was measured.**", "Left out", "## Does it hold?"):
+        assert heading in text
+    for figure in suite.file.figures:
+        assert f"<!-- table: results/{name}-cpu {figure.name} -->" in text
+    assert "ICLR 2021" in suite.file.source
+    assert suite.cases()
+
+
+def test_the_published_rows_of_each_suite_belong_to_its_cases() -> None:
+    for name in SMALL:
+        suite = load(name)
+        cases = [{f"{key}={value}" for key, value in case.hparams.items()} | {case.module} for case in suite.cases()]
+        for row in suite.file.published.rows:
+            module, _, settings = row.partition("(")
+            assert {module, *settings.rstrip(")").split(", ")} in cases, row

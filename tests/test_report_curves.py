@@ -1,0 +1,181 @@
+"""Figures that a suite names: their lines and fits, their tables, and cells that do not apply."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report_data import add, definition, new_run, record
+
+from ctxbench import suite
+from ctxbench.errors import UsageError
+from ctxbench.metrics import quantity
+from ctxbench.report.curve_table import curve_tables
+from ctxbench.report.curves import Fit, figures_of, fit_of, lines_of
+from ctxbench.report.figure_curve import curve
+from ctxbench.report.figures import choose
+from ctxbench.report.markdown import render_markdown
+from ctxbench.report.panels import Panel, panels_of
+from ctxbench.report.runs import open_run
+from ctxbench.report.style import styled
+from ctxbench.report.tables import suite_table
+from ctxbench.report.write import write_report
+from ctxbench.suite import Figure
+
+MIB = 2**20
+MEMORY = {"name": "memory", "title": "Memory over the steps", "x": "steps", "y": ["memory_train"], "fit": True}
+
+
+def steps_run(path: Path, *figures: dict[str, Any], **published: Any) -> Panel:
+    """A run in which memory grows by 3 MiB a step with bptt and is constant with one step, at two input sizes."""
+    folder = new_run(path, suite="mine", definition=definition(figures=list(figures), published=published))
+    for size in (16, 8):
+        for gradient, slope in (("one_step", 0), ("bptt", 3)):
+            for steps in (1, 2, 4):
+                hparams = json.dumps({"gradient": gradient, "steps": steps})
+                row = record("ham_nmf", shape=(1, 64, size, size), hparams=hparams)
+                row.take({"memory_train_predicted_bytes": (10 + slope * steps) * MIB})
+                add(folder, row)
+    add(folder, record("sa", shape=(1, 64, 16, 16)))
+    (panel,) = panels_of([open_run(path)])
+    return panel
+
+
+def test_a_line_is_a_module_and_its_other_settings(tmp_path: Path) -> None:
+    panel = steps_run(tmp_path / "run", MEMORY)
+    (figure,) = figures_of(panel)
+    one, bptt = lines_of(panel, figure, quantity("memory_train"))
+    assert [(line.title, line.settings) for line in (one, bptt)] == [
+        ("ham_nmf", "gradient=one_step"),
+        ("ham_nmf", "gradient=bptt"),
+    ]
+    assert bptt.frame["x"].tolist() == [1, 2, 4]
+    assert bptt.frame["height"].tolist() == [16, 16, 16]
+    assert bptt.y.tolist() == [13, 16, 22]
+
+
+@pytest.mark.parametrize(
+    ("scale", "y", "text"),
+    [
+        ("linear", [13, 16, 22], "3.000 [3.000, 3.000]"),
+        ("linear", [5, 5, 5], "0"),
+        ("log", [2, 8, 32], "2.00 [2.00, 2.00]"),
+        ("log-y", [8, 4, 1], "0.5000 [0.5000, 0.5000]"),
+        ("log-y", [1, 0, 2], "not above 0"),
+        ("linear", [None, 16, 22], "too few points"),
+    ],
+)
+def test_what_is_fitted_depends_on_the_scale(tmp_path: Path, scale: str, y: list[Any], text: str) -> None:
+    panel = steps_run(tmp_path / "run")
+    figure = Figure.model_validate({**MEMORY, "scale": scale})
+    line = lines_of(panel, figure, quantity("memory_train"))[0]
+    values = [None if value is None else value * MIB for value in y]
+    frame = line.frame.assign(memory_train_predicted_bytes=values)
+    fit = fit_of(replace(line, frame=frame), figure)
+    assert (fit.text if isinstance(fit, Fit) else fit) == text
+
+
+def test_the_table_of_a_figure_has_a_column_for_each_x_and_what_was_fitted(tmp_path: Path) -> None:
+    panel = steps_run(tmp_path / "run", MEMORY)
+    (table,) = curve_tables([panel], figures_of(panel)[0])
+    text = render_markdown(table)
+    assert (
+        "| Module | Settings | Input | steps<br>1 | steps<br>2 | steps<br>4 | slope over steps [95 % interval] |"
+        in text
+    )
+    assert "| ham\\_nmf | gradient=bptt | 1x64x16x16 | *13.0* | *16.0* | *22.0* | 3.000 [3.000, 3.000] |" in text
+    assert "| ham\\_nmf | gradient=one\\_step | 1x64x16x16 | *10.0* | *10.0* | *10.0* | 0 |" in text
+    assert table.data["memory_train"].tolist() == [value * MIB for value in (10, 10, 10, 13, 16, 22)]
+
+
+def test_a_report_draws_the_figures_that_the_suite_names(tmp_path: Path) -> None:
+    panel = steps_run(tmp_path / "run", MEMORY, {**MEMORY, "name": "other", "y": ["latency_train"]})
+    assert [kind.name for kind in choose(None, [panel])] == ["memory"]
+    with pytest.raises(
+        UsageError, match=r"no data for the figure 'other': it needs latency_train for two or more steps"
+    ):
+        choose(["other"], [panel])
+    report = write_report([tmp_path / "run"], tmp_path / "report")
+    assert (tmp_path / "report" / "tables" / "mine-memory-memory_train.md").is_file()
+    assert (tmp_path / "report" / "figures" / "memory.svg").is_file()
+    assert "Memory over the steps: Memory, train (MiB), predicted, cuda" in report.page.read_text(encoding="utf-8")
+
+
+def test_a_curve_is_drawn_with_its_fit_and_its_input(tmp_path: Path) -> None:
+    panel = steps_run(tmp_path / "run", MEMORY)
+    with styled():
+        drawing = curve([panel], figures_of(panel)[0])
+    (axes,) = drawing.figure.axes
+    assert axes.get_title() == "Memory, train (predicted, cuda)\ninput [1, 64, 16, 16]"
+    points, fitted = axes.lines[2:4]
+    assert np.asarray(points.get_ydata()).tolist() == [13, 16, 22]
+    assert np.asarray(fitted.get_ydata()).tolist() == pytest.approx([13, 22])
+    assert "ham_nmf gradient=bptt: 3.000 [3.000, 3.000]" in drawing.details.values()
+
+
+def test_words_are_categories_and_published_numbers_are_drawn(tmp_path: Path) -> None:
+    rows = {f"ham_nmf(gradient={g}, steps=4)": {"miou": v} for g, v in (("one_step", "78.3"), ("bptt", "77.4"))}
+    figure = {"name": "accuracy", "title": "Accuracy", "x": "gradient", "y": ["miou"]}
+    panel = steps_run(tmp_path / "run", figure, rows=rows)
+    (table,) = curve_tables([panel], figures_of(panel)[0])
+    text = render_markdown(table)
+    assert "| Module | Settings | Input | gradient<br>one\\_step | gradient<br>bptt |" in text
+    assert "| ham\\_nmf | steps=4 | 1x64x16x16 | 78.3 | 77.4 |" in text
+    assert "not measured here" in text
+    with styled():
+        (axes,) = curve([panel], figures_of(panel)[0]).figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["one_step", "bptt"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines] == [[78.3, 77.4]]
+    shown = render_markdown(suite_table(open_run(tmp_path / "run")))
+    assert "mIoU, best run (%)<br>paper" in shown
+    assert "mIoU, best run (%)<br>here" not in shown
+
+
+def test_a_quantity_that_does_not_apply_is_a_cell_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = steps_run(tmp_path / "run")
+    energy = replace(quantity("energy_train"), reason_column="macs_uncounted")
+    monkeypatch.setitem(__import__("ctxbench.metrics").metrics.quantities(), "energy_train", energy)
+    run = replace(panel.run, frame=panel.run.frame.assign(macs_uncounted=["no steps"] + [""] * 12))
+    text = render_markdown(suite_table(run))
+    assert "-<sup>1</sup>" in text
+    assert "<sup>1</sup> Not applicable: no steps." in text
+    assert "energy" in suite_table(run).data.columns.str.cat()
+
+
+HEAD = 'title = "t"\nmodules = ["ham_nmf"]\n[axes]\nshape = [1, 8, 4, 4]\n'
+FIGURE = '[[figures]]\nname = "a"\ntitle = "A"\nx = "steps"\ny = ["macs"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            FIGURE.replace('"steps"', '"stepz"'),
+            "key 'figures.x': unknown hyper-parameter 'stepz'; did you mean 'steps'?",
+        ),
+        (FIGURE.replace('["macs"]', '["mac"]'), "unknown quantity 'mac'; did you mean 'macs'?"),
+        (FIGURE.replace('["macs"]', "[]"), "'figures.0.y' is []"),
+        (FIGURE.replace('"a"', '"A b"'), "'figures.0.name' is 'A b'"),
+        (FIGURE + 'scale = "log-x"\nfit = true\n', "key 'figures.0': nothing is fitted on the scale 'log-x'"),
+        (FIGURE + 'scale = "cubic"\n', "'figures.0.scale' is 'cubic'"),
+        (FIGURE + FIGURE, "two figures are called 'a'"),
+        (FIGURE + "colour = 3\n", "unknown key 'colour'"),
+    ],
+)
+def test_a_wrong_figure_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(HEAD + text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        suite.load(str(path)).cases()
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_tells_of_an_impossible_figure_is_refused(tmp_path: Path) -> None:
+    panel = steps_run(tmp_path / "run", {**MEMORY, "scale": "cubic"})
+    with pytest.raises(UsageError, match=r"run\.json: definition\.figures: "):
+        choose(None, [panel])
