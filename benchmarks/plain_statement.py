@@ -8,6 +8,7 @@ Run on a machine at rest: python benchmarks/plain_statement.py results/plain-sta
 """
 
 import argparse
+import inspect
 import statistics
 import sys
 from collections.abc import Callable
@@ -29,7 +30,7 @@ import reference_attention
 import reference_field
 import reference_hams
 
-SHAPES = ((1, 64, 8, 8), (1, 64, 24, 24))
+SHAPES = ((1, 64, 8, 8), (1, 64, 16, 16))
 THREADS = (1, 2)
 TURNS = 3
 Forward = Callable[[], Tensor]
@@ -60,7 +61,10 @@ def plain(key: str, module: nn.Module, named: dict[str, Tensor], x: Tensor) -> T
         options = reference_hams.Options(kind, module.steps, 1 / module.sharpness)
         return reference_hams.burger(x, named, start, options)[0]
     statements = reference_attention.REFERENCES | reference_field.REFERENCES
-    return statements[key](named, x, True)
+    statement = statements[key]
+    known = inspect.signature(statement).parameters
+    defaults = {each.name: each.default for each in registry.get(key).hyperparameters if each.name in known}
+    return statement(named, x, True, **defaults)
 
 
 def milliseconds(forward: Forward, mode: Mode, weights: list[Tensor], threads: int, seconds: float) -> float:
