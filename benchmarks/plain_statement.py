@@ -30,7 +30,7 @@ import reference_attention
 import reference_field
 import reference_hams
 
-SHAPES = ((1, 64, 8, 8), (1, 64, 16, 16))
+SHAPES = ((1, 64, 8, 8), (1, 64, 12, 12))
 THREADS = (1, 2)
 TURNS = 3
 Forward = Callable[[], Tensor]
@@ -107,8 +107,8 @@ def main() -> None:
     for key in options.modules.split(","):
         for shape in SHAPES:
             rows += [compared(key, shape, count, mode, options.seconds) for count in THREADS for mode in MODES]
+        pd.DataFrame(rows).to_csv(options.out, index=False, float_format="%.4g")
         print(key, *(f"{row['plain_ms'] / row['module_ms']:.1f}" for row in rows[-len(MODES) * 4 :]), flush=True)
-    pd.DataFrame(rows).to_csv(options.out, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":

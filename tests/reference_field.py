@@ -320,13 +320,13 @@ def spectral(p: Named, x: Tensor, training: bool) -> Tensor:
     images = norm_relu(p, "input.1", [project(p, "input.0", image) for image in x.flatten(2)], training)
 
     def waves(size: int) -> Tensor:
-        steps = torch.outer(torch.arange(size), torch.arange(size)).double() * (2 * math.pi / size)
+        steps = torch.outer(torch.arange(size), torch.arange(size)).to(x.dtype) * (2 * math.pi / size)
         return torch.complex(steps.cos(), -steps.sin()) / math.sqrt(size)
 
     down, across = waves(height), waves(width)
     spectra = []
     for image in images:
-        cells = image.reshape(-1, height, width).to(torch.complex128)
+        cells = image.reshape(-1, height, width).to(x.dtype.to_complex())
         spectrum = (down @ cells @ across)[:, :, :bins]
         parts = torch.stack([spectrum.real, spectrum.imag], dim=1).flatten(0, 1).flatten(1)
         spectra.append(project(p, "bins.0", parts))
@@ -334,7 +334,7 @@ def spectral(p: Named, x: Tensor, training: bool) -> Tensor:
     for image, parts in zip(images, norm_relu(p, "bins.1", spectra, training), strict=True):
         pairs = parts.reshape(-1, 2, height, bins)
         rows = down.conj() @ torch.complex(pairs[:, 0], pairs[:, 1])
-        total = torch.zeros(rows.shape[0], height, width, dtype=torch.double)
+        total = torch.zeros(rows.shape[0], height, width, dtype=x.dtype)
         for k in range(bins):
             alone = k == 0 or 2 * k == width
             wave = across.conj()[k]  # [W]
