@@ -27,7 +27,7 @@ from ctxbench.ranking import (
     shared_axes,
     times,
 )
-from ctxbench.results import RunFolder
+from ctxbench.results import SCHEMA, RunFolder
 from ctxbench.suite import load
 
 ALL = ["params", "macs", "memory_train", "latency_infer"]
@@ -351,7 +351,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
         ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with --resume"),
-        ('"schema": 6', '"schema": 3', "it was written by an older ctxbench; measure it again"),
+        (f'"schema": {SCHEMA}', '"schema": 3', "it was written by an older ctxbench; measure it again"),
     ):
         meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
         with pytest.raises(UsageError, match=f"cannot be reused: {reason}"):

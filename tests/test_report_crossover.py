@@ -291,7 +291,8 @@ def test_several_runs_have_a_crossover_table_each(tmp_path: Path) -> None:
     one, two = (linear_against_square(tmp_path / name).path for name in ("one", "two"))
     write_report([one, two], tmp_path / "out")
     found = sorted(path.name for path in (tmp_path / "out" / "tables").glob("*.csv"))
-    assert found == ["mine-1.csv", "mine-2.csv", "mine-compared.csv", "mine-crossover-1.csv", "mine-crossover-2.csv"]
+    expected = ["mine-1.csv", "mine-2.csv", "mine-compared.csv", "mine-crossover-1.csv", "mine-crossover-2.csv"]
+    assert found == [*expected, "mine-scaling-macs-1.csv", "mine-scaling-macs-2.csv"]
     with styled():
         drawing = figure_crossover.crossovers(panels_of([open_run(one), open_run(two)]))
     assert [part.get_suptitle().partition(":")[0] for part in drawing.figure.subfigs] == ["one", "two"]
