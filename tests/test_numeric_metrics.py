@@ -235,7 +235,7 @@ def test_propositions_2_and_3_for_a_contraction() -> None:
     at_input = jacobian.jacobian(lambda x: model.step(fixed, x), x)
     implicit = model.g @ torch.linalg.solve(torch.eye(5, dtype=x.dtype) - at_state, at_input)
     for steps, tolerance in ((5, None), (80, 1e-10)):
-        whole = jacobian.jacobian(lambda x: model.g @ model.run(start, x, steps), x)  # noqa: B023
+        whole = jacobian.jacobian(lambda x: model.g @ model.run(start, x, steps), x)  # noqa: B023  # called in this turn of the loop
         if tolerance is None:
             assert (whole - implicit).abs().max() > 1e-3
         else:

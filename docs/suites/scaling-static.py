@@ -41,7 +41,7 @@ def order(row: "pd.Series[float]", axis: str) -> float:
     shapes: list[Shape] = []
     for times in (FAR, 2 * FAR):
         shape = [int(row[name]) for name in ("batch", "channels", "height", "width")]
-        shapes.append(tuple(size * times if at in places else size for at, size in enumerate(shape)))  # type: ignore[arg-type]
+        shapes.append(tuple(size * times if at in places else size for at, size in enumerate(shape)))  # type: ignore[arg-type]  # four numbers
     less, more = (entry.closed_form("macs", shape, json.loads(str(row["hparams"]))) for shape in shapes)
     return math.log2(more / less) / doublings
 
