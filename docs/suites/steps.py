@@ -30,7 +30,7 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
 
 
 def time(frame: pd.DataFrame) -> Claim:
-    claim = "The time of a pass is linear in K"
+    claim = "The time of a pass grows with K (slope of a straight line)"
     if frame["latency_infer_ms"].isna().all():
         return claim, "no times in this run", "not measured"
     texts, holds = [], True
