@@ -160,24 +160,31 @@ def run_suite(
         executor, launch = _executors(stack, measure, in_process)
         environment = machine(executor)
         cases = _cases(suite, environment, static)
-        meta = {
-            "suite": suite.name,
-            "state": "running",
-            "command": command_line(),
-            "static": static,
-            "counter": counter,
-            "metrics": metrics,
-            "force": force,
-            "definition": suite.file.model_dump(mode="json"),
-            "suite_file": source_of(suite.path),
-            "sources": sources_of(cases),
-            "environment": environment,
-        }
-        folder = RunFolder.create(path, meta)
-        stack.enter_context(_locked(path))
+        plan = Plan(measure, metrics, counter, force)
+        folder = RunFolder.create(path, meta_of(suite, plan, cases, environment, static))
+        stack.enter_context(locked(path))
         before(folder, cases)
-        _measure(cases, Plan(measure, metrics, counter, force), executor, launch, folder, shown)
+        _measure(cases, plan, executor, launch, folder, shown)
     return Run(folder)
+
+
+def meta_of(
+    suite: Suite, plan: Plan, cases: Sequence[Case], environment: Mapping[str, Any], static: bool = False
+) -> dict[str, Any]:
+    """What `run.json` says of a run that begins."""
+    return {
+        "suite": suite.name,
+        "state": "running",
+        "command": command_line(),
+        "static": static,
+        "counter": plan.counter,
+        "metrics": plan.metrics,
+        "force": plan.force,
+        "definition": suite.file.model_dump(mode="json"),
+        "suite_file": source_of(suite.path),
+        "sources": sources_of(cases),
+        "environment": environment,
+    }
 
 
 def resume(
@@ -189,9 +196,11 @@ def resume(
     """
     folder = RunFolder.open(Path(path))
     meta = folder.meta
+    if "environments" in meta:
+        raise UsageError(f"{path} was measured on a cluster; continue it with --ray ADDRESS")
     suite = restore(meta["suite"], folder.path / "run.json", meta["definition"])
     with ExitStack() as stack:
-        stack.enter_context(_locked(folder.path))
+        stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)
         executor, launch = _executors(stack, measure, in_process)
@@ -199,20 +208,26 @@ def resume(
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
         cases = _cases(suite, environment, meta["static"])
-        folder.recover()
-        frame = folder.frame()
-        failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
-        kept = [case for case in cases if case.id in folder.finished().keys() - failed]
-        if changed := _changed_sources(meta, kept):
-            raise UsageError(
-                f"{path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold the "
-                "numbers of both; start a new run"
-            )
-        folder.drop(failed)
-        folder.save_meta(sources=sources_of(cases), state="running")
-        plan = Plan(measure, meta["metrics"], meta["counter"], meta["force"])
+        plan = reopen(folder, cases, measure, retry_failed)
         _measure(cases, plan, executor, launch, folder, shown)
     return Run(folder)
+
+
+def reopen(folder: RunFolder, cases: Sequence[Case], measure: Measure, retry_failed: bool) -> Plan:
+    """Make a folder ready for what it lacks; the plan that it was begun with. UsageError if a source has changed."""
+    meta = folder.meta
+    folder.recover()
+    frame = folder.frame()
+    failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
+    kept = [case for case in cases if case.id in folder.finished().keys() - failed]
+    if changed := _changed_sources(meta, kept):
+        raise UsageError(
+            f"{folder.path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold "
+            "the numbers of both; start a new run"
+        )
+    folder.drop(failed)
+    folder.save_meta(sources=sources_of(cases), state="running")
+    return Plan(measure, meta["metrics"], meta["counter"], meta["force"])
 
 
 def sources_of(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
@@ -360,7 +375,7 @@ def _cases(suite: Suite, environment: Mapping[str, Any], static: bool) -> list[C
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the folder for this process alone."""
     lock = FileLock(path / ".lock", timeout=0)
     try:

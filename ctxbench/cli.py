@@ -162,18 +162,30 @@ def run(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
     ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Spread the cases over a Ray cluster: HOST:PORT, or local for this host."),
+    ] = None,
+    each_device: Annotated[
+        bool,
+        typer.Option("--each-device", help="With --ray: every kind of device measures every case, in its own folder."),
+    ] = False,
 ) -> None:
     """Measure the cases of a suite, write a run folder and print its table.
 
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
-    from ctxbench import api, describe, settings
+    from ctxbench import api, cluster, describe, settings
     from ctxbench.suite import load
 
     _check_resume_options(context)
+    _check_ray_options(context)
+    shown = _reporter()
     try:
-        if resume is not None:
-            finished = api.resume(resume, retry_failed=retry_failed, in_process=in_process, reporter=_reporter())
+        if resume is not None and ray is not None:
+            runs = cluster.resume(resume, ray, retry_failed=retry_failed, reporter=shown)
+        elif resume is not None:
+            runs = [api.resume(resume, retry_failed=retry_failed, in_process=in_process, reporter=shown)]
         else:
             overrides = replace(
                 _overrides(
@@ -196,20 +208,27 @@ def run(
             if dry_run:
                 _print(describe.plan(api.plan(loaded, static=static)))
                 return
-            finished = api.run_suite(
-                loaded,
-                static=static,
-                counter=counter,
-                out=out,
-                force=force,
-                in_process=in_process,
-                reporter=_reporter(),
-            )
+            if ray is not None:
+                runs = cluster.run(
+                    loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
+                )
+            else:
+                one = api.run_suite(
+                    loaded,
+                    static=static,
+                    counter=counter,
+                    out=out,
+                    force=force,
+                    in_process=in_process,
+                    reporter=shown,
+                )
+                runs = [one]
     except KeyboardInterrupt as stop:
-        _print_interrupted(stop)
+        _print_interrupted(stop, "" if ray is None else f" --ray {ray}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _print_table(finished.path)
-    if finished.failed:
+    for each in runs:
+        _print_table(each.path)
+    if any(each.failed for each in runs):
         raise typer.Exit(EXIT_FAILED_CASES)
 
 
@@ -481,6 +500,7 @@ def report(
     """
     from ctxbench.report import write_report
     from ctxbench.report.compact import Choice
+    from ctxbench.results import run_folders
     from ctxbench.suite import load_published, parse_shape
 
     choice = None
@@ -489,7 +509,8 @@ def report(
         choice = Choice(_split(columns) or [], _names(modules) or [], shapes, title, label)
     numbers = load_published(published) if published else None
     pairs = _split(crossover) or ()
-    written = write_report(runs, out, _split(figures), choice, numbers, pairs, titles, notes)
+    folders = [folder for path in runs for folder in run_folders(path)]
+    written = write_report(folders, out, _split(figures), choice, numbers, pairs, titles, notes)
     print(f"{len(written.files)} files; open {written.page}")
 
 
@@ -637,13 +658,22 @@ def _numbers(text: str | None) -> list[int] | None:
 def _check_resume_options(context: typer.Context) -> None:
     """UsageError for an option that a resumed run would ignore, or that only a resumed run has."""
     given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
-    resumed = {"resume", "retry_failed", "in_process"}
+    resumed = {"resume", "retry_failed", "in_process", "ray"}
     others = [name for name in given if name not in resumed]
     if "resume" in given and others:
         option = {"chosen": "--set", "predict_for": "--for"}.get(others[0], f"--{others[0].replace('_', '-')}")
         raise UsageError(f"{option} cannot be used with --resume: a resumed run keeps the settings in its run.json")
     if "retry_failed" in given and "resume" not in given:
         raise UsageError("--retry-failed goes with --resume FOLDER")
+
+
+def _check_ray_options(context: typer.Context) -> None:
+    """UsageError for an option that means nothing on a cluster, or nothing without one."""
+    if context.params["ray"] is None and context.params["each_device"]:
+        raise UsageError("--each-device goes with --ray ADDRESS")
+    for name in ("static", "dry_run", "in_process"):
+        if context.params["ray"] is not None and context.params[name]:
+            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --ray: it needs no cluster")
 
 
 def _reporter() -> "Quiet":
@@ -682,14 +712,14 @@ def _print_table(path: Path) -> None:
     print(f"run folder: {path}")
 
 
-def _print_interrupted(stop: KeyboardInterrupt) -> None:
+def _print_interrupted(stop: KeyboardInterrupt, options: str = "") -> None:
     from ctxbench.api import Interrupted
 
     if not isinstance(stop, Interrupted):
         print("interrupted before anything was measured", file=sys.stderr)
         return
     print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
-    print(f"continue with: ctxbench run --resume {stop.path}", file=sys.stderr)
+    print(f"continue with: ctxbench run --resume {stop.path}{options}", file=sys.stderr)
 
 
 def _print_ranking(ranking: "Ranking", rank_by: str) -> None:

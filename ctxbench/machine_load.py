@@ -1,6 +1,7 @@
 """How busy others keep the machine: before a measurement, and while a process measures."""
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -42,6 +43,12 @@ class Others:
 def disturbed(others_share: float | None) -> bool:
     """Whether others used more than OTHERS_LIMIT of the cores; not where that is not known."""
     return others_share is not None and others_share > OTHERS_LIMIT
+
+
+def shares_gpu(machine_state: str | None) -> bool:
+    """Whether other processes computed on the GPU before or after a process was timed; not where that is not known."""
+    state = json.loads(machine_state) if machine_state else {}
+    return any((state.get(when) or {}).get("other_processes") for when in ("before", "after"))
 
 
 def _usable() -> list[int]:

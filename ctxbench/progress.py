@@ -3,11 +3,14 @@
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ctxbench.mode import MODES
 from ctxbench.results import Record
 from ctxbench.suite import Case
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 class _Context:
@@ -25,8 +28,11 @@ class _Context:
 class Quiet(_Context):
     """Shows nothing; the default for Python callers."""
 
-    def process(self, index: int, total: int, case: Case, number: int) -> None:
-        """Process `number` of a case begins, the `index`-th of `total`; number 0 measures what needs no clock."""
+    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+        """Process `number` of a case begins, the `index`-th of `total`; number 0 measures what needs no clock.
+
+        `slot` is where on a cluster.
+        """
 
     def metric(self, name: str) -> None:
         pass
@@ -41,8 +47,9 @@ class Quiet(_Context):
 class Plain(Quiet):
     """One line when a process begins, one when a case is done."""
 
-    def process(self, index: int, total: int, case: Case, number: int) -> None:
-        print(f"[{index + 1}/{total}] {_round(number)}: {case.id}", file=sys.stderr, flush=True)
+    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+        where = f"{slot}: " * bool(slot)
+        print(f"[{index + 1}/{total}] {where}{_round(number)}: {case.id}", file=sys.stderr, flush=True)
 
     def done(self, record: Record) -> None:
         print(f"{record.case}: {_outcome(record)}", file=sys.stderr, flush=True)
@@ -68,6 +75,7 @@ class Live(Quiet):
             transient=True,
         )
         self._task = self._progress.add_task("starting", total=None, detail="")
+        self._slots: dict[str, TaskID] = {}
         self._start = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -80,7 +88,13 @@ class Live(Quiet):
     ) -> None:
         self._progress.stop()
 
-    def process(self, index: int, total: int, case: Case, number: int) -> None:
+    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+        if slot:
+            if slot not in self._slots:
+                self._slots[slot] = self._progress.add_task(slot, completed=-1, detail="")
+            self._progress.update(self._slots[slot], total=total, advance=1, detail=f"{_round(number)}: {case.id}")
+            self._update(description=f"{len(self._slots)} slots", total=total, completed=index)
+            return
         self._update(description=f"{_round(number)}: {case.id}", total=total, completed=index, detail="")
 
     def metric(self, name: str) -> None:

@@ -22,7 +22,7 @@ from ctxbench.mode import MODES
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 7
+SCHEMA = 8
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
 
 
@@ -33,7 +33,8 @@ class Record:
     Units are in the columns' names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. The
     files of `ctxbench.metrics` declare them. A column that is not in `values` was not measured, or is not known.
     `processes` counts the fresh processes that times come from, and `others_share` is the largest share of the
-    cores that other work kept busy during one of them.
+    cores that other work kept busy during one of them. `slot` names the place of a cluster that measured it, whose
+    environment `run.json` has.
     """
 
     case: str
@@ -59,6 +60,7 @@ class Record:
     elapsed_s: float | None = None
     processes: int | None = None
     others_share: float | None = None
+    slot: str = ""
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Put values into their columns. KeyError for a name that is no column."""
@@ -101,7 +103,7 @@ _OWN_TYPES: dict[str, type[int] | type[float]] = {
     **dict.fromkeys(("batch", "channels", "height", "width", "threads", "processes"), int),
     **dict.fromkeys(("elapsed_s", "others_share"), float),
 }
-_LATER = {"processes": 4, "others_share": 4}
+_LATER = {"processes": 4, "others_share": 4, "slot": 8}
 
 
 @cache
@@ -358,6 +360,12 @@ def _warnings(text: str) -> list[str]:
         except json.JSONDecodeError:
             pass
     return text.split("; ") if text else []
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The run folder `path`, or those inside it: a run on a cluster has one for each kind of device."""
+    inside = sorted(each.parent for each in path.glob("*/run.json"))
+    return inside if inside and not (path / "run.json").exists() else [path]
 
 
 def default_path(suite: str) -> Path:

@@ -170,11 +170,24 @@ def speed_list() -> str:
     return _markdown(("module", *header), body)
 
 
+def sweep_list() -> str:
+    """What the driver of a simulated sweep costs."""
+    rows = pd.read_csv(ROOT / "results" / "sweep-simulation.csv").to_dict("records")
+    header = ("slots", "cases", "processes", "seconds", "driver, ms of processor time a case", "waiting")
+    body = [
+        (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",
+         f"{r['driver_ms_per_case']:.1f}", f"{r['waiting_share']:.1%}")
+        for r in rows
+    ]  # fmt: skip
+    return _markdown(header, body)
+
+
 LISTS: dict[str, Callable[[], str]] = {
     "metrics": metric_list,
     "quantities": quantity_list,
     "columns": column_list,
     "speed": speed_list,
+    "sweep": sweep_list,
     "devices": device_list,
     "left-out": left_out_list,
     "table3-predictions": table3_predictions,
@@ -201,7 +214,9 @@ def claim_list(folder: str) -> str:
     run = ctxbench.load(ROOT / folder)
     path = ROOT / "docs" / "suites" / f"{run.folder.meta['suite']}.py"
     claims = runpy.run_path(str(path))["claims"]
-    return _markdown(("claim", "measured", "holds"), claims(run.frame))
+    words = {True: "yes", False: "no"}
+    rows = [(claim, measured, words.get(holds, holds)) for claim, measured, holds in claims(run.frame)]
+    return _markdown(("claim", "measured", "holds"), rows)
 
 
 def updated(text: str) -> str:

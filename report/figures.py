@@ -12,6 +12,7 @@ from . import (
     figure_cost,
     figure_crossover,
     figure_curve,
+    figure_energy,
     figure_memory,
     figure_points,
     figure_predicted,
@@ -26,7 +27,7 @@ from .style import Drawing, styled, svg_text, write_pdf, write_png
 class Kind:
     """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
 
-    A `curve` has tables of its numbers, too.
+    A `curve` has tables of its numbers, too. One that is drawn `always` stands also beside those that a suite names.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kind:
     available: Callable[[Sequence[Panel]], bool]
     draw: Callable[[Sequence[Panel]], Drawing]
     curve: Figure | None = None
+    always: bool = False
 
 
 def of_curve(figure: Figure, needs: str) -> Kind:
@@ -64,6 +66,8 @@ KINDS = (
          figure_crossover.has_crossover, figure_crossover.crossovers),
     Kind("split", "Training and inference", "latency in both modes",
          figure_cost.has_split, figure_cost.train_infer_split),
+    Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
+         figure_energy.has_energy, figure_energy.energies, always=True),
     Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
          figure_memory.has_memory, figure_memory.memory_over_time),
     Kind("samples", "Raw samples", "samples.csv with samples",
@@ -91,7 +95,8 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
     named = {figure.name: figure for panel in panels for figure in figures_of(panel)}
     own = [of_curve(figure, f"{' or '.join(figure.y)} for two or more {figure.x}") for figure in named.values()]
     if names is None:
-        return [kind for kind in own or KINDS if kind.available(panels)]
+        kinds = [*own, *(kind for kind in KINDS if kind.always)] if own else KINDS
+        return [kind for kind in kinds if kind.available(panels)]
     by_name = {kind.name: kind for kind in (*KINDS, *own)}
     for name in names:
         if name not in by_name:

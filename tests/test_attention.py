@@ -132,5 +132,5 @@ def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None
     )  # fmt: skip
     assert run.frame["status"].eq("ok").all(), run.frame["message"].tolist()
     found = list(runpy.run_path(str(PAGE))["claims"](run.frame))
-    assert [holds for _, _, holds in found[1:4]] == ["yes"] * 3
+    assert [holds for _, _, holds in found[1:4]] == [True] * 3
     assert not math.isnan(run.frame["attention_entropy"].astype(float).max())

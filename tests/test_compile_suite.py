@@ -38,7 +38,7 @@ def test_claims_worked_by_hand() -> None:
     )
     found = list(runpy.run_path(f"{PAGE}.py")["claims"](frame))
     assert [(text, holds) for _, text, holds in found] == [
-        ("c: cannot", "no"),
+        ("c: cannot", False),
         ("median 1.25; a 2.00, b 0.50", "for 1 of 2 modules"),
         ("no times in this run", "not measured"),
         ("median 11.00, largest 20.00 (b)", "not for all"),

@@ -227,7 +227,7 @@ def test_retry_failed_measures_failed_cases_again(suite_file: SuiteFile, tmp_pat
 
 def test_two_runs_in_one_folder_are_refused(suite_file: SuiteFile, tmp_path: Path) -> None:
     run = ctxbench.run(str(suite_file(["sa"])), out=tmp_path / "run")
-    with api._locked(run.path), pytest.raises(UsageError, match="another ctxbench is writing"):
+    with api.locked(run.path), pytest.raises(UsageError, match="another ctxbench is writing"):
         api.resume(run.path)
 
 

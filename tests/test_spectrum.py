@@ -1,5 +1,6 @@
 """Energy and gain worked by hand; what the metric says of a ham, of the identity and of bad inputs."""
 
+import json
 import math
 import runpy
 from pathlib import Path
@@ -7,12 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from report_data import add, new_run, record
 
 import ctxbench
 from ctxbench import registry
 from ctxbench.messages import Values
 from ctxbench.metrics import spectrum
 from ctxbench.metrics.decomposition import low_rank_map
+from ctxbench.report import figure_energy
+from ctxbench.report.panels import panels_of
+from ctxbench.report.runs import open_run
+from ctxbench.report.style import styled
 from ctxbench.suite import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
@@ -32,7 +38,7 @@ def computed(module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any
 
 
 def test_energy_and_gain_worked_by_hand() -> None:
-    assert spectrum.energy(torch.tensor([3.0, 2.0, 1.0]), 1) == pytest.approx(9 / 14)
+    assert spectrum.accumulated(torch.tensor([3.0, 2.0, 1.0])) == pytest.approx([9 / 14, 13 / 14, 1])
     clean = torch.zeros(1, 2, 2)
     assert spectrum.gain(torch.full((1, 2, 2), 10.0), torch.full((1, 2, 2), 1.0), clean) == pytest.approx(20)
 
@@ -50,6 +56,11 @@ def test_the_identity_changes_nothing_and_has_no_gain() -> None:
     assert found["spectrum_rank_out"] == found["spectrum_rank_in"] > found["spectrum_rank_clean"]
     assert found["spectrum_energy_out"] == found["spectrum_energy_in"] < found["spectrum_energy_clean"]
     assert found["spectrum_energy_clean"] == pytest.approx(1)
+    curves = json.loads(found["spectrum_energies"])
+    assert curves["out"] == curves["in"]
+    assert len(curves["in"]) == 16
+    assert curves["in"][7] == pytest.approx(found["spectrum_energy_in"], abs=1e-4)
+    assert curves["clean"][7:] == [1.0] * 9
     assert found["gain_reason"] == "the module does not factor its input"
     assert "spectrum_gain" not in found
 
@@ -86,4 +97,22 @@ def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None
     found = list(runpy.run_path(f"{PAGE}.py")["claims"](run.frame))
     assert len(found) == 7
     assert found[3][1].startswith("linear 1.00")
-    assert found[4][2] == "yes"
+    assert found[4][2]
+
+
+def test_the_figure_has_axes_for_each_module_and_a_line_for_each_setting(tmp_path: Path) -> None:
+    curves = {"clean": [1.0, 1.0], "in": [0.5, 1.0], "out": [0.75, 1.0]}
+    folder = new_run(tmp_path / "run")
+    for module, hparams in (("linear", "{}"), ("ham_cd", '{"rank": 2}'), ("ham_cd", '{"rank": 4}'), ("sa", "{}")):
+        found = record(module)
+        found.case, found.hparams = f"{module} {hparams}", hparams
+        found.take({"spectrum_energies": json.dumps(curves)} if module != "sa" else {})
+        add(folder, found)
+    with styled():
+        drawing = figure_energy.energies(panels_of([open_run(tmp_path / "run")]))
+    drawn = {axes.get_title(): axes for axes in drawing.figure.axes if axes.axison}
+    assert {name: len(axes.lines) for name, axes in drawn.items()} == {"linear": 2, "ham_cd": 3}
+    before, after = drawn["linear"].lines
+    assert list(before.get_ydata()) == [0.5, 1.0]
+    assert list(after.get_ydata()) == [0.75, 1.0]
+    assert list(after.get_xdata()) == [1, 2]

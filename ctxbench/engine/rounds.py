@@ -3,14 +3,14 @@
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from statistics import median
 
 from ctxbench.devices import META
 from ctxbench.engine.scheduler import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case
-from ctxbench.machine_load import CONTROL_LIMIT, disturbed
+from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
 from ctxbench.metrics import metrics
 from ctxbench.results import Record, RunFolder
 from ctxbench.statistics import FEWEST_PROCESSES
@@ -20,7 +20,8 @@ from ctxbench.suite import Case
 Launch = Callable[[], AbstractContextManager[Executor]]
 # Of the time of the planned rounds, for rounds that measure disturbed processes again.
 EXTRA_SHARE = 0.25
-Yardstick = tuple[str, str, int | None, bool]
+# Device, dtype, threads, whether the case was reused, and the slot of a cluster.
+Yardstick = tuple[str, str, int | None, bool, str]
 
 
 def execute(
@@ -32,36 +33,51 @@ def execute(
     new interpreter and with the cases in another order, so that a drift of the machine falls on all of them alike. A
     case that fails takes part in no later round. Each process is on disk before the next begins.
     """
-    run = _Run(cases, plan, folder, reporter)
+    reused = (folder.meta.get("reused") or {}).get("cases", ())
+    run = Rounds(
+        cases, plan, reporter, lambda number, outcome: outcome.write(folder, number), folder.finished(), reused
+    )
     try:
-        run.once(executor)
-        run.rounds(launch)
+        run.once(executor, {})
+        for _ in run.rounds(launch):
+            folder.write_records(run.records())
     finally:
         records = run.records()
         folder.write_records(records)
     return records
 
 
-class _Run:
-    """The cases and their finished processes, by their numbers."""
+class Rounds:
+    """The cases and their finished processes, by their numbers; `keep` is called with each as it finishes."""
 
-    def __init__(self, cases: Sequence[Case], plan: Plan, folder: RunFolder, reporter: Reporter) -> None:
-        self.cases, self.plan, self.folder, self.reporter = cases, plan, folder, reporter
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        plan: Plan,
+        reporter: Reporter,
+        keep: Callable[[int, Outcome], None],
+        finished: Mapping[str, Mapping[int, Record]],
+        reused: Collection[str] = (),
+    ) -> None:
+        self.cases, self.plan, self.reporter, self.keep, self.reused = cases, plan, reporter, keep, reused
         self.processes = plan.measure.processes
-        found = folder.finished()
-        self.finished = {case.id: found.get(case.id, {}) for case in cases}
+        self.finished = {case.id: dict(finished.get(case.id, {})) for case in cases}
         self.is_timed = bool(plan.repeated().metrics)
-        self.reused = set((folder.meta.get("reused") or {}).get("cases", ()))
+        # What is being measured.
+        self.current: Case | None = None
 
-    def once(self, executor: Executor) -> None:
-        """Measure what needs one process, and the rate of a large matrix product for each device, dtype and threads."""
-        rates: dict[Yardstick, float | None] = {}
+    def is_complete(self, case: Case) -> bool:
+        """Whether no planned process of a case is lacking."""
+        return 0 in self.finished[case.id] and not any(self._lacks(case, n + 1) for n in range(self.processes))
+
+    def once(self, executor: Executor, rates: dict[Yardstick, float | None]) -> None:
+        """Measure what needs one process, and the rate of a large matrix product for each yardstick not in `rates`."""
         for case in self.cases:
             if 0 in self.finished[case.id]:
                 continue
             outcome = self._measure(case, 0, executor)
             if self._is_timed(case) and outcome.record.status == "ok":
-                yardstick = self._yardstick(case)
+                yardstick = self._yardstick(case, outcome.record)
                 if yardstick not in rates:
                     rates[yardstick] = matmul_rate(case, self.plan.measure, executor)
                 outcome.record.take({"matmul_macs_per_s": rates[yardstick]})
@@ -69,8 +85,8 @@ class _Run:
             if not self._lacks(case, 1):
                 self.reporter.done(outcome.record)
 
-    def rounds(self, launch: Launch) -> None:
-        """Measure the times, round by round."""
+    def rounds(self, launch: Launch) -> Iterator[None]:
+        """Measure the times; yields after each round."""
         number = 0
         while number < self.processes or self._goes_on(number):
             number += 1
@@ -80,7 +96,7 @@ class _Run:
                 with launch() as executor:
                     for case in cases:
                         self._keep(case, number, self._measure(case, number, executor))
-                self.folder.write_records(self.records())
+                yield
         for case, record in zip(self.cases, self.records(), strict=True):
             if any(self.finished[case.id]):
                 self.reporter.done(record)
@@ -94,29 +110,31 @@ class _Run:
         index = sum(map(len, self.finished.values()))
         total = max(index + 1, len(self.cases) * self.plan.processes)
         self.reporter.process(index, total, case, number)
+        self.current = case
         plan = self.plan.repeated() if number else self.plan.once()
         return measure_case(case, plan, executor, self.reporter)
 
     def _keep(self, case: Case, number: int, outcome: Outcome) -> None:
-        outcome.write(self.folder, number)
+        self.keep(number, outcome)
         self.finished[case.id][number] = outcome.record
 
     def _is_timed(self, case: Case) -> bool:
         return self.is_timed and case.device != META
 
-    def _yardstick(self, case: Case) -> Yardstick:
+    def _yardstick(self, case: Case, record: Record) -> Yardstick:
         """What the speed of fixed work depends on; a case that was reused was measured at another time."""
-        return case.device, case.dtype, case.threads, case.id in self.reused
+        return case.device, case.dtype, case.threads, case.id in self.reused, record.slot
 
     def _at_rest(self) -> dict[str, list[int]]:
         """The processes of each case that others did not disturb; their times have no part in that.
 
-        The control workload's usual time is its median over all processes with the same device, dtype and threads.
+        The control workload's usual time is its median over all processes with the same yardstick.
         """
         times: dict[Yardstick, list[float]] = defaultdict(list)
         for case in self.cases:
-            known = (record.get("control_ms") for record in self.finished[case.id].values())
-            times[self._yardstick(case)] += [ms for ms in known if ms is not None]
+            for record in self.finished[case.id].values():
+                if (ms := record.get("control_ms")) is not None:
+                    times[self._yardstick(case, record)].append(ms)
         limits = {yardstick: CONTROL_LIMIT * median(found or [math.inf]) for yardstick, found in times.items()}
         return {
             case.id: [
@@ -124,7 +142,8 @@ class _Run:
                 for number, record in self.finished[case.id].items()
                 if number
                 and not disturbed(record.others_share)
-                and (record.get("control_ms") or 0.0) <= limits[self._yardstick(case)]
+                and not shares_gpu(record.machine_state)
+                and (record.get("control_ms") or 0.0) <= limits.get(self._yardstick(case, record), math.inf)
             ]
             for case in self.cases
         }

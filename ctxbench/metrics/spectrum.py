@@ -1,5 +1,6 @@
 """Singular values of a feature map of low rank with noise before and after a module, and how well a ham denoises it."""
 
+import json
 import math
 from statistics import median
 from typing import TYPE_CHECKING
@@ -30,18 +31,21 @@ def compute(measurement: Measurement) -> None:
         reason = f"the input has more than {LARGEST:,} numbers"
         measurement.report({"spectrum_reason": reason, "gain_reason": reason})
         return
-    found = [_of_module(measurement, seed) for seed in range(SEEDS)]
+    found, curves = zip(*(_of_module(measurement, seed) for seed in range(SEEDS)), strict=True)
     if decomposition(measurement) is None:
         measurement.report({"gain_reason": NO_DECOMPOSITION})
     else:
-        found = [{**each, **_of_ham(measurement, seed)} for seed, each in enumerate(found)]
+        found = tuple({**each, **_of_ham(measurement, seed)} for seed, each in enumerate(found))
     measurement.report({name: median(each[name] for each in found) for name in found[0]})
+    medians = {of: [round(median(shares), 4) for shares in zip(*(c[of] for c in curves), strict=True)] for of in MAPS}
+    measurement.report({"spectrum_energies": json.dumps(medians)})
 
 
-def energy(values: "Tensor", rank: int) -> float:
-    """The share of the largest `rank` singular values in the sum of all squares (accumulated energy)."""
+def accumulated(values: "Tensor") -> list[float]:
+    """The share of the first k singular values in the sum of all squares, for each k (accumulated energy)."""
     squares = values.square()
-    return (squares[:rank].sum() / squares.sum()).item()
+    shares: list[float] = (squares.cumsum(0) / squares.sum()).tolist()
+    return shares
 
 
 def gain(x: "Tensor", y: "Tensor", clean: "Tensor") -> float:
@@ -58,8 +62,8 @@ def truncated(x: "Tensor", rank: int) -> "Tensor":
     return nearest
 
 
-def _of_module(measurement: Measurement, seed: int) -> dict[str, float]:
-    """Effective rank and energy of the first image: of the signal, of the input, of the untrained module's output."""
+def _of_module(measurement: Measurement, seed: int) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Effective rank, energy, and energy at each k of the first image: of signal, input and untrained output."""
     import torch
 
     torch.manual_seed(seed)
@@ -68,10 +72,13 @@ def _of_module(measurement: Measurement, seed: int) -> dict[str, float]:
     with torch.inference_mode():
         maps = dict(zip(MAPS, (clean, noisy, model(noisy)), strict=True))
     found: dict[str, float] = {}
+    curves = {}
     for name, each in maps.items():
         values = torch.linalg.svdvals(each[0].flatten(1))
-        found |= {f"spectrum_rank_{name}": effective_rank(values), f"spectrum_energy_{name}": energy(values, RANK)}
-    return found
+        curves[name] = accumulated(values)
+        last = min(RANK, len(values)) - 1
+        found |= {f"spectrum_rank_{name}": effective_rank(values), f"spectrum_energy_{name}": curves[name][last]}
+    return found, curves
 
 
 def _of_ham(measurement: Measurement, seed: int) -> dict[str, float]:
@@ -113,6 +120,7 @@ METRIC = Metric(
         *(Column(f"spectrum_{what}_{of}", float, 7) for what in ("rank", "energy") for of in MAPS),
         *(Column(name, float, 7) for name in ("spectrum_gain", "spectrum_gain_best")),
         *(Column(name, str, 7) for name in ("spectrum_reason", "gain_reason")),
+        Column("spectrum_energies", str, 8),
     ],
     quantities=[
         _quantity("spectrum_rank_in", "Effective rank, input"),

@@ -27,6 +27,7 @@ _READ = 65536
 
 
 def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who starts this may ignore it, and then no child can be waited for
     orders, messages, acks, output, static = (int(argument) for argument in sys.argv[1:6])
     importlib.import_module("torch")  # before anything of a user's is on the search path
     trees = [Path(tree) for tree in sys.argv[6:]]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-Claim = tuple[str, str, str]
+Claim = tuple[str, str, str | bool]
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -25,7 +25,7 @@ def first_order(linear: pd.DataFrame) -> Claim:
     errors = linear.set_index("hparams.reduction")["attention_error"]
     text = ", ".join(f"{value:.3f} at reduction {reduction:g}" for reduction, value in errors.items())
     claim = "Linear attention is softmax over unit queries and keys to first order: the error is below 0.1"
-    return claim, text, "yes" if (errors < 0.1).all() else "no"
+    return claim, text, (errors < 0.1).all()
 
 
 def low_rank(linear: pd.DataFrame, focused: pd.DataFrame) -> Claim:
@@ -34,7 +34,7 @@ def low_rank(linear: pd.DataFrame, focused: pd.DataFrame) -> Claim:
     exact = (linear["attention_rank"] == widths).all() and (focused["attention_rank"] == heads).all()
     text = f"linear {ranks(linear)}; focused {ranks(focused)}; n = {focused['n'].max():g}"
     claim = "The rank of a linear attention is the width of its queries (one more for linear), or n where that is less"
-    return claim, text, "yes" if exact else "no"
+    return claim, text, exact
 
 
 def ranks(rows: pd.DataFrame) -> str:
@@ -45,7 +45,7 @@ def sharper(rows: pd.DataFrame, heads: int) -> Claim:
     entropies = rows["attention_entropy"]
     text = ", ".join(f"{value:.3f} (p = {p:g})" for p, value in zip(rows["hparams.focus"], entropies, strict=True))
     claim = f"The focus p sharpens the weights: the entropy of the rows falls with p ({heads} heads)"
-    return claim, text, "yes" if (entropies.diff().dropna() < 0).all() else "no"
+    return claim, text, (entropies.diff().dropna() < 0).all()
 
 
 def nearer(focused: pd.DataFrame) -> Claim:

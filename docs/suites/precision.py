@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-Claim = tuple[str, str, str]
+Claim = tuple[str, str, str | bool]
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -39,7 +39,7 @@ def bits(frame: pd.DataFrame) -> Claim:
     errors = by_dtype(frame, "error_infer")
     ratios = errors["bfloat16"] / errors["float16"]
     claim = "bfloat16 has three bits less than float16, so its output's error is 8 times as large"
-    return claim, spread(ratios), "yes" if 6 < ratios.median() < 10 else "no"
+    return claim, spread(ratios), 6 < ratios.median() < 10
 
 
 def sensitive(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -73,8 +73,4 @@ def speed(frame: pd.DataFrame) -> Iterator[Claim]:
 def failures(frame: pd.DataFrame) -> Claim:
     failed = frame[frame["status"] != "ok"]
     text = "; ".join(f"{row['module']} in {row['dtype']}: {row['message']}" for row in failed.to_dict("records"))
-    return "Every module runs in every dtype with finite output and gradients", text or "all rows", _no(bool(text))
-
-
-def _no(failed: bool) -> str:
-    return "no" if failed else "yes"
+    return "Every module runs in every dtype with finite output and gradients", text or "all rows", not text

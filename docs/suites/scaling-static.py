@@ -10,7 +10,7 @@ from ctxbench import registry
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite import Shape
 
-Claim = tuple[str, str, str]
+Claim = tuple[str, str, str | bool]
 # Large enough for the term of highest order to be the whole.
 FAR = 2**20
 # By how much an exponent at the sizes measured may miss the order, since terms of lower order are still there.

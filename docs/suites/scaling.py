@@ -7,7 +7,7 @@ import pandas as pd
 
 from ctxbench.statistics import Line, fit_line
 
-Claim = tuple[str, str, str]
+Claim = tuple[str, str, str | bool]
 AXES = {"H x W": "size", "batch": "batch", "channels": "channels"}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-Claim = tuple[str, str, str]
+Claim = tuple[str, str, str | bool]
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 # The rank of the signal.
 TRUE = 8
@@ -31,7 +31,7 @@ def concentration(alike: pd.DataFrame) -> Claim:
     )
     holds = (hams["spectrum_energy_out"] > hams["spectrum_energy_in"]).all()
     claim = f"Hamburger concentrates the energy: the first {TRUE} singular values hold more of it after the block"
-    return claim, text, "yes" if holds else "no"
+    return claim, text, holds
 
 
 def ordered(alike: pd.DataFrame) -> Iterator[Claim]:
@@ -51,7 +51,7 @@ def recovery(alike: pd.DataFrame) -> Claim:
     gains = alike["spectrum_gain"].dropna().astype(float)
     text = ", ".join(f"{name} {value:.2f} dB" for name, value in gains.items())
     claim = f"The untrained ham recovers the clean signal: its gain at rank {TRUE} is above 0 dB"
-    return claim, text, "yes" if (gains > 0).all() else "no"
+    return claim, text, (gains > 0).all()
 
 
 def best(frame: pd.DataFrame) -> Claim:

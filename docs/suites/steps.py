@@ -7,7 +7,7 @@ import pandas as pd
 from ctxbench.statistics import fit_line
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
-Claim = tuple[str, str, str]
+Claim = tuple[str, str, str | bool]
 
 
 def claims(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -23,10 +23,10 @@ def claims(frame: pd.DataFrame) -> Iterator[Claim]:
     vq = errors["ham_vq"]
     change = abs(vq[1] - vq[6]) / vq[6]
     text = f"ham_vq: {vq[1]:.3f} at K = 1, {vq[6]:.3f} at K = 6 ({change:.1%})"
-    yield "K = 1 is acceptable for VQ: its reconstruction is within 2 % of that of K = 6", text, _word(change < 0.02)
+    yield "K = 1 is acceptable for VQ: its reconstruction is within 2 % of that of K = 6", text, change < 0.02
     rising = [m for m in HAMS if errors[m].diff().max() > 0]
     text = f"the error rises between some K for {', '.join(rising) or 'none'}"
-    yield "More steps lower the reconstruction error", text, _word(not rising)
+    yield "More steps lower the reconstruction error", text, not rising
 
 
 def time(frame: pd.DataFrame) -> Claim:
@@ -39,8 +39,4 @@ def time(frame: pd.DataFrame) -> Claim:
         line = fit_line(rows["hparams.steps"], rows["latency_infer_ms"])
         texts.append(f"{module}: {line.slope:.3f} [{line.low:.3f}, {line.high:.3f}] ms a step")
         holds &= line.low > 0
-    return claim, "; ".join(texts), _word(holds)
-
-
-def _word(holds: bool) -> str:
-    return "yes" if holds else "no"
+    return claim, "; ".join(texts), holds

@@ -1,0 +1,269 @@
+"""The slots of a Ray cluster: an actor for each GPU, or for the processors of each host. Only this file imports ray."""
+
+import hashlib
+import importlib.util
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ctxbench.engine.client import KILL_S, Exit, ForkServer
+from ctxbench.engine.scheduler import Executor
+from ctxbench.engine.sweep import SlotLost
+from ctxbench.environment import differences
+from ctxbench.errors import UsageError
+from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Task
+
+# Starts a cluster on this host alone.
+LOCAL = "local"
+# Seconds in which a slot must become free and tell what it is: it imports torch.
+OPEN_S = 120.0
+# Seconds for which a slot may be silent beyond what its task may take.
+SILENT_S = 60.0
+# Bytes. Ray would take 30 % of the host's memory for its object store; what crosses here are a few kilobytes a case.
+OBJECT_STORE = 100 * 2**20
+# A node, and which of its slots.
+Place = tuple[Mapping[str, Any], int]
+
+
+class Measurer:
+    """The actor of a slot: starts fork servers on its host and runs tasks in them. `threads` is OMP_NUM_THREADS."""
+
+    def __init__(self, folder: str, threads: str | None, malloc: str) -> None:
+        # Ray's workers ignore it, and then no child can be waited for.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Ray sets the number of processors that the actor asked for.
+        os.environ.pop("OMP_NUM_THREADS", None)
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+        if Path(folder).is_dir():
+            os.chdir(folder)
+        self._malloc = malloc
+        self._kept = ForkServer(malloc=malloc)
+        self._round: ForkServer | None = None
+
+    def describe(self, files: Sequence[str]) -> dict[str, Any]:
+        """What runs here: host, the code's digest, those of the files (None: not there), and the environment."""
+        replies, ended = self.run(DescribeEnvironment(), OPEN_S, True)
+        found = [reply.environment for reply in replies if isinstance(reply, Environment)]
+        return {
+            "host": socket.gethostname(),
+            "code": code_digest(),
+            "files": {file: digest([Path(file)]) if Path(file).is_file() else None for file in files},
+            "environment": found[0] if found else None,
+            "output": ended.output,
+        }
+
+    def renew(self) -> None:
+        """Start a new interpreter for a round."""
+        if self._round:
+            self._round.close()
+        self._round = ForkServer(static=False, malloc=self._malloc)
+
+    def run(self, task: Task, timeout_s: float | None, kept: bool) -> tuple[list[Reply], Exit]:
+        """Perform a task in a fresh process: what it reported, and how it ended."""
+        server = self._kept if kept else self._round
+        assert server is not None
+        replies: list[Reply] = []
+        return replies, server.run(task, replies.append, timeout_s)
+
+
+@dataclass
+class RaySlot:
+    """A slot and its actor on one node of the cluster."""
+
+    name: str
+    environment: Mapping[str, Any]
+    actor: Any
+    again: "Callable[[], list[RaySlot]]"
+
+    @property
+    def executor(self) -> Executor:
+        return _Remote(self, kept=True)
+
+    @contextmanager
+    def launch(self) -> Iterator[Executor]:
+        self.call("renew", OPEN_S)
+        yield _Remote(self, kept=False)
+
+    def replacement(self) -> "RaySlot | None":
+        same = (slot for slot in self.again() if not differences(self.environment, slot.environment))
+        return next(same, None)
+
+    def call(self, method: str, timeout_s: float, *arguments: Any) -> Any:
+        """Have the actor do something. SlotLost if it is gone, or silent for too long, and is then ended."""
+        import ray
+
+        try:
+            return ray.get(getattr(self.actor, method).remote(*arguments), timeout=timeout_s + SILENT_S)
+        except ray.exceptions.GetTimeoutError:
+            ray.kill(self.actor)
+            raise SlotLost(f"{self.name} was silent for {timeout_s + SILENT_S:g} s") from None
+        except ray.exceptions.RayTaskError:
+            raise  # a defect of the code above
+        except ray.exceptions.RayError as error:
+            raise SlotLost(f"{self.name} is gone: {_first_line(error)}") from None
+
+
+@dataclass(frozen=True)
+class _Remote:
+    """Performs tasks on a slot."""
+
+    slot: RaySlot
+    kept: bool
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        replies, ended = self.slot.call("run", (timeout_s or OPEN_S) + KILL_S, task, timeout_s, self.kept)
+        for reply in replies:
+            on_message(reply)
+        return ended  # type: ignore[no-any-return]  # what an actor returns is untyped
+
+
+@dataclass
+class Cluster:
+    """A Ray cluster that this process is connected to."""
+
+    address: str
+    nodes: list[dict[str, Any]]
+    left_out: list[str] = field(default_factory=list)
+
+    def has_gpu(self) -> bool:
+        return any(node["Resources"].get("GPU", 0) >= 1 for node in self.nodes)
+
+    def slots(self, kind: str, malloc: str, files: Mapping[str, str]) -> list[RaySlot]:
+        """All slots of a kind of device that become free within OPEN_S, in the order of hosts.
+
+        `files` are those that the cases need, and their digests. Why a slot is left out goes to `left_out`. UsageError
+        if the cluster has no such device, if no slot is free, or if a host has other code or lacks a file.
+        """
+        places = [(node, index) for node in self.nodes for index in range(_count(node, kind))]
+        if not places:
+            hosts = ", ".join(node["NodeManagerHostname"] for node in self.nodes)
+            raise UsageError(f"the cluster at {self.address} has no GPU (hosts: {hosts}); use --device cpu")
+        slots = self._open(places, kind, malloc, files)
+        if not slots:
+            raise UsageError(f"no slot of the cluster at {self.address} can be used: {'; '.join(self.left_out)}")
+        return slots
+
+    def _open(self, places: Sequence[Place], kind: str, malloc: str, files: Mapping[str, str]) -> list[RaySlot]:
+        """The slots at these places, all asked for at once."""
+        import ray
+
+        actors = [self._start(node, kind, malloc) for node, _ in places]
+        answers = [actor.describe.remote(list(files)) for actor in actors]
+        ready, _ = ray.wait(answers, num_returns=len(answers), timeout=OPEN_S)
+        slots = []
+        for place, actor, answer in zip(places, actors, answers, strict=True):
+            name = _name(*place, kind)
+            if answer not in ready:
+                ray.kill(actor)
+                self.left_out.append(f"{name} was not free for {OPEN_S:g} s")
+                continue
+            try:
+                environment = _checked(ray.get(answer), name, files)
+            except ray.exceptions.RayError as error:
+                self.left_out.append(f"{name} did not start: {_first_line(error)}")
+                continue
+            again = partial(self._open, [place], kind, malloc, files)
+            slots.append(RaySlot(name, environment, actor, again))
+        return slots
+
+    def _start(self, node: Mapping[str, Any], kind: str, malloc: str) -> Any:
+        """Ask for an actor that has a GPU, or the whole host, to itself."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        resources = node["Resources"]
+        share = 1 / _count(node, kind)
+        # Each node has such a resource. A slot of a host's processors takes it whole, so it excludes the GPUs' slots.
+        own = next(name for name in resources if name.startswith("node:") and name != "node:__internal_head__")
+        options = ray.remote(Measurer).options(
+            num_gpus=int(kind == "cuda"),
+            num_cpus=int(resources.get("CPU", 0) * share),
+            resources={own: int(share * 10_000) / 10_000},
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        )
+        return options.remote(os.getcwd(), os.environ.get("OMP_NUM_THREADS"), malloc)
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Cluster]:
+    """A cluster: one that is started on this host alone (LOCAL), or the one at an address. Its actors end with this."""
+    try:
+        import ray
+    except ImportError:
+        raise UsageError('--ray needs the package ray: pip install "ctxbench[ray]"') from None
+    if "://" in address:
+        raise UsageError(
+            f"{address}: Ray's client is not supported; run ctxbench on a host of the cluster, as HOST:PORT"
+        )
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        if address == LOCAL:
+            # Its monitor would kill an actor whose measuring process takes much memory, which is that case's to fail.
+            os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+            ray.init("local", include_dashboard=False, object_store_memory=OBJECT_STORE, **_QUIET)
+        else:
+            ray.init(address, **_QUIET)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UsageError(f"no Ray cluster can be used at {address}: {_first_line(error)}") from None
+    finally:
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGTERM, handler)
+    try:
+        yield Cluster(address, [node for node in ray.nodes() if node["Alive"]])  # type: ignore[no-untyped-call]
+    finally:
+        ray.shutdown()
+
+
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+
+
+def _name(node: Mapping[str, Any], index: int, kind: str) -> str:
+    return f"{node['NodeManagerHostname']}/{node['NodeID'][:6]}" + f"/{kind}{index}" * (kind != "cpu")
+
+
+def _checked(told: Mapping[str, Any], name: str, files: Mapping[str, str]) -> Mapping[str, Any]:
+    """The environment of a slot. UsageError if it runs other code, or lacks a file that the cases need."""
+    if told["environment"] is None:
+        raise UsageError(f"{name} could not tell what it is: {_first_line(RuntimeError(told['output']))}")
+    if told["code"] != code_digest():
+        there, here = told["environment"]["packages"]["ctxbench"], version("ctxbench")
+        raise UsageError(f"{name} has another ctxbench ({there}, here {here}): install the same code on every host")
+    for file, expected in files.items():
+        if (found := told["files"][file]) != expected:
+            state = "another version of" if found else "no"
+            raise UsageError(f"{name} has {state} {file}: put it in a folder that all hosts share, or copy it there")
+    environment: Mapping[str, Any] = told["environment"]
+    return environment
+
+
+def _count(node: Mapping[str, Any], kind: str) -> int:
+    """The slots of a node: its GPUs, or one for its processors."""
+    return int(node["Resources"].get("GPU", 0)) if kind == "cuda" else 1
+
+
+def code_digest() -> str:
+    """SHA-256 over the source of ctxbench and its modules."""
+    specs = [importlib.util.find_spec(name) for name in ("ctxbench", "ctxbench.modules")]
+    folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
+    return digest(sorted(file for folder in folders for file in Path(folder).rglob("*.py")))
+
+
+def digest(files: Sequence[Path]) -> str:
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.name.encode() + file.read_bytes())
+    return found.hexdigest()
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

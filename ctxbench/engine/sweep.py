@@ -1,0 +1,270 @@
+"""Measures the cases of a suite on many slots at once: a slot takes some cases at a time and keeps their processes."""
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from ctxbench.engine.rounds import Rounds
+from ctxbench.engine.scheduler import Executor, Outcome, Plan, Reporter, blank_record
+from ctxbench.errors import UsageError
+from ctxbench.results import Record, RunFolder
+from ctxbench.suite import Case
+
+# A slot takes at most so many cases at a time. They share the start of an interpreter in each round.
+MOST_CASES = 16
+# How often a case is measured anew after the slot that measured it was lost.
+RETRIES = 1
+# Seconds between two writings of records.csv while slots measure.
+WRITE_S = 30.0
+_POLL_S = 0.2
+
+
+class SlotLost(RuntimeError):
+    """A slot measures nothing more; the message is a clause that says why."""
+
+
+class Slot(Protocol):
+    """What measures one case at a time: a GPU, or the processors of a host. Its executors raise SlotLost."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def environment(self) -> Mapping[str, Any]: ...
+
+    @property
+    def executor(self) -> Executor:
+        """Measures what needs one process."""
+
+    def launch(self) -> AbstractContextManager[Executor]:
+        """A new interpreter for a round."""
+
+    def replacement(self) -> "Slot | None":
+        """A slot in place of this one, which was lost; None if there is none."""
+
+
+class SlotReporter(Reporter, Protocol):
+    """Shows a person how far a sweep is."""
+
+    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run folder, its cases, and the slots that measure them, all of one kind of device.
+
+    A bundle is cases that are compared with each other: they are measured on one slot.
+    """
+
+    folder: RunFolder
+    bundles: Sequence[Sequence[Case]]
+    slots: Sequence[Slot]
+
+    @property
+    def cases(self) -> list[Case]:
+        return [case for bundle in self.bundles for case in bundle]
+
+
+def bundles(cases: Iterable[Case], crossed: Collection[str]) -> list[list[Case]]:
+    """Cases that are compared with each other: the `crossed` modules on one input; a module's ways of execution."""
+    found: dict[Any, list[Case]] = {}
+    for case in cases:
+        module = ("crossover",) if case.module in crossed else (case.module, case.hparams_json)
+        point = case.shape, case.dtype, case.memory_format, case.device, case.threads
+        found.setdefault((module, point), []).append(case)
+    return list(found.values())
+
+
+def sweep(parts: Sequence[Part], plan: Plan, reporter: SlotReporter) -> None:
+    """Measure what the folders lack, all parts at the same time; each process is on disk as soon as it is reported.
+
+    A slot takes a share of the cases that are left: many at first, one at the end (guided self-scheduling,
+    Polychronopoulos and Kuck, 1987). All processes of a case come from one slot; a case that is not complete in its
+    folder is measured anew. Raises UsageError if the folder cannot be written, or if every slot of a part is lost.
+    """
+    shown = _Shown(reporter)
+    queues = [_Queue(part, plan, shown) for part in parts]
+    shown.total = sum(queue.left for queue in queues) * plan.processes
+    threads = [
+        threading.Thread(target=queue.serve, args=(slot,), daemon=True) for queue in queues for slot in queue.part.slots
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        written = time.monotonic()
+        while alive := [thread for thread in threads if thread.is_alive()]:
+            alive[0].join(_POLL_S)
+            if time.monotonic() - written >= WRITE_S:
+                for queue in queues:
+                    queue.write_records()
+                written = time.monotonic()
+    finally:
+        for queue in queues:
+            queue.close()
+    for queue in queues:
+        queue.check()
+
+
+class _Shown:
+    """The reporter of all slots."""
+
+    def __init__(self, reporter: SlotReporter) -> None:
+        self.reporter, self.lock = reporter, threading.Lock()
+        self.begun, self.total = 0, 0
+
+
+class _OfSlot:
+    """What one slot tells the reporter of all; what happens inside a process is known after it only."""
+
+    def __init__(self, shown: _Shown, name: str) -> None:
+        self._shown, self._name = shown, name
+
+    def process(self, index: int, total: int, case: Case, number: int) -> None:
+        with self._shown.lock:
+            self._shown.total = max(self._shown.total, self._shown.begun + 1)
+            self._shown.reporter.process(self._shown.begun, self._shown.total, case, number, self._name)
+            self._shown.begun += 1
+
+    def metric(self, name: str) -> None:
+        pass
+
+    def sample(self, name: str, count: int, ms: float) -> None:
+        pass
+
+    def done(self, record: Record) -> None:
+        with self._shown.lock:
+            self._shown.reporter.done(record)
+
+
+class _Queue:
+    """The bundles of a part that no slot has taken, and what is finished. Slots are served by a thread each."""
+
+    def __init__(self, part: Part, plan: Plan, shown: _Shown) -> None:
+        self.part, self.plan, self._shown = part, plan, shown
+        self._changed = threading.Condition()
+        self._closed = False
+        self._error: Exception | None = None
+        self._lost: Counter[str] = Counter()
+        self._last_loss = ""
+        self._at_work = 0
+        found = part.folder.finished()
+        known = self._rounds(part.cases, _OfSlot(shown, ""), finished=found)
+        open_ = [bundle for bundle in part.bundles if not all(map(known.is_complete, bundle))]
+        again = {case.id for bundle in open_ for case in bundle}
+        if again & found.keys():
+            part.folder.drop(again)
+        self._finished = {case: processes for case, processes in found.items() if case not in again}
+        self._waiting = deque(list(bundle) for bundle in open_)
+
+    @property
+    def left(self) -> int:
+        """How many cases no slot has taken."""
+        return sum(map(len, self._waiting))
+
+    def serve(self, slot: Slot) -> None:
+        """Measure cases on a slot until none is left, or the slot is lost and not replaced."""
+        serving: Slot | None = slot
+        rates: dict[Any, float | None] = {}
+        while serving and (cases := self._take()):
+            run = self._rounds(cases, _OfSlot(self._shown, serving.name), slot=serving.name)
+            try:
+                run.once(serving.executor, rates)
+                for _ in run.rounds(serving.launch):
+                    pass
+                self._give_back([])
+            except SlotLost as lost:
+                self._give_back(self._unfinished(run, str(lost)))
+                serving, rates = (None if self._closed else serving.replacement()), {}
+            except Exception as error:  # ends the sweep, in the thread that waits for it
+                self._error = self._error or error
+                self.close()
+
+    def write_records(self) -> None:
+        """Write records.csv with what is finished."""
+        with self._changed:
+            run = self._rounds(self.part.cases, _OfSlot(self._shown, ""), finished=self._finished)
+            self.part.folder.write_records(run.records())
+
+    def close(self) -> None:
+        """Nothing is taken or written from now on, but for the records of what is finished."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        try:
+            self.write_records()
+        except UsageError as error:
+            self._error = self._error or error
+
+    def check(self) -> None:
+        """Raise what ended the sweep, or that cases are left because every slot was lost."""
+        if self._error:
+            raise self._error
+        if self.left:
+            done = len(self.part.cases) - self.left
+            raise UsageError(
+                f"every slot was lost, the last one because {self._last_loss}; {done} of {len(self.part.cases)} cases "
+                f"are in {self.part.folder.path}, continue with --resume"
+            )
+
+    def _rounds(
+        self, cases: Sequence[Case], reporter: Reporter, finished: Mapping[str, Any] | None = None, slot: str = ""
+    ) -> Rounds:
+        return Rounds(cases, self.plan, reporter, partial(self._keep, slot), finished or {})
+
+    def _take(self) -> list[Case]:
+        """The next cases; none if all are finished. Waits for those of others, which come back if a slot is lost."""
+        with self._changed:
+            while not self._waiting and self._at_work and not self._closed:
+                self._changed.wait()
+            if self._closed or not self._waiting:
+                return []
+            size = min(MOST_CASES, self.left // (2 * len(self.part.slots)))
+            cases = self._waiting.popleft()
+            while self._waiting and len(cases) + len(self._waiting[0]) <= size:
+                cases += self._waiting.popleft()
+            self._at_work += 1
+            return cases
+
+    def _give_back(self, cases: list[Case]) -> None:
+        with self._changed:
+            if cases:
+                self._waiting.appendleft(cases)
+            self._at_work -= 1
+            self._changed.notify_all()
+
+    def _keep(self, slot: str, number: int, outcome: Outcome) -> None:
+        with self._changed:
+            if self._closed:
+                raise SlotLost("the sweep has ended")
+            outcome.record.slot = slot
+            outcome.write(self.part.folder, number)
+            self._finished.setdefault(outcome.record.case, {})[number] = outcome.record
+
+    def _unfinished(self, run: Rounds, why: str) -> list[Case]:
+        """The cases of a slot that was lost, to be measured anew; the one at fault at most RETRIES times."""
+        with self._changed:
+            self._last_loss = why
+            if self._closed:
+                return []
+            self.part.folder.drop({case.id for case in run.cases})
+            for case in run.cases:
+                self._finished.pop(case.id, None)
+            current = run.current
+            if current is None:
+                return list(run.cases)
+            self._lost[current.id] += 1
+            if self._lost[current.id] <= RETRIES:
+                return list(run.cases)
+        record = blank_record(current)
+        record.status = "crashed"
+        record.message = f"{self._lost[current.id]} slots were lost while they measured this case; the last: {why}"
+        self._keep("", 0, Outcome(record, {}, {}))
+        _OfSlot(self._shown, "").done(record)
+        return [case for case in run.cases if case is not current]

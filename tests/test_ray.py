@@ -1,0 +1,270 @@
+"""`run --ray` on clusters of several nodes on this machine: real CPU cases, fake GPUs, nodes and drivers that die."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxbench import api
+from ctxbench import cluster as on_cluster
+from ctxbench.engine import ray_slots
+from ctxbench.engine.ray_slots import connect
+from ctxbench.engine.sweep import SlotLost
+from ctxbench.errors import UsageError
+from ctxbench.progress import Quiet
+from ctxbench.report import write_report
+from ctxbench.results import Record, RunFolder, run_folders
+from ctxbench.suite import load
+
+ray = pytest.importorskip("ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+pytestmark = [pytest.mark.processes]
+
+SuiteFile = Callable[..., Path]
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+MODULES = ["sa", "a2", "dm"]
+CRASHES = """
+import os, signal, torch
+from ctxbench import register
+
+@register("crashes", title="Crashes")
+class Crashes(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+
+    def forward(self, x):
+        if x.device.type != "meta":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return x
+"""
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A cluster of one node; `add_node` brings more."""
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")
+    found = cluster_utils.Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    yield found
+    ray.shutdown()
+    found.shutdown()
+
+
+@pytest.fixture
+def suite(suite_file: SuiteFile) -> Path:
+    return suite_file(MODULES, axes="batch = [1, 2]", processes=1, timeout=120)
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "ctxbench", "run", *map(str, arguments)]
+
+
+def complete(path: Path) -> RunFolder:
+    """The run folder, once it is checked that every case is there once, ok, and from one slot."""
+    folder = RunFolder.open(path)
+    frame = folder.frame()
+    assert sorted(frame["module"]) == sorted([*MODULES, *MODULES])
+    assert set(frame["status"]) == {"ok"}
+    assert frame["latency_infer_ms"].gt(0).all()
+    assert set(frame["slot"]) <= set(folder.meta["environments"])
+    for processes in folder.finished().values():
+        assert set(processes) >= {0, 1}
+        assert len({record.slot for record in processes.values()}) == 1
+    assert folder.meta["state"] == "finished"
+    return folder
+
+
+def wait_for(folder: Path, rows: int) -> None:
+    """Until so many processes are on disk."""
+    for _ in range(600):
+        path = folder / "processes.csv"
+        if path.exists() and path.read_text().count("\n") > rows:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{folder} did not get {rows} rows")
+
+
+def test_cases_are_spread_over_the_hosts(nodes: Any, suite: Path, tmp_path: Path) -> None:
+    nodes.add_node(**NODE)
+    (run,) = on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run")
+    folder = complete(run.path)
+    assert len(folder.meta["environments"]) == 2
+    for environment in folder.meta["environments"].values():
+        assert environment["torch_threads"] == 1  # OMP_NUM_THREADS of this process, not Ray's
+
+
+def test_no_row_is_lost_with_a_node(nodes: Any, suite: Path, tmp_path: Path) -> None:
+    other = nodes.add_node(**NODE)
+
+    class Removes(Quiet):
+        removed = False
+
+        def done(self, record: Record) -> None:
+            if not self.removed:
+                self.removed = True
+                nodes.remove_node(other, allow_graceful=False)
+
+    on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run", reporter=Removes())
+    complete(tmp_path / "run")
+
+
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGINT])
+def test_a_driver_that_ends_loses_nothing_finished(
+    nodes: Any, suite: Path, tmp_path: Path, death: signal.Signals
+) -> None:
+    out = tmp_path / "run"
+    with subprocess.Popen(
+        command("--suite", suite, "--ray", nodes.address, "--out", out), stderr=subprocess.PIPE, text=True
+    ) as driver:
+        wait_for(out, 3)
+        driver.send_signal(death)
+        _, said = driver.communicate(timeout=60)
+    if death == signal.SIGINT:
+        assert driver.returncode == 130
+        assert f"continue with: ctxbench run --resume {out} --ray {nodes.address}" in said
+    before = {case for case, processes in RunFolder.open(out).finished().items() if set(processes) >= {0, 1}}
+    assert len(before) < 6
+    nodes.add_node(**NODE)
+    (run,) = on_cluster.resume(out, nodes.address)
+    complete(run.path)
+
+
+def test_two_drivers_share_no_slot(nodes: Any, suite: Path, tmp_path: Path) -> None:
+    drivers = [
+        subprocess.Popen(command("--suite", suite, "--ray", nodes.address, "--out", tmp_path / name))
+        for name in ("one", "two")
+    ]
+    assert [driver.wait(300) for driver in drivers] == [0, 0]
+    spans = []
+    for name in ("one", "two"):
+        complete(tmp_path / name)
+        spans.append([(tmp_path / name / file).stat().st_mtime for file in ("samples.csv", "processes.csv")])
+    assert spans[0] != spans[1]
+
+
+def test_kinds_of_device_do_not_mix(nodes: Any, suite: Path, tmp_path: Path) -> None:
+    nodes.add_node(**NODE, env_vars={"MALLOC_TOP_PAD_": "1048576"})
+    with pytest.raises(UsageError, match=r"differ \(malloc: .*so they do not share one run; with --each-device"):
+        on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    runs = on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run", each_device=True)
+    assert len(runs) == 2
+    assert [run.path for run in runs] == run_folders(tmp_path / "run")
+    for run in runs:
+        assert len(complete(run.path).meta["environments"]) == 1
+    assert runs[1].path.name == f"{runs[0].path.name}-2"
+    page = write_report([run.path for run in runs], tmp_path / "report").page
+    assert runs[1].path.name in page.read_text()
+
+
+def test_a_cluster_run_is_resumed_on_the_same_kind_of_device_only(nodes: Any, suite: Path, tmp_path: Path) -> None:
+    (run,) = on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run")
+    environment = {**run.folder.meta["environment"], "cpu": "Z80"}
+    run.folder.save_meta(environment=environment)
+    with pytest.raises(UsageError, match=r"was measured on other devices than .* \(cpu: Z80 then"):
+        on_cluster.resume(run.path, nodes.address)
+    with pytest.raises(UsageError, match="continue it with --ray ADDRESS"):
+        api.resume(run.path)
+
+
+def test_each_gpu_is_a_slot_and_excludes_the_hosts_processors(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes.add_node(**{**NODE, "num_cpus": 2}, num_gpus=2)
+    monkeypatch.setattr(ray_slots, "OPEN_S", 60.0)
+    with connect(nodes.address) as cluster:
+        assert cluster.has_gpu()
+        slots = cluster.slots("cuda", "keep", {})
+        assert sorted(slot.environment["cuda_visible_devices"] for slot in slots) == ["0", "1"]
+        assert sorted(slot.name.rpartition("/")[2] for slot in slots) == ["cuda0", "cuda1"]
+        monkeypatch.setattr(ray_slots, "OPEN_S", 8.0)
+        (free,) = cluster.slots("cpu", "keep", {})  # that of the first node
+        assert free.name.split("/")[1] != slots[0].name.split("/")[1]
+        assert "was not free for 8 s" in cluster.left_out[0]
+        with pytest.raises(UsageError, match=r"no slot of the cluster at .* can be used"):
+            cluster.slots("cuda", "keep", {})
+
+
+def test_a_slot_that_is_gone_or_silent_is_lost(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(nodes.address) as cluster:
+        (slot,) = cluster.slots("cpu", "keep", {})
+        ray.kill(slot.actor)
+        with pytest.raises(SlotLost, match=f"{slot.name} is gone"):
+            slot.call("renew", 10)
+        again = slot.replacement()
+        assert again is not None
+        assert again.name == slot.name
+        monkeypatch.setattr(ray_slots, "SILENT_S", 0.0)
+        with pytest.raises(SlotLost, match=f"{slot.name} was silent for 0.01 s"):
+            again.call("describe", 0.01, [])
+
+
+def test_how_a_child_ended_is_known_in_an_actor(nodes: Any, tmp_path: Path, suite_file: SuiteFile) -> None:
+    module = tmp_path / "crashes.py"
+    module.write_text(CRASHES)
+    suite = suite_file([f"{module}:Crashes"], processes=1)
+    (run,) = on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run")
+    (row,) = run.frame.to_dict("records")
+    assert row["status"] == "crashed"
+    assert "SIGSEGV" in row["message"]
+
+
+def test_a_host_must_have_the_same_code_and_files(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(nodes.address) as cluster:
+        with pytest.raises(UsageError, match=r"has no /nowhere/my\.py: put it in a folder that all hosts share"):
+            cluster.slots("cpu", "keep", {"/nowhere/my.py": "digest"})
+        with pytest.raises(UsageError, match="has another version of /etc/hostname"):
+            cluster.slots("cpu", "keep", {"/etc/hostname": "digest"})
+        monkeypatch.setattr(ray_slots, "code_digest", lambda: "other")
+        with pytest.raises(UsageError, match=r"has another ctxbench \(.*install the same code on every host"):
+            cluster.slots("cpu", "keep", {})
+
+
+def test_a_suite_for_cuda_needs_a_gpu(nodes: Any, suite: Path) -> None:
+    for device, sentence in (("cuda", "has no GPU"), ("cuda:1", "on a cluster --device is cpu or cuda")):
+        ended = subprocess.run(
+            command("--suite", suite, "--device", device, "--ray", nodes.address), capture_output=True, text=True
+        )
+        assert ended.returncode == 2
+        assert sentence in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--ray", "127.0.0.1:1"], "no Ray cluster can be used at 127.0.0.1:1"),
+        (["--ray", "ray://host:10001"], "Ray's client is not supported"),
+        (["--ray", "local", "--static"], "--static cannot be used with --ray"),
+        (["--ray", "local", "--dry-run"], "--dry-run cannot be used with --ray"),
+        (["--each-device"], "--each-device goes with --ray ADDRESS"),
+    ],
+)
+def test_wrong_arguments_are_a_sentence(arguments: list[str], sentence: str) -> None:
+    ended = subprocess.run(command("--suite", "quick", *arguments), capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r'pip install "ctxbench\[ray\]"'), connect("local"):
+        pass
+
+
+def test_local_uses_this_host(suite: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_memory_monitor_refresh_ms"}
+    ended = subprocess.run(
+        command("--suite", suite, "--ray", "local", "--out", tmp_path / "run"),
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    complete(tmp_path / "run")
+    assert "6/12" in ended.stderr or "[6/" in ended.stderr
