@@ -705,7 +705,8 @@ def _print_table(path: Path) -> None:
     folder = RunFolder.open(path)
     _print(terminal.render_terminal(tables.comparison_table([folder])))
     read = runs.RunData.read(folder)
-    for table in (crossover.crossover_table(read), predicted.predicted_table(read)):
+    made = (crossover.crossover_table, predicted.predicted_crossover_table, predicted.predicted_table)
+    for table in (make(read) for make in made):
         if table:
             print()
             _print(terminal.render_terminal(table))

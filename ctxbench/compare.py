@@ -13,9 +13,10 @@ from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.scheduler import Executor, Outcome
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
-from ctxbench.messages import Sample, TimelineStep
+from ctxbench.messages import PredictedTime, Sample, TimelineStep
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.mode import MODES
 from ctxbench.progress import Quiet
 from ctxbench.ranking import Ranking, Standing, known, read_value, without_reused
 from ctxbench.results import SCHEMA, Record, RunFolder
@@ -188,7 +189,7 @@ def _changed(meta: Mapping[str, Any], suite: Suite, environment: Mapping[str, An
 
 
 def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> dict[str, dict[int, Outcome]]:
-    """The outcomes with their samples; process 0 with the memory over a pass."""
+    """The outcomes with their samples; process 0 with the memory over a pass and the predicted times."""
     for (case, number, mode), part in folder.samples().groupby(["case", "process", "mode"], sort=False):
         if outcome := found.get(case, {}).get(number):
             rows = zip(part.at_s, part.passes, part.ms, strict=True)
@@ -198,7 +199,19 @@ def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> di
             steps = zip(part.step, part.phase, part.op, part.bytes, strict=True)
             timeline = [TimelineStep(int(step), phase, op, int(size)) for step, phase, op, size in steps]
             outcome.timelines = {**outcome.timelines, mode: timeline}
+    for row in folder.predictions().to_dict("records"):
+        if outcome := found.get(row["case"], {}).get(0):
+            outcome.predicted = [*outcome.predicted, *_predicted(row)]
     return found
+
+
+def _predicted(row: RecordRow) -> Iterator[PredictedTime]:
+    """The times of a line of `predictions.csv`."""
+    for mode in MODES:
+        name = f"latency_{mode}_predicted"
+        if known(row, f"{name}_ms") is not None:
+            times = (row[f"{name}_{end}"] for end in ("ms", "low_ms", "high_ms", "notes"))
+            yield PredictedTime(row["target"], row["title"], mode, *times)
 
 
 def _condition(record: Record) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from ctxbench.ranking import Ratio, Value, ratio
+from ctxbench.ranking import Ratio, Value, exactly, ratio
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,24 @@ def crossover(sizes: Sequence[Size], exact: bool) -> Crossover:
         return Crossover(n, n, n, signs)
     after = bisect_right(sizes, n, key=lambda size: size.n)
     return Crossover(n, sizes[after - 1].n, sizes[after].n, signs)
+
+
+def crossover_in_bands(sizes: Sequence[Size]) -> Crossover:
+    """The crossover of two or more sizes by rising n, of costs that are known to lie within a band each.
+
+    `low` is that of the first at the low end of its band and the second at the high end of its own, `high` the other
+    way round: wherever in their bands the costs are, they cross between the two. `signs` tell of bands that do not
+    overlap; where all do, `n` is NaN.
+    """
+    signs = tuple(int(each.first.low > each.second.high) - int(each.first.high < each.second.low) for each in sizes)
+    if not any(signs):
+        return Crossover(math.nan, 0.0, math.inf, signs)
+
+    def passes(first: str, second: str) -> float:
+        ends = ((each.n, getattr(each.first, first), getattr(each.second, second)) for each in sizes)
+        return _passes([Size(n, exactly(one), exactly(other)) for n, one, other in ends], "value")
+
+    return Crossover(passes("value", "value"), passes("low", "high"), passes("high", "low"), signs)
 
 
 def ratio_between(lower: Size, upper: Size, share: float) -> Ratio:

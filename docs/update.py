@@ -1,9 +1,9 @@
 """Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
 
 NAME is one of `LISTS`, which are tables of what ctxbench declares or has stored, the folder of a committed run, or
-`FOLDER#crossover` for its crossovers. After the folder may stand the name of a figure of the run's suite, for the
-tables of its numbers; or `claims`, for what `docs/suites/<suite>.py` finds in the run: rows of claim, what was
-measured, and whether the claim holds.
+`FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand the name of a figure of
+the run's suite, for the tables of its numbers; or `claims`, for what `docs/suites/<suite>.py` finds in the run: rows of
+claim, what was measured, and whether the claim holds.
 Run: python docs/update.py
 """
 
@@ -34,7 +34,7 @@ from ctxbench.report.curves import figures_of
 from ctxbench.report.markdown import render_markdown
 from ctxbench.report.numbers import significant
 from ctxbench.report.panels import panels_of
-from ctxbench.report.predicted import NEAR, agreement
+from ctxbench.report.predicted import NEAR, agreement, predicted_crossover_table
 from ctxbench.report.runs import RunData, open_run
 from ctxbench.report.tables import comparison_table
 from ctxbench.results import RunFolder
@@ -194,12 +194,14 @@ LISTS: dict[str, Callable[[], str]] = {
     "modules": module_list,
 }
 
+KINDS = {"crossover": crossover_table, "crossover-predicted": predicted_crossover_table}
+
 
 def run_table(name: str) -> str:
     """The table of a committed run, or that of its crossovers."""
-    path, _, which = name.partition("#")
+    path, _, kind = name.partition("#")
     folder = RunFolder.open(ROOT / path)
-    return render_markdown(crossover_table(RunData.read(folder)) if which else comparison_table([folder]))
+    return render_markdown(KINDS[kind](RunData.read(folder)) if kind else comparison_table([folder]))
 
 
 def figure_tables(folder: str, name: str) -> str:

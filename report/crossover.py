@@ -141,7 +141,7 @@ def text_of(found: Crossover | None, sizes: Sequence[Size]) -> str:
 
 def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[str]:
     """What qualifies a crossover: other crossings, what was left out, no interval, what is said of the costs."""
-    said = [] if found is None or found.is_single else [_course(pairing, found, pairing.sizes(cost))]
+    said = [] if found is None or found.is_single else [course(pairing, found, pairing.sizes(cost))]
     if left_out := pairing.left_out(cost):
         said.append(left_out)
     if found and cost.has_interval and math.isnan(found.low):
@@ -150,7 +150,7 @@ def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[
     return said + [f"{label_of(row)}: {sentence}" for row in rows for sentence in cost.notes(row)]
 
 
-def _course(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
+def course(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
     """A sentence with the sizes at which each module is cheaper, in turn."""
     turns: list[tuple[int, list[int]]] = []
     for sign, size in zip(found.signs, sizes, strict=True):
@@ -170,11 +170,14 @@ def crossover_table(run: RunData) -> Table | None:
     if not found:
         return None
     notes, costs = Footnotes(), costs_of(found)
-    filled = _labels(found)
+    filled = labels(found)
     data: dict[str, list[object]] = {column.key: [cell.text for cell in cells] for column, cells in filled}
     for cost in costs:
         answers = [crossover_of(each, cost) for each in found]
-        cells = [_cell(each, cost, answer, notes) for each, answer in zip(found, answers, strict=True)]
+        cells = [
+            answer_cell(each, answer, each.sizes(cost), notes_of(each, cost, answer), notes)
+            for each, answer in zip(found, answers, strict=True)
+        ]
         filled.append((Column(cost.key, "", cost.title, cost.origin, "crossover"), cells))
         for end in ("n", "low", "high"):
             data[f"{cost.key}_{end}"] = [math.nan if answer is None else getattr(answer, end) for answer in answers]
@@ -184,7 +187,7 @@ def crossover_table(run: RunData) -> Table | None:
     return put_together(f"{run.suite}-crossover", title, filled, about, caption, notes.texts, pd.DataFrame(data))
 
 
-def _labels(found: Sequence[Pairing]) -> list[Filled]:
+def labels(found: Sequence[Pairing]) -> list[Filled]:
     """What names a row: both modules, the conditions that differ, the sizes."""
 
     def column(key: str, header: str, texts: Iterable[str]) -> Filled:
@@ -199,9 +202,11 @@ def _labels(found: Sequence[Pairing]) -> list[Filled]:
     ]
 
 
-def _cell(pairing: Pairing, cost: Quantity, found: Crossover | None, notes: Footnotes) -> Cell:
-    sizes = pairing.sizes(cost)
-    numbers = tuple(sorted({notes.number(sentence) for sentence in notes_of(pairing, cost, found)}))
+def answer_cell(
+    pairing: Pairing, found: Crossover | None, sizes: Sequence[Size], said: Sequence[str], notes: Footnotes
+) -> Cell:
+    """A crossover as text and in words, with what is said of it."""
+    numbers = tuple(sorted({notes.number(sentence) for sentence in said}))
     if found is None:
         return Cell(text_of(found, sizes), notes=numbers, detail="fewer than two sizes can be compared")
     value = None if math.isnan(found.n) else min(found.n, sizes[-1].n + 1.0)

@@ -1,25 +1,40 @@
-"""Times that were predicted for devices that are not here: devices side by side, and how close published ones are."""
+"""Times that were predicted for devices that are not here: by device, crossovers, and how close published ones are."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
+from ctxbench.crossover import Crossover, Size, crossover_in_bands
 from ctxbench.metrics.base import MS, RecordRow
 from ctxbench.metrics.predicted_time import CONVENTION
 from ctxbench.mode import MODES
+from ctxbench.predict import LAUNCH_BOUND
+from ctxbench.ranking import Value
 
 from .cells import Filled, heading, put_together
+from .crossover import Pairing, answer_cell, course, labels, pairings
 from .numbers import leading_value, significant
 from .published import with_published
 from .runs import CONDITIONS, RunData
-from .table import Cell, Column, Footnotes, Table
+from .table import ROW_LIMIT, Cell, Column, Footnotes, Table
 from .tables import published_cells
 
 # A prediction within this factor of a published time is counted as near.
 NEAR = 1.5
+UNDECIDED = "not decided by the prediction"
+CROSSOVER_CAPTION = (
+    f"{CONVENTION}.",
+    "n: above it the first module is predicted to be faster at every size of the run; between two sizes each time is "
+    "taken to follow a power law. In brackets: n for the first at the low end of its band and the second at the high "
+    "end of its own, and the other way round. Wherever in their bands the times are, they cross between these two.",
+    "< a: faster at every size, from the smallest, a; > b: not faster at the largest, b.",
+    f"{UNDECIDED}: at every size the bands of the two overlap.",
+    "Launch-bound: the assumed time of the host for each operator is longer than that of the kernels.",
+)
 
 
 def with_predictions(run: RunData) -> pd.DataFrame:
@@ -88,6 +103,67 @@ def _cell(row: RecordRow, mode: str, notes: Footnotes) -> Cell:
     numbers = tuple(notes.number(text) for text in row[f"latency_{mode}_predicted_notes"])
     text = f"{significant(value)} [{significant(low)}, {significant(high)}]"
     return Cell(text, float(value), notes=numbers, detail=f"{value:.4g} ms, 80 % band {low:.4g} to {high:.4g} ms")
+
+
+def predicted_crossover_table(run: RunData) -> Table | None:
+    """The crossovers of the run's pairs in predicted times, a row for each device and pairing; None if there is none.
+
+    On which device and with how many threads the run itself was makes no difference here.
+    """
+    frame = run.frame.assign(device="", threads=0).merge(run.folder.predictions(), on="case", suffixes=("_module", ""))
+    rows = [
+        (str(title), each)
+        for (_, title), part in frame.groupby(["target", "title"], sort=False)
+        for each in pairings(part, run.crossover)
+    ][:ROW_LIMIT]
+    if not rows:
+        return None
+    notes, found = Footnotes(), [each for _, each in rows]
+    filled = [(Column("title", "", "Predicted for", "label"), [Cell(title) for title, _ in rows]), *labels(found)]
+    data: dict[str, list[object]] = {column.key: [cell.text for cell in cells] for column, cells in filled}
+    for mode in reversed(MODES):
+        answers = [_answer(each, mode, notes) for each in found]
+        key = f"latency_{mode}_predicted"
+        column = Column(key, "", f"Time, {mode}, predicted", "predicted", "crossover")
+        filled.append((column, [cell for cell, _ in answers]))
+        for end in ("n", "low", "high"):
+            data[f"{key}_{end}"] = [getattr(answer, end) if answer else math.nan for _, answer in answers]
+    about = [(each.first, str(each.rows[0][1]["family"]), "ok") for each in found]
+    title = "The n = H x W above which the first module is predicted to be faster than the second"
+    name = f"{run.suite}-crossover-predicted"
+    return put_together(name, title, filled, about, CROSSOVER_CAPTION, notes.texts, pd.DataFrame(data))
+
+
+def _answer(pairing: Pairing, mode: str, notes: Footnotes) -> tuple[Cell, Crossover | None]:
+    """The crossover in the predicted time of a mode, as a cell and as it is; None if fewer than two sizes have it."""
+    name = f"latency_{mode}_predicted"
+    rows = [row for row in pairing.rows if all(pd.notna(record[f"{name}_ms"]) for record in row[1:])]
+    sizes = [Size(n, _value(first, name), _value(second, name)) for n, first, second in rows]
+    found = crossover_in_bands(sizes) if len(sizes) > 1 else None
+    said = [course(pairing, found, sizes)] if found and _is_reversed(found) else []
+    launches = {
+        pairing.first: [n for n, first, _ in rows if _is_launch_bound(first, name)],
+        pairing.second: [n for n, _, second in rows if _is_launch_bound(second, name)],
+    }
+    for label, bound in launches.items():
+        if bound:
+            said.append(f"{label} is launch-bound at {len(bound)} of {len(rows)} sizes, the largest n = {bound[-1]}.")
+    cell = answer_cell(pairing, found, sizes, said, notes)
+    return replace(cell, text=UNDECIDED) if found and math.isnan(found.n) else cell, found
+
+
+def _value(row: RecordRow, name: str) -> Value:
+    """A predicted time with its band."""
+    return Value(row[f"{name}_ms"], row[f"{name}_low_ms"], row[f"{name}_high_ms"])
+
+
+def _is_launch_bound(row: RecordRow, name: str) -> bool:
+    return any(text.startswith(LAUNCH_BOUND) for text in row[f"{name}_notes"])
+
+
+def _is_reversed(found: Crossover) -> bool:
+    """Whether the first is faster at some size and not at a larger one."""
+    return not found.is_single or (found.n == math.inf and -1 in found.signs)
 
 
 @dataclass(frozen=True)

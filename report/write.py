@@ -17,7 +17,7 @@ from .latex import NOTES, render_latex
 from .markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
-from .predicted import predicted_table
+from .predicted import predicted_crossover_table, predicted_table
 from .runs import RunData, open_run
 from .table import Table
 from .tables import suite_table
@@ -93,16 +93,13 @@ def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Tabl
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
     """The comparison first, if there are several runs; then each run's own table, crossovers and predicted times."""
-    own = [suite_table(run) for run in runs]
-    crossovers = [crossover_table(run) for run in runs]
-    predicted = [predicted_table(run) for run in runs]
+    kinds = (suite_table, crossover_table, predicted_crossover_table, predicted_table)
+    made = [(run, number, table) for make in kinds for number, run in enumerate(runs, 1) if (table := make(run))]
     if len(runs) == 1:
-        return [table for table in (*own, *crossovers, *predicted) if table]
+        return [table for _, _, table in made]
     named = [
         replace(table, name=f"{table.name}-{number}", title=f"{table.title} ({run.name})")
-        for tables in (own, crossovers, predicted)
-        for number, (table, run) in enumerate(zip(tables, runs, strict=True), 1)
-        if table
+        for run, number, table in made
     ]
     return [compare_runs(runs), *named]
 

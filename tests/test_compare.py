@@ -308,7 +308,8 @@ def invoke(*arguments: object) -> Result:
 def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    suite = suite_file(["sa"], metrics=("params", "macs", "memory", "latency"), processes=3)
+    metrics = ("params", "macs", "memory", "latency", "predicted_time")
+    suite = suite_file(["sa"], metrics=metrics, processes=3, measure="predict_for = ['t4', 'h200']")
     options = ["--suite", suite, "--against", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
@@ -340,6 +341,11 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     copied, original = (r.timeline()[lambda f: f["case"].str.startswith("sa")]["bytes"] for r in (run.folder, one))
     assert list(copied) == list(original)
     assert len(copied) > 0
+    copied, original = (
+        r.predictions()[lambda f: f["case"].str.startswith("sa")].to_dict("records") for r in (run.folder, one)
+    )
+    assert copied == original
+    assert [row["target"] for row in copied] == ["t4", "h200"]
     (ranking,) = compare.rankings(run)
     rounds = {row.label: list(row.values["latency_infer"].processes) for row in ranking.standings}
     assert rounds == {"Mine (width=4)": [1, 2, 3], "sa": [], "linear (reduction=4)": []}

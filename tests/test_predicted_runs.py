@@ -1,13 +1,14 @@
-"""Predicted times from the suite to the report: columns, notes, the table by device, the figure, wrong suites."""
+"""Predicted times from the suite to the report: columns, notes, tables, crossovers, the figure, wrong suites."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from report_data import FACTS, add, new_run, record
+from report_data import FACTS, add, definition, new_run, record
 from typer.testing import CliRunner
 
 import ctxbench
@@ -18,8 +19,8 @@ from ctxbench.predict.passes import operators_of, time_of
 from ctxbench.predict.sheets import sheet
 from ctxbench.report import write_report
 from ctxbench.report.markdown import render_markdown
-from ctxbench.report.predicted import agreement, predicted_table
-from ctxbench.report.runs import RunData
+from ctxbench.report.predicted import agreement, predicted_crossover_table, predicted_table
+from ctxbench.report.runs import RunData, open_run
 from ctxbench.results import RunFolder
 
 SuiteFile = Callable[..., Path]
@@ -160,3 +161,66 @@ def test_a_run_without_predictions_has_neither(tmp_path: Path) -> None:
     assert predicted_table(RunData.read(folder)) is None
     with pytest.raises(UsageError, match="there is no data for the figure 'predicted'"):
         write_report([folder.path], tmp_path / "out", ["predicted"])
+
+
+NS = (64, 256, 1024, 4096)
+
+
+def banded_run(path: Path, pairs: Sequence[str] = ("linear:sa",)) -> Path:
+    """Predicted times of 512 n and n^2, in training of 2048 n: for one device twice as long at most, for another 20.
+
+    Of the smallest two sizes, `linear` is launch-bound in inference; of DA one size is predicted, on one device.
+    """
+    folder = new_run(path, suite="mine", definition=definition(published={}, crossover=list(pairs)))
+    laws: dict[str, Callable[[int], float]] = {"linear": lambda n: 512.0 * n, "sa": lambda n: n**2.0, "da": float}
+    for module, n in ((module, n) for module in laws for n in NS):
+        side = math.isqrt(n)
+        row = record(module, "meta", (1, 64, side, side))
+        times = []
+        for name, title, factor in (("t4", "Tesla T4", 2), ("titan-xp", TITAN, 20)):
+            for mode in ("infer", "train"):
+                ms = laws[module](n) * (4 if (module, mode) == ("linear", "train") else 1)
+                notes = ["Launch-bound: the host."] if (module, mode) == ("linear", "infer") and n < 1000 else []
+                times.append(PredictedTime(name, title, mode, ms, ms / factor, ms * factor, notes))
+        folder.append(0, row, {}, {}, times if module != "da" else times[:2] if n == 64 else [])
+        add(folder, row)
+    return folder.path
+
+
+def test_the_crossover_of_predicted_times_has_the_bands_in_it(tmp_path: Path) -> None:
+    table = predicted_crossover_table(open_run(banded_run(tmp_path / "run", ["linear:sa", "da:sa"])))
+    assert table is not None
+    assert [(column.header, column.origin) for column in table.columns] == [
+        ("Predicted for", "label"), ("First", "label"), ("Second", "label"), ("Sizes n", "label"),
+        ("Time, train, predicted", "predicted"), ("Time, infer, predicted", "predicted"),
+    ]  # fmt: skip
+    # In training 1024 n = 2 n^2 at n = 512, and 4096 n = n^2 / 2 at 8192; in inference at 128 and 2048.
+    assert [[cell.text for cell in row.cells] for row in table.rows] == [
+        ["Tesla T4", "linear", "sa", "64 to 4096 (4)", "2050 [512, > 4096]", "510 [130, 2050]"],
+        [TITAN, "linear", "sa", "64 to 4096 (4)", *["not decided by the prediction"] * 2],
+    ]
+    first, second = table.data.to_dict("records")
+    ends = [f"latency_{mode}_predicted_{end}" for mode in ("train", "infer") for end in ("low", "n", "high")]
+    assert [first[end] for end in ends] == pytest.approx([512, 2048, math.inf, 128, 512, 2048], rel=1e-3)
+    assert [second[end] for end in ends] == pytest.approx([0, math.nan, math.inf] * 2, nan_ok=True)
+    assert [row.cells[5].notes for row in table.rows] == [(1,), (1,)]
+    assert table.notes == ("linear is launch-bound at 2 of 4 sizes, the largest n = 256.",)
+    assert "not measured; 80 % band" in table.caption[0]
+
+
+def test_the_report_has_predicted_crossovers_beside_the_counted_ones(tmp_path: Path) -> None:
+    written = write_report([banded_run(tmp_path / "run", [])], tmp_path / "out", [], crossover=["sa:linear"])
+    assert {"mine-crossover.md", "mine-crossover-predicted.md"} <= {path.name for path in written.files}
+    text = (tmp_path / "out" / "tables" / "mine-crossover-predicted.md").read_text(encoding="utf-8")
+    assert "| Tesla T4 | sa | linear | 64 to 4096 (4) | *&gt; 4096 [&lt; 64, &gt; 4096]*<sup>1</sup>" in text
+    assert "<sup>1</sup> The other way round: sa is cheaper at n = 64 to 256.<br>" in text
+
+
+def test_predicted_crossovers_need_a_pair_with_two_predicted_sizes(run: Path, tmp_path: Path) -> None:
+    assert predicted_crossover_table(open_run(run)) is None
+    assert predicted_crossover_table(open_run(banded_run(tmp_path / "one", ["da:sa"]))) is None
+    assert predicted_crossover_table(open_run(banded_run(tmp_path / "two", []))) is None
+    folder = new_run(tmp_path / "three", definition=definition(crossover=["linear:sa"]))
+    for module in ("linear", "sa"):
+        add(folder, record(module))
+    assert predicted_crossover_table(RunData.read(folder)) is None

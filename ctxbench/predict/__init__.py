@@ -2,3 +2,6 @@
 
 Imports no torch: suites check the names of devices.
 """
+
+# How the note of a pass begins that takes as long as its launches.
+LAUNCH_BOUND = "Launch-bound"

@@ -12,6 +12,7 @@ from ctxbench.memory.kernels import Device
 from ctxbench.memory.predict import predict_peak
 from ctxbench.memory.profile import Step
 from ctxbench.mode import Mode
+from ctxbench.predict import LAUNCH_BOUND
 from ctxbench.predict.operators import works
 from ctxbench.predict.rates import HOST_BAND, HOST_US, LAUNCH_US, Rate, rate
 from ctxbench.predict.sheets import Sheet
@@ -82,7 +83,7 @@ class PassTime:
         found = []
         if self.is_launch_bound:
             found.append(
-                f"Launch-bound: the host takes about {self.host_ms:.2g} ms to launch kernels that take "
+                f"{LAUNCH_BOUND}: the host takes about {self.host_ms:.2g} ms to launch kernels that take "
                 f"{self.device_ms:.2g} ms; a faster host, a CUDA graph or torch.compile changes this time."
             )
         if self.assumed_share > ASSUMED_NOTE:
