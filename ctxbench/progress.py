@@ -96,10 +96,12 @@ class Live(Quiet):
 
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
         if slot:
-            if slot not in self._slots:
-                self._slots[slot] = self._progress.add_task(slot, completed=-1, detail="")
-            self._progress.update(self._slots[slot], total=total, advance=1, detail=f"{_round(number)}: {case.id}")
-            self._update(description=f"{len(self._slots)} slots", total=total, completed=index)
+            known = slot in self._slots
+            if not known:
+                self._slots[slot] = self._progress.add_task(slot, total=total, detail="")
+            detail = f"{_round(number)}: {case.id}"
+            self._progress.update(self._slots[slot], total=total, advance=int(known), detail=detail)
+            self._update(description=f"slots: {len(self._slots)}", total=total, completed=index)
             return
         self._update(description=f"{_round(number)}: {case.id}", total=total, completed=index, detail="")
 

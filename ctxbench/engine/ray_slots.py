@@ -237,7 +237,12 @@ def _check_address(address: str) -> None:
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         subprocess.run(command, capture_output=True, check=True, timeout=ANSWER_S)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        if b"InvalidAuthToken" in (error.stderr or b""):
+            raise UsageError(
+                f"the Ray cluster at {address} wants a token: set RAY_AUTH_MODE=token, and put the cluster's token into "
+                "~/.ray/auth_token"
+            ) from None
         raise UsageError(f"no Ray cluster of the version that is installed here answers at {address}") from None
 
 

@@ -225,7 +225,8 @@ class _Queue:
                 self._changed.wait()
             if self._closed or not self._waiting:
                 return []
-            size = min(MOST_CASES, self.left // (2 * len(self.part.slots)))
+            slots = len(self.part.slots)
+            size = min(MOST_CASES, self.left // (2 * slots if slots > 1 else 1))
             cases = self._waiting.popleft()
             while self._waiting and len(cases) + len(self._waiting[0]) <= size:
                 cases += self._waiting.popleft()
