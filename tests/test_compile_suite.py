@@ -44,3 +44,9 @@ def test_claims_worked_by_hand() -> None:
         ("median 11.00, largest 20.00 (b)", "not for all"),
         ("a 4,000", "no claim"),
     ]
+
+
+def test_the_page_shows_every_figure() -> None:
+    text = PAGE.with_suffix(".md").read_text(encoding="utf-8")
+    for figure in load("compile").file.figures:
+        assert f"<!-- table: results/compile-cpu {figure.name} -->" in text
