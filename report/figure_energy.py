@@ -46,10 +46,11 @@ def energies(panels: Sequence[Panel]) -> Drawing:
         "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "
         f"untrained module's output (solid).{_shades(shown)}",
     )
+    curves = (json.loads(text) for each in shown for text in each.rows[_COLUMN])
+    least = min(shares[of][0] for shares in curves for of in ("in", "out"))
     for part, cells in placed:
         for axes, each in cells:
             _draw(drawing, axes, each)
-        least = min(line.get_ydata()[0] for axes, _ in cells for line in axes.lines)
         first = cells[0][0]  # all share its axes
         first.set_ylim(math.floor(20 * least) / 20, 1.01)
         log_axis(first, "x")
