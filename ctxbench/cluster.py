@@ -40,7 +40,7 @@ def run(
         shown = stack.enter_context(reporter or progress.Quiet())
         cluster = stack.enter_context(connect(address))
         cases = suite.cases("cuda" if cluster.has_gpu() else "cpu")
-        kinds = _kinds(_slots(cluster, suite, cases))
+        kinds = _kinds(_slots(cluster, suite, cases, shown))
         if len(kinds) > 1 and not each_device:
             first, other = kinds[0][0], kinds[1][0]
             raise UsageError(
@@ -75,7 +75,7 @@ def resume(
         meta = folders[0].meta
         suite = restore(meta["suite"], folders[0].path / "run.json", meta["definition"])
         cases = suite.cases("cuda" if meta["environment"]["gpus"] else "cpu")
-        kinds = _kinds(_slots(cluster, suite, cases))
+        kinds = _kinds(_slots(cluster, suite, cases, shown))
         parts = []
         for folder in folders:
             here = [slots for slots in kinds if not differences(folder.meta["environment"], slots[0].environment)]
@@ -89,13 +89,15 @@ def resume(
         return _measured(parts, plan, shown)
 
 
-def _slots(cluster: Cluster, suite: Suite, cases: Sequence[Case]) -> list[RaySlot]:
+def _slots(cluster: Cluster, suite: Suite, cases: Sequence[Case], shown: progress.Quiet) -> list[RaySlot]:
     """The slots for the device of the cases, on which all their modules are."""
     asked = sorted({case.device for case in cases})
     if len(asked) > 1 or ":" in asked[0]:
         raise UsageError(f"on a cluster --device is cpu or cuda, without a number; the cases have {', '.join(asked)}")
     files = sorted({case.entry.file for case in cases})
     slots = cluster.slots(asked[0], suite.file.measure.malloc, {file: digest([Path(file)]) for file in files})
+    for sentence in cluster.left_out:
+        shown.note(sentence)
     for slot in slots:
         try:
             devices.check(asked[0], slot.environment)

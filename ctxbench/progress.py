@@ -43,6 +43,9 @@ class Quiet(_Context):
     def done(self, record: Record) -> None:
         pass
 
+    def note(self, text: str) -> None:
+        """Say what a person should know before the run goes on."""
+
 
 class Plain(Quiet):
     """One line when a process begins, one when a case is done."""
@@ -53,6 +56,9 @@ class Plain(Quiet):
 
     def done(self, record: Record) -> None:
         print(f"{record.case}: {_outcome(record)}", file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 class Live(Quiet):
@@ -110,6 +116,9 @@ class Live(Quiet):
         self._progress.console.print(
             f"[{style}]{record.status:>7}[/] {escape(record.case)}  {escape(_outcome(record))}"
         )
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(f"note: {text}", markup=False)
 
     def _update(self, **changes: object) -> None:
         self._progress.update(self._task, **changes)  # type: ignore[arg-type]  # fields are passed through

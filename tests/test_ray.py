@@ -1,13 +1,14 @@
 """`run --ray` on clusters of several nodes on this machine: real CPU cases, fake GPUs, nodes and drivers that die."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -60,6 +61,12 @@ def suite(suite_file: SuiteFile) -> Path:
     return suite_file(MODULES, axes="batch = [1, 2]", processes=1, timeout=120)
 
 
+@pytest.fixture
+def counts(suite_file: SuiteFile) -> Path:
+    """The same cases without times: one process for each."""
+    return suite_file(MODULES, ("params",), axes="batch = [1, 2]", timeout=120)
+
+
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ctxbench", "run", *map(str, arguments)]
 
@@ -70,10 +77,11 @@ def complete(path: Path) -> RunFolder:
     frame = folder.frame()
     assert sorted(frame["module"]) == sorted([*MODULES, *MODULES])
     assert set(frame["status"]) == {"ok"}
-    assert frame["latency_infer_ms"].gt(0).all()
+    timed = "latency" in folder.meta["metrics"]
+    assert frame["latency_infer_ms"].gt(0).all() == timed
     assert set(frame["slot"]) <= set(folder.meta["environments"])
     for processes in folder.finished().values():
-        assert set(processes) >= {0, 1}
+        assert set(processes) >= ({0, 1} if timed else {0})
         assert len({record.slot for record in processes.values()}) == 1
     assert folder.meta["state"] == "finished"
     return folder
@@ -98,7 +106,7 @@ def test_cases_are_spread_over_the_hosts(nodes: Any, suite: Path, tmp_path: Path
         assert environment["torch_threads"] == 1  # OMP_NUM_THREADS of this process, not Ray's
 
 
-def test_no_row_is_lost_with_a_node(nodes: Any, suite: Path, tmp_path: Path) -> None:
+def test_no_row_is_lost_with_a_node(nodes: Any, counts: Path, tmp_path: Path) -> None:
     other = nodes.add_node(**NODE)
 
     class Removes(Quiet):
@@ -109,7 +117,7 @@ def test_no_row_is_lost_with_a_node(nodes: Any, suite: Path, tmp_path: Path) -> 
                 self.removed = True
                 nodes.remove_node(other, allow_graceful=False)
 
-    on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run", reporter=Removes())
+    on_cluster.run(load(str(counts)), nodes.address, out=tmp_path / "run", reporter=Removes())
     complete(tmp_path / "run")
 
 
@@ -134,9 +142,9 @@ def test_a_driver_that_ends_loses_nothing_finished(
     complete(run.path)
 
 
-def test_two_drivers_share_no_slot(nodes: Any, suite: Path, tmp_path: Path) -> None:
+def test_two_drivers_share_no_slot(nodes: Any, counts: Path, tmp_path: Path) -> None:
     drivers = [
-        subprocess.Popen(command("--suite", suite, "--ray", nodes.address, "--out", tmp_path / name))
+        subprocess.Popen(command("--suite", counts, "--ray", nodes.address, "--out", tmp_path / name))
         for name in ("one", "two")
     ]
     assert [driver.wait(300) for driver in drivers] == [0, 0]
@@ -147,12 +155,12 @@ def test_two_drivers_share_no_slot(nodes: Any, suite: Path, tmp_path: Path) -> N
     assert spans[0] != spans[1]
 
 
-def test_kinds_of_device_do_not_mix(nodes: Any, suite: Path, tmp_path: Path) -> None:
+def test_kinds_of_device_do_not_mix(nodes: Any, counts: Path, tmp_path: Path) -> None:
     nodes.add_node(**NODE, env_vars={"MALLOC_TOP_PAD_": "1048576"})
     with pytest.raises(UsageError, match=r"differ \(malloc: .*so they do not share one run; with --each-device"):
-        on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run")
+        on_cluster.run(load(str(counts)), nodes.address, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    runs = on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run", each_device=True)
+    runs = on_cluster.run(load(str(counts)), nodes.address, out=tmp_path / "run", each_device=True)
     assert len(runs) == 2
     assert [run.path for run in runs] == run_folders(tmp_path / "run")
     for run in runs:
@@ -162,8 +170,8 @@ def test_kinds_of_device_do_not_mix(nodes: Any, suite: Path, tmp_path: Path) -> 
     assert runs[1].path.name in page.read_text()
 
 
-def test_a_cluster_run_is_resumed_on_the_same_kind_of_device_only(nodes: Any, suite: Path, tmp_path: Path) -> None:
-    (run,) = on_cluster.run(load(str(suite)), nodes.address, out=tmp_path / "run")
+def test_a_cluster_run_is_resumed_on_the_same_kind_of_device_only(nodes: Any, counts: Path, tmp_path: Path) -> None:
+    (run,) = on_cluster.run(load(str(counts)), nodes.address, out=tmp_path / "run")
     environment = {**run.folder.meta["environment"], "cpu": "Z80"}
     run.folder.save_meta(environment=environment)
     with pytest.raises(UsageError, match=r"was measured on other devices than .* \(cpu: Z80 then"):
@@ -178,12 +186,11 @@ def test_each_gpu_is_a_slot_and_excludes_the_hosts_processors(nodes: Any, monkey
     with connect(nodes.address) as cluster:
         assert cluster.has_gpu()
         slots = cluster.slots("cuda", "keep", {})
-        assert sorted(slot.environment["cuda_visible_devices"] for slot in slots) == ["0", "1"]
         assert sorted(slot.name.rpartition("/")[2] for slot in slots) == ["cuda0", "cuda1"]
-        monkeypatch.setattr(ray_slots, "OPEN_S", 8.0)
+        monkeypatch.setattr(ray_slots, "OPEN_S", 6.0)
         (free,) = cluster.slots("cpu", "keep", {})  # that of the first node
         assert free.name.split("/")[1] != slots[0].name.split("/")[1]
-        assert "was not free for 8 s" in cluster.left_out[0]
+        assert "was not free for 6 s" in cluster.left_out[0]
         with pytest.raises(UsageError, match=r"no slot of the cluster at .* can be used"):
             cluster.slots("cuda", "keep", {})
 
@@ -223,6 +230,23 @@ def test_a_host_must_have_the_same_code_and_files(nodes: Any, monkeypatch: pytes
             cluster.slots("cpu", "keep", {})
 
 
+def test_a_host_on_which_ctxbench_does_not_start_is_named(nodes: Any, counts: Path, tmp_path: Path) -> None:
+    (tmp_path / "ctxbench.py").write_text("raise ModuleNotFoundError(\"No module named 'ctxbench'\")")
+    nodes.add_node(**NODE, env_vars={"PYTHONPATH": str(tmp_path)})
+
+    class Notes(Quiet):
+        notes: ClassVar[list[str]] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    shown = Notes()
+    on_cluster.run(load(str(counts)), nodes.address, out=tmp_path / "run", reporter=shown)
+    (said,) = shown.notes
+    assert re.search(r"a slot of \S+ did not start: .*the measuring process ended with code 1", said)
+    complete(tmp_path / "run")
+
+
 def test_a_suite_for_cuda_needs_a_gpu(nodes: Any, suite: Path) -> None:
     for device, sentence in (("cuda", "has no GPU"), ("cuda:1", "on a cluster --device is cpu or cuda")):
         ended = subprocess.run(
@@ -236,8 +260,7 @@ def test_a_suite_for_cuda_needs_a_gpu(nodes: Any, suite: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--ray", "127.0.0.1:1"], "no Ray cluster can be used at 127.0.0.1:1"),
-        (["--ray", "ray://host:10001"], "Ray's client is not supported"),
+        (["--ray", "ray://host:10001"], "--ray takes local, or HOST:PORT"),
         (["--ray", "local", "--static"], "--static cannot be used with --ray"),
         (["--ray", "local", "--dry-run"], "--dry-run cannot be used with --ray"),
         (["--each-device"], "--each-device goes with --ray ADDRESS"),
@@ -250,16 +273,23 @@ def test_wrong_arguments_are_a_sentence(arguments: list[str], sentence: str) -> 
     assert "Traceback" not in ended.stderr
 
 
+def test_an_address_where_no_ray_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_slots, "ANSWER_S", 2.0)
+    sentence = "no Ray cluster of the version that is installed here answers at 127.0.0.1:1"
+    with pytest.raises(UsageError, match=sentence), connect("127.0.0.1:1"):
+        pass
+
+
 def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r'pip install "ctxbench\[ray\]"'), connect("local"):
         pass
 
 
-def test_local_uses_this_host(suite: Path, tmp_path: Path) -> None:
+def test_local_uses_this_host(counts: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_memory_monitor_refresh_ms"}
     ended = subprocess.run(
-        command("--suite", suite, "--ray", "local", "--out", tmp_path / "run"),
+        command("--suite", counts, "--ray", "local", "--out", tmp_path / "run"),
         capture_output=True,
         text=True,
         env=environment,
@@ -267,4 +297,4 @@ def test_local_uses_this_host(suite: Path, tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     complete(tmp_path / "run")
-    assert "6/12" in ended.stderr or "[6/" in ended.stderr
+    assert "[6/6] " in ended.stderr

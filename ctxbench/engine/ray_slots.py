@@ -3,8 +3,10 @@
 import hashlib
 import importlib.util
 import os
+import re
 import signal
-import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,8 +30,10 @@ OPEN_S = 120.0
 SILENT_S = 60.0
 # Bytes. Ray would take 30 % of the host's memory for its object store; what crosses here are a few kilobytes a case.
 OBJECT_STORE = 100 * 2**20
-# A node, and which of its slots.
-Place = tuple[Mapping[str, Any], int]
+# Seconds in which a cluster must answer.
+ANSWER_S = 20.0
+# What ray.nodes() tells of one.
+Node = Mapping[str, Any]
 
 
 class Measurer:
@@ -49,11 +53,11 @@ class Measurer:
         self._round: ForkServer | None = None
 
     def describe(self, files: Sequence[str]) -> dict[str, Any]:
-        """What runs here: host, the code's digest, those of the files (None: not there), and the environment."""
+        """What runs here: GPU, the code's digest, those of the files (None: not there), and the environment."""
         replies, ended = self.run(DescribeEnvironment(), OPEN_S, True)
         found = [reply.environment for reply in replies if isinstance(reply, Environment)]
         return {
-            "host": socket.gethostname(),
+            "gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "code": code_digest(),
             "files": {file: digest([Path(file)]) if Path(file).is_file() else None for file in files},
             "environment": found[0] if found else None,
@@ -108,7 +112,7 @@ class RaySlot:
         except ray.exceptions.RayTaskError:
             raise  # a defect of the code above
         except ray.exceptions.RayError as error:
-            raise SlotLost(f"{self.name} is gone: {_first_line(error)}") from None
+            raise SlotLost(f"{self.name} is gone: {_lines(error)[0]}") from None
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class Cluster:
         `files` are those that the cases need, and their digests. Why a slot is left out goes to `left_out`. UsageError
         if the cluster has no such device, if no slot is free, or if a host has other code or lacks a file.
         """
-        places = [(node, index) for node in self.nodes for index in range(_count(node, kind))]
+        places = [node for node in self.nodes for _ in range(_count(node, kind))]
         if not places:
             hosts = ", ".join(node["NodeManagerHostname"] for node in self.nodes)
             raise UsageError(f"the cluster at {self.address} has no GPU (hosts: {hosts}); use --device cpu")
@@ -151,30 +155,31 @@ class Cluster:
             raise UsageError(f"no slot of the cluster at {self.address} can be used: {'; '.join(self.left_out)}")
         return slots
 
-    def _open(self, places: Sequence[Place], kind: str, malloc: str, files: Mapping[str, str]) -> list[RaySlot]:
+    def _open(self, places: Sequence[Node], kind: str, malloc: str, files: Mapping[str, str]) -> list[RaySlot]:
         """The slots at these places, all asked for at once."""
         import ray
 
-        actors = [self._start(node, kind, malloc) for node, _ in places]
+        actors = [self._start(node, kind, malloc) for node in places]
         answers = [actor.describe.remote(list(files)) for actor in actors]
         ready, _ = ray.wait(answers, num_returns=len(answers), timeout=OPEN_S)
         slots = []
-        for place, actor, answer in zip(places, actors, answers, strict=True):
-            name = _name(*place, kind)
+        for node, actor, answer in zip(places, actors, answers, strict=True):
+            host = f"{node['NodeManagerHostname']}/{node['NodeID'][:6]}"
             if answer not in ready:
                 ray.kill(actor)
-                self.left_out.append(f"{name} was not free for {OPEN_S:g} s")
+                self.left_out.append(f"a slot of {host} was not free for {OPEN_S:g} s")
                 continue
             try:
-                environment = _checked(ray.get(answer), name, files)
+                told = ray.get(answer)
             except ray.exceptions.RayError as error:
-                self.left_out.append(f"{name} did not start: {_first_line(error)}")
+                self.left_out.append(f"a slot of {host} did not start: {_lines(error)[-1]}")
                 continue
-            again = partial(self._open, [place], kind, malloc, files)
-            slots.append(RaySlot(name, environment, actor, again))
+            name = f"{host}/{kind}{told['gpu']}" if kind == "cuda" else host
+            again = partial(self._open, [node], kind, malloc, files)
+            slots.append(RaySlot(name, _checked(told, name, files), actor, again))
         return slots
 
-    def _start(self, node: Mapping[str, Any], kind: str, malloc: str) -> Any:
+    def _start(self, node: Node, kind: str, malloc: str) -> Any:
         """Ask for an actor that has a GPU, or the whole host, to itself."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -201,10 +206,8 @@ def connect(address: str) -> Iterator[Cluster]:
         import ray
     except ImportError:
         raise UsageError('--ray needs the package ray: pip install "ctxbench[ray]"') from None
-    if "://" in address:
-        raise UsageError(
-            f"{address}: Ray's client is not supported; run ctxbench on a host of the cluster, as HOST:PORT"
-        )
+    if address != LOCAL:
+        _check_address(address)
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address == LOCAL:
@@ -214,7 +217,7 @@ def connect(address: str) -> Iterator[Cluster]:
         else:
             ray.init(address, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UsageError(f"no Ray cluster can be used at {address}: {_first_line(error)}") from None
+        raise UsageError(f"the Ray cluster at {address} cannot be used: {_lines(error)[0]}") from None
     finally:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, handler)
@@ -227,14 +230,23 @@ def connect(address: str) -> Iterator[Cluster]:
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
-def _name(node: Mapping[str, Any], index: int, kind: str) -> str:
-    return f"{node['NodeManagerHostname']}/{node['NodeID'][:6]}" + f"/{kind}{index}" * (kind != "cpu")
+def _check_address(address: str) -> None:
+    """UsageError unless a Ray cluster answers; `ray.init` would wait for minutes."""
+    if not re.fullmatch(r"[^:/]+:\d+", address):
+        raise UsageError(f"--ray takes {LOCAL}, or HOST:PORT of a cluster that this host is a part of; not {address!r}")
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        subprocess.run(command, capture_output=True, check=True, timeout=ANSWER_S)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        raise UsageError(f"no Ray cluster of the version that is installed here answers at {address}") from None
 
 
 def _checked(told: Mapping[str, Any], name: str, files: Mapping[str, str]) -> Mapping[str, Any]:
     """The environment of a slot. UsageError if it runs other code, or lacks a file that the cases need."""
     if told["environment"] is None:
-        raise UsageError(f"{name} could not tell what it is: {_first_line(RuntimeError(told['output']))}")
+        raise UsageError(
+            f"{name} could not tell what it is: {(told['output'].strip().splitlines() or ['nothing'])[-1]}"
+        )
     if told["code"] != code_digest():
         there, here = told["environment"]["packages"]["ctxbench"], version("ctxbench")
         raise UsageError(f"{name} has another ctxbench ({there}, here {here}): install the same code on every host")
@@ -246,7 +258,7 @@ def _checked(told: Mapping[str, Any], name: str, files: Mapping[str, str]) -> Ma
     return environment
 
 
-def _count(node: Mapping[str, Any], kind: str) -> int:
+def _count(node: Node, kind: str) -> int:
     """The slots of a node: its GPUs, or one for its processors."""
     return int(node["Resources"].get("GPU", 0)) if kind == "cuda" else 1
 
@@ -265,5 +277,6 @@ def digest(files: Sequence[Path]) -> str:
     return found.hexdigest()
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _lines(error: BaseException) -> list[str]:
+    """What an error says, line by line; its type if it says nothing."""
+    return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
