@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 # The suites of the papers' other questions; each has a page in docs/suites.
-PAPER := gradient steps rank bread initialisation temperature spectrum attention_approximation scaling-static precision
+PAPER := gradient steps rank bread initialisation temperature spectrum attention_approximation scaling-static precision compile
 
 .PHONY: table3 test quick check lint format report matrix gpu clean
 
@@ -31,7 +31,7 @@ lint: .venv/.dev
 # Everything that the README and the docs show, from the committed runs.
 report: .venv/.installed
 	$(BIN)/ctxbench report results/table3-cpu --out docs/report
-	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,memory
+	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,scaling-batch,scaling-channels,memory
 	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite || exit 1; done
 	$(BIN)/ctxbench report results/crossover-cpu --out docs/report/crossover --figures crossover
 	$(BIN)/ctxbench report results/field-cpu --out docs/report/field

@@ -13,7 +13,7 @@ from ctxbench.suite import POINTS, Figure
 from .curves import AXIS_TITLES, Fit, Series, fit_of, fit_title, is_numeric, lines_of, quantities_of
 from .layout import ENTRY, legend_below, parts, wrapped
 from .panels import Panel, origin_of
-from .style import PAPER, Drawing, log_axis, looks
+from .style import PAPER, WIDE, Drawing, log_axis, looks
 
 _COLUMNS = 3
 # Ticks that are apart by at least this share of the axis do not collide.
@@ -23,6 +23,10 @@ MOST_SERIES = 40
 MOST_POINTS = 200
 MOST_FAILURES = 3
 _DASHES = ("-", "--", ":", "-.")
+# The part of a marker that is filled, for the lines of a module in turn; none: hollow.
+_FILLS = ("full", "none", "left", "top")
+# Words on the x-axis: characters of a line, and how far apart the markers of two lines at one word are, at most.
+_WORD, _BESIDE = 10, 0.06
 # Of a panel, by quantity.
 Lines = dict[str, list[Series]]
 
@@ -96,15 +100,18 @@ def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure,
     words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
     numeric = is_numeric(line.frame["x"] for line in lines)
     before: dict[str, int] = {}
-    for line in lines:
+    aside = min(_BESIDE, 0.7 / len(lines)) * (np.arange(len(lines)) - (len(lines) - 1) / 2)
+    for line, shift in zip(lines, aside, strict=True):
         place = before[line.module] = before.get(line.module, -1) + 1
         look, label = appearance[line.module], _label(line, lines, figure)
         known = line.y.notna() & ((line.y > 0) | (figure.scale in ("linear", "log-x")))
         y = line.y[known].to_numpy()
-        x = np.array([float(v) if numeric else words.index(str(v)) for v in line.frame["x"][known]])
+        x = np.array([float(v) if numeric else words.index(str(v)) + shift for v in line.frame["x"][known]])
         some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
         (points,) = axes.plot(x[some], y[some], linestyle="", marker=look.marker, color=look.colour, label=label)
-        points.set_markerfacecolor(PAPER if place % 2 else look.colour)
+        points.set(fillstyle=_FILLS[place % len(_FILLS)], markerfacecoloralt=PAPER)
+        if points.get_fillstyle() == "none":
+            points.set(fillstyle="full", markerfacecolor=PAPER)  # the line below is not seen
         points.set_gid(drawing.detail(" ".join(label.split())))
         fit = fit_of(line, figure) if figure.fit and numeric else None
         if isinstance(fit, Fit):
@@ -112,21 +119,22 @@ def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure,
             y = fit.at(x)
         if numeric:
             axes.plot(x, y, color=look.colour, linewidth=1, linestyle=_DASHES[place % len(_DASHES)])
+    ticks = [wrapped(word, _WORD) for word in words]
     if not numeric:
-        axes.set_xticks(range(len(words)), words)
+        axes.set_xticks(range(len(words)), ticks)
         axes.margins(x=0.15)
     elif all(isinstance(x, int) for line in lines for x in line.frame["x"]):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel=_x_title(figure), ylabel=each.unit.symbol)
     axes.grid(which="major")
-    legend_below(axes)
+    legend_below(axes, lines=1 if numeric else 1 + max(tick.count("\n") for tick in ticks))
 
 
 def _mark_sizes(axes: Axes) -> None:
-    """Ticks at the measured sizes, if they are few and far apart."""
+    """Ticks at the measured sizes, if they are few, far apart and short."""
     sizes = np.unique(np.concatenate([line.get_xdata() for line in axes.lines]))
     places = np.log(sizes)
-    if (np.diff(places) >= _APART * np.ptp(places)).all():
+    if (np.diff(places) >= _APART * np.ptp(places)).all() and sizes[-1] < WIDE:
         axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
 
 

@@ -1,16 +1,16 @@
 """Accumulated energy of the singular values before and after each module, as in Fig. 6 of the Hamburger paper."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from .layout import multiples
 from .panels import Panel
-from .style import FAINT, Drawing, looks
+from .style import FAINT, Drawing, log_axis, looks
 
 _COLUMN = "spectrum_energies"
 
@@ -44,24 +44,35 @@ def energies(panels: Sequence[Panel]) -> Drawing:
     drawing = Drawing(
         figure,
         "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "
-        "untrained module's output; a module with several settings has a line for each.",
+        f"untrained module's output (solid).{_shades(shown)}",
     )
+    curves = (json.loads(text) for each in shown for text in each.rows[_COLUMN])
+    least = min(shares[of][0] for shares in curves for of in ("in", "out"))
     for part, cells in placed:
         for axes, each in cells:
             _draw(drawing, axes, each)
+        first = cells[0][0]  # all share its axes
+        first.set_ylim(math.floor(20 * least) / 20, 1.01)
+        log_axis(first, "x")
         part.supxlabel("k", fontsize=9)
     return drawing
+
+
+def _shades(shown: Sequence[_Module]) -> str:
+    """What the shades of a colour are, where a module has several settings."""
+    several = {", ".join(each.rows["settings"]): each.name for each in shown if len(each.rows) > 1}
+    of = next(iter(several)) if len(several) == 1 else "; ".join(f"{name}: {text}" for text, name in several.items())
+    return f" The shades of a colour, from dark to light: {of}." if several else ""
 
 
 def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
     colour = looks(each.rows["module"])[str(each.rows["module"].iloc[0])].colour
     for place, (settings, text) in enumerate(zip(each.rows["settings"], each.rows[_COLUMN], strict=True)):
         found = json.loads(text)
-        k = np.arange(1, len(found["in"]) + 1)
         if not place:
-            axes.plot(k, found["in"], "--", color=FAINT)
-        (line,) = axes.plot(k, found["out"], color=colour, alpha=1 - 0.7 * place / len(each.rows))
+            axes.plot(range(1, len(found["in"]) + 1), found["in"], "--", color=FAINT)
+        alpha = 1 - 0.75 * place / len(each.rows)
+        (line,) = axes.plot(range(1, len(found["out"]) + 1), found["out"], color=colour, alpha=alpha)
         line.set_gid(drawing.detail(f"{each.name} {settings}: {found['out'][0]:.2f} at k = 1".replace(" :", ":")))
     axes.set_title(each.name)
-    axes.set(ylim=(0, 1.03), xlim=(0, len(k)))
     axes.grid(which="major")

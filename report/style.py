@@ -49,6 +49,8 @@ OWN_COLOURS, OWN_MARKER = ("#E3120B", "#00857C", "#5B3A00"), "*"
 # Stand for the page's text and background colour, which a browser puts in their place.
 INK, PAPER = "#1a1b1c", "#fefdfc"
 FAINT = "#9a9a9a"
+# Numbers from here on take so much room that few stand side by side.
+WIDE = 100_000
 PNG_DPI = 160
 _SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,  # a module's name may hold a dollar sign
@@ -146,7 +148,7 @@ def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
     elif decades < (1.2 if which == "x" and high >= 1000 else 1.6):  # wide numbers side by side
         steps = (1, 2, 5)
     else:
-        steps = (1, 3) if decades < 2.5 else (1,)
+        steps = (1, 3) if decades < 2.5 and not (which == "x" and high >= WIDE) else (1,)
     axis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))

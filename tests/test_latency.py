@@ -17,10 +17,13 @@ from ctxbench.engine.client import Exit
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.scheduler import Plan
 from ctxbench.messages import Doing, Failure, Values
+from ctxbench.metrics import latency as latency_metric
+from ctxbench.metrics.base import Pass
 from ctxbench.metrics.latency import Latency, measure_latency
 from ctxbench.progress import Quiet
 from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Measure
+from ctxbench.suite import Case, Execution, Measure
+from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 
@@ -120,6 +123,21 @@ def test_the_stated_interval_covers_the_true_median(noise: float, phi: float, le
         summary = measure(stream(0.01, noise, seed, phi), warmup_s=0, budget_s=4)[0].summary
         covered += summary.low <= 10.0 <= summary.high
     assert least <= covered / 200 <= 1.0
+
+
+@pytest.mark.parametrize(("execution", "ms"), [("eager", 12e3), ("compile", 10)])
+def test_a_first_pass_of_twelve_seconds_is_the_sample_of_training_unless_it_compiled(
+    execution: Execution, ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[Reply] = []
+    case = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), execution=execution)
+    measurement = CaseMeasurement(case, Measure(budget_s=1, warmup_s=0), messages.append)
+    clock = FakeClock(itertools.repeat(0.01))
+    monkeypatch.setattr(measurement, "clock", lambda: clock)
+    monkeypatch.setattr(latency_metric, "time_control", lambda measurement: None)
+    latency_metric.time(measurement, "train", Pass(lambda: None, first_s=12.0))
+    (values,) = [message.values for message in messages if isinstance(message, Values)]
+    assert values["latency_train_ms"] == pytest.approx(ms)
 
 
 class Scripted:

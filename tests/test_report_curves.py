@@ -133,6 +133,38 @@ def test_words_are_categories_and_published_numbers_are_drawn(tmp_path: Path) ->
     assert "mIoU, best run (%)<br>here" not in shown
 
 
+def test_lines_at_words_stand_side_by_side_and_long_words_are_broken(tmp_path: Path) -> None:
+    figure = {"name": "dtype", "title": "Memory by dtype", "x": "dtype", "y": ["memory_train"]}
+    folder = new_run(tmp_path / "run", suite="mine", definition=definition(figures=[figure]))
+    for module in ("sa", "linear", "da"):
+        for dtype in ("float32", "autocast-bfloat16"):
+            row = record(module, dtype=dtype)
+            row.case = f"{module} {dtype}"
+            row.take({"memory_train_predicted_bytes": MIB})
+            add(folder, row)
+    panels = panels_of([open_run(tmp_path / "run")])
+    with styled():
+        (axes,) = curve(panels, figures_of(panels[0])[0]).figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["float32", "autocast-\nbfloat16"]
+    places = [np.asarray(line.get_xdata()).tolist() for line in axes.lines]
+    assert places == [pytest.approx([x, 1 + x]) for x in (-0.06, 0, 0.06)]
+
+
+def test_four_settings_of_a_module_have_four_markers(tmp_path: Path) -> None:
+    figure = {"name": "memory", "title": "Memory", "x": "steps", "y": ["memory_train"]}
+    folder = new_run(tmp_path / "run", suite="mine", definition=definition(figures=[figure]))
+    for rank in (2, 4, 8, 16):
+        for steps in (1, 2):
+            row = record("ham_nmf", hparams=json.dumps({"rank": rank, "steps": steps}))
+            row.take({"memory_train_predicted_bytes": rank * MIB})
+            add(folder, row)
+    panels = panels_of([open_run(tmp_path / "run")])
+    with styled():
+        (axes,) = curve(panels, figures_of(panels[0])[0]).figure.axes
+    markers = {(line.get_fillstyle(), line.get_markerfacecolor()) for line in axes.lines[::2]}
+    assert len(markers) == 4
+
+
 def test_a_quantity_that_does_not_apply_is_a_cell_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

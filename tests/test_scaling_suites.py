@@ -67,7 +67,7 @@ def test_a_time_that_grows_faster_than_macs_is_told(measured: dict[str, Any]) ->
     assert found[1][2] == "not measured"
 
 
-@pytest.mark.parametrize("name", ["scaling-static", "precision"])
+@pytest.mark.parametrize("name", ["scaling", "scaling-static", "precision"])
 def test_each_suite_has_a_page_with_its_figures(name: str) -> None:
     text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
     for heading in ("**Question.**", "**The paper's claim", "**What was measured.**", "Left out", "## Does it hold?"):

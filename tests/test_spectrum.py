@@ -101,7 +101,7 @@ def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None
 
 
 def test_the_figure_has_axes_for_each_module_and_a_line_for_each_setting(tmp_path: Path) -> None:
-    curves = {"clean": [1.0, 1.0], "in": [0.5, 1.0], "out": [0.75, 1.0]}
+    curves = {"clean": [1.0, 1.0], "in": [0.5, 1.0], "out": [0.75, 0.9, 1.0]}  # more channels come out than go in
     folder = new_run(tmp_path / "run")
     for module, hparams in (("linear", "{}"), ("ham_cd", '{"rank": 2}'), ("ham_cd", '{"rank": 4}'), ("sa", "{}")):
         found = record(module)
@@ -114,5 +114,6 @@ def test_the_figure_has_axes_for_each_module_and_a_line_for_each_setting(tmp_pat
     assert {name: len(axes.lines) for name, axes in drawn.items()} == {"linear": 2, "ham_cd": 3}
     before, after = drawn["linear"].lines
     assert list(before.get_ydata()) == [0.5, 1.0]
-    assert list(after.get_ydata()) == [0.75, 1.0]
-    assert list(after.get_xdata()) == [1, 2]
+    assert list(after.get_ydata()) == [0.75, 0.9, 1.0]
+    assert list(after.get_xdata()) == [1, 2, 3]
+    assert drawing.caption.endswith("The shades of a colour, from dark to light: rank=2, rank=4.")

@@ -155,8 +155,10 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
     time_control(measurement)
     measurement.emit(Doing(f"latency_{mode}"))
+    # The first pass of a compiled module compiles: it is like no other.
+    first_s = 0.0 if measurement.case.execution == "compile" else one_pass.first_s
     warm = mode != MODES[0]
-    latency = measure_latency(one_pass.step, clock, measurement.settings, one_pass.first_s, warm, progress)
+    latency = measure_latency(one_pass.step, clock, measurement.settings, first_s, warm, progress)
     measurement.emit(Samples(mode, latency.samples))
     measurement.report(latency.columns(mode))
     if measurement.device.queues:

@@ -55,11 +55,10 @@ def recovery(alike: pd.DataFrame) -> Claim:
 
 
 def best(frame: pd.DataFrame) -> Claim:
-    texts, wins = [], set()
+    texts = []
     for name, rows in frame[frame["module"].isin(HAMS)].groupby("module", sort=False):
         above = rows.loc[rows["spectrum_gain"] > rows["spectrum_gain_best"], "hparams.rank"]
         texts.append(f"{name}: at ranks {', '.join(f'{rank:g}' for rank in sorted(above)) or 'none'}")
-        wins |= {name} if len(above) else set()
     return "A ham denoises better than the truncated SVD of its rank", "; ".join(texts), "for these ranks"
 
 
