@@ -240,8 +240,8 @@ def _check_address(address: str) -> None:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         if b"InvalidAuthToken" in (error.stderr or b""):
             raise UsageError(
-                f"the Ray cluster at {address} wants a token: set RAY_AUTH_MODE=token, and put the cluster's token into "
-                "~/.ray/auth_token"
+                f"the Ray cluster at {address} wants a token: set RAY_AUTH_MODE=token, and put the cluster's token "
+                "into ~/.ray/auth_token"
             ) from None
         raise UsageError(f"no Ray cluster of the version that is installed here answers at {address}") from None
 
