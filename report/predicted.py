@@ -1,6 +1,7 @@
 """Times that were predicted for devices that are not here: by device, crossovers, and how close published ones are."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -100,9 +101,19 @@ def _cell(row: RecordRow, mode: str, notes: Footnotes) -> Cell:
     value, low, high = (row[f"latency_{mode}_predicted_{end}"] for end in ("ms", "low_ms", "high_ms"))
     if pd.isna(value):
         return Cell()
-    numbers = tuple(notes.number(text) for text in row[f"latency_{mode}_predicted_notes"])
+    numbers = tuple(notes.number(_shared(text)) for text in row[f"latency_{mode}_predicted_notes"])
     text = f"{significant(value)} [{significant(low)}, {significant(high)}]"
     return Cell(text, float(value), notes=numbers, detail=f"{value:.4g} ms, 80 % band {low:.4g} to {high:.4g} ms")
+
+
+def _shared(note: str) -> str:
+    """A note without the numbers of its pass, so that many cells share it; `predictions.csv` has them."""
+    if note.startswith(LAUNCH_BOUND):
+        return (
+            f"{LAUNCH_BOUND}: the assumed time of the host to launch the kernels is longer than theirs; a CUDA graph "
+            "or torch.compile changes this time."
+        )
+    return re.sub(r"^\d+% of the time", "A part of the time", note)
 
 
 def predicted_crossover_table(run: RunData) -> Table | None:

@@ -187,6 +187,8 @@ def test_each_gpu_is_a_slot_and_excludes_the_hosts_processors(nodes: Any, monkey
         assert cluster.has_gpu()
         slots = cluster.slots("cuda", "keep", {})
         assert sorted(slot.name.rpartition("/")[2] for slot in slots) == ["cuda0", "cuda1"]
+        cores = len(os.sched_getaffinity(0))
+        assert [slot.environment["cpu_usable"] for slot in slots] == [max(cores // 2, 1)] * 2
         monkeypatch.setattr(ray_slots, "OPEN_S", 6.0)
         (free,) = cluster.slots("cpu", "keep", {})  # that of the first node
         assert free.name.split("/")[1] != slots[0].name.split("/")[1]

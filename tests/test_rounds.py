@@ -38,7 +38,9 @@ class Script:
         control: Callable[[str, int], float] = lambda module, number: 2.0,
         fails: tuple[str, int] | None = None,
         stops: tuple[str, int] | None = None,
+        shares_gpu: tuple[str, int] | None = None,
     ) -> None:
+        self.shares_gpu = shares_gpu
         self.times, self.load, self.control, self.fails, self.stops = times, load, control, fails, stops
         self.tasks: list[tuple[str, int, Sequence[str]]] = []
         self.launched = 0
@@ -64,6 +66,8 @@ class Script:
             on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
             on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
             on_message(Values({"control_ms": self.control(module, number), "others_share": self.load(module, number)}))
+            after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
+            on_message(Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})}))
         else:
             on_message(Values({"params": 7}))
         return Exit(0, 0, False, "")
@@ -110,6 +114,14 @@ def test_too_few_processes_have_no_interval(tmp_path: Path, processes: int) -> N
     assert (record.get("latency_infer_ms"), record.processes) == (1.0, processes)
     assert record.get("latency_infer_low_ms") is record.get("latency_infer_high_ms") is None
     assert record.get("latency_infer_confidence") == 0
+
+
+def test_a_process_that_shared_its_gpu_is_measured_again_and_not_used(tmp_path: Path) -> None:
+    script = Script(lambda module, number: 9.0 if (module, number) == ("a2", 4) else 1.0, shares_gpu=("a2", 4))
+    records = run(script, tmp_path / "run")
+    assert [number for module, number, _ in script.tasks if module == "a2"] == [0, 1, 2, 3, 4, 5, 6]
+    assert set(json.loads(records["a2"].get("latency_infer_process_ms"))) == {"1", "2", "3", "5", "6"}
+    assert records["a2"].get("latency_infer_high_ms") == 1.0
 
 
 def test_a_disturbed_process_is_measured_again_and_not_used(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ctxbench.engine.client import KILL_S, Exit, ForkServer
+from ctxbench.engine.client import KILL_S, EngineError, Exit, ForkServer
 from ctxbench.engine.scheduler import Executor
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.environment import differences
@@ -37,9 +37,12 @@ Node = Mapping[str, Any]
 
 
 class Measurer:
-    """The actor of a slot: starts fork servers on its host and runs tasks in them. `threads` is OMP_NUM_THREADS."""
+    """The actor of a slot: starts fork servers on its host and runs tasks in them.
 
-    def __init__(self, folder: str, threads: str | None, malloc: str) -> None:
+    `threads` is OMP_NUM_THREADS; `slots` is how many slots the host has.
+    """
+
+    def __init__(self, folder: str, threads: str | None, malloc: str, slots: int) -> None:
         # Ray's workers ignore it, and then no child can be waited for.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Ray sets the number of processors that the actor asked for.
@@ -48,6 +51,7 @@ class Measurer:
             os.environ["OMP_NUM_THREADS"] = threads
         if Path(folder).is_dir():
             os.chdir(folder)
+        _keep_to_own_cores(slots)
         self._malloc = malloc
         self._kept = ForkServer(malloc=malloc)
         self._round: ForkServer | None = None
@@ -109,7 +113,9 @@ class RaySlot:
         except ray.exceptions.GetTimeoutError:
             ray.kill(self.actor)
             raise SlotLost(f"{self.name} was silent for {timeout_s + SILENT_S:g} s") from None
-        except ray.exceptions.RayTaskError:
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, EngineError):
+                raise SlotLost(f"on {self.name} {error.cause}") from None
             raise  # a defect of the code above
         except ray.exceptions.RayError as error:
             raise SlotLost(f"{self.name} is gone: {_lines(error)[0]}") from None
@@ -196,7 +202,7 @@ class Cluster:
             max_task_retries=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         )
-        return options.remote(os.getcwd(), os.environ.get("OMP_NUM_THREADS"), malloc)
+        return options.remote(os.getcwd(), os.environ.get("OMP_NUM_THREADS"), malloc, _count(node, kind))
 
 
 @contextmanager
@@ -266,6 +272,15 @@ def _checked(told: Mapping[str, Any], name: str, files: Mapping[str, str]) -> Ma
 def _count(node: Node, kind: str) -> int:
     """The slots of a node: its GPUs, or one for its processors."""
     return int(node["Resources"].get("GPU", 0)) if kind == "cuda" else 1
+
+
+def _keep_to_own_cores(slots: int) -> None:
+    """Keep to this GPU's share of the cores, so that other GPUs' slots neither disturb it nor count as others' load."""
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    cores = sorted(os.sched_getaffinity(0))
+    size = len(cores) // slots
+    if size and slots > 1 and gpu.isdigit() and int(gpu) < slots:
+        os.sched_setaffinity(0, cores[int(gpu) * size : (int(gpu) + 1) * size])
 
 
 def code_digest() -> str:

@@ -263,9 +263,9 @@ class _Queue:
             self._lost[current.id] += 1
             if self._lost[current.id] <= RETRIES:
                 return list(run.cases)
-        record = blank_record(current)
-        record.status = "crashed"
-        record.message = f"{self._lost[current.id]} slots were lost while they measured this case; the last: {why}"
-        self._keep("", 0, Outcome(record, {}, {}))
-        _OfSlot(self._shown, "").done(record)
-        return [case for case in run.cases if case is not current]
+            record = blank_record(current)
+            record.status = "crashed"
+            record.message = f"{self._lost[current.id]} slots were lost while they measured this case; the last: {why}"
+            self._keep("", 0, Outcome(record, {}, {}))
+            _OfSlot(self._shown, "").done(record)
+            return [case for case in run.cases if case is not current]
