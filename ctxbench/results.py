@@ -258,9 +258,10 @@ class RunFolder:
         return found
 
     def log(self, case: str, text: str) -> None:
-        """Keep what a case printed or raised, for a person to read: `log.txt`."""
+        """Keep what a case printed or raised, for a person to read: `log.txt`. Paths are from the working folder."""
+        text = text.replace(f"{Path.cwd()}{os.sep}", "").rstrip()
         with self._written():
-            append_text(self.path / "log.txt", f"== {case}\n{text.rstrip()}\n\n")
+            append_text(self.path / "log.txt", f"== {case}\n{text}\n\n")
 
     def recover(self) -> None:
         """Remove what a killed writer left half done: a torn last line, rows of a process that did not finish."""

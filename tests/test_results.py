@@ -252,3 +252,8 @@ def test_the_default_folder_is_new_each_time(tmp_path: Path, monkeypatch: pytest
     second = results.default_path("tiny")
     assert first.parent == Path("results")
     assert first != second
+
+
+def test_a_logged_path_is_one_from_the_working_folder(folder: RunFolder) -> None:
+    folder.log("sa", f'File "{Path.cwd() / "modules" / "sa.py"}", line 3\n')
+    assert (folder.path / "log.txt").read_text() == '== sa\nFile "modules/sa.py", line 3\n\n'

@@ -228,7 +228,7 @@ def connect(address: str) -> Iterator[Cluster]:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, handler)
     try:
-        yield Cluster(address, [node for node in ray.nodes() if node["Alive"]])  # type: ignore[no-untyped-call]
+        yield Cluster(address, [node for node in ray.nodes() if node["Alive"]])
     finally:
         ray.shutdown()
 
