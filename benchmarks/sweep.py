@@ -23,7 +23,7 @@ from ctxbench.suite import Case, Measure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from scripted_slots import ScriptedSlot, cases
 
-CASES = 2000
+CASES, SLOTS = 2000, 64
 PROCESSES = 5
 # Of a process, in seconds: the median and the standard deviation of the logarithm.
 MEDIAN_S, SPREAD = 0.25, 0.5
@@ -65,6 +65,6 @@ if __name__ == "__main__":
     out = parser.parse_args().out
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
-        rows = [simulate(slots, Path(folder) / str(slots)) for slots in (64,)]
-    pd.DataFrame(rows).to_csv(out, index=False)
-    print(pd.DataFrame(rows).to_string(index=False))
+        frame = pd.DataFrame([simulate(SLOTS, Path(folder) / "run")])
+    frame.to_csv(out, index=False)
+    print(frame.to_string(index=False))

@@ -213,16 +213,17 @@ def run(
                     loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
                 )
             else:
-                one = api.run_suite(
-                    loaded,
-                    static=static,
-                    counter=counter,
-                    out=out,
-                    force=force,
-                    in_process=in_process,
-                    reporter=shown,
-                )
-                runs = [one]
+                runs = [
+                    api.run_suite(
+                        loaded,
+                        static=static,
+                        counter=counter,
+                        out=out,
+                        force=force,
+                        in_process=in_process,
+                        reporter=shown,
+                    )
+                ]
     except KeyboardInterrupt as stop:
         _print_interrupted(stop, "" if ray is None else f" --ray {ray}")
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -11,7 +11,7 @@ from ctxbench import devices, progress, results
 from ctxbench.api import Interrupted, Run, locked, meta_of, reopen
 from ctxbench.engine.ray_slots import Cluster, RaySlot, connect, digest
 from ctxbench.engine.scheduler import Plan
-from ctxbench.engine.sweep import Part, Slot, bundles, sweep
+from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.results import RunFolder
@@ -43,8 +43,9 @@ def run(
         kinds = _kinds(_slots(cluster, suite, cases, shown))
         if len(kinds) > 1 and not each_device:
             first, other = kinds[0][0], kinds[1][0]
+            differing = differences(first.environment, other.environment, "{name}: {old} and {new}")
             raise UsageError(
-                f"{first.name} and {other.name} differ ({'; '.join(_differences(first, other))}), so they do not share "
+                f"{first.name} and {other.name} differ ({'; '.join(differing)}), so they do not share "
                 "one run; with --each-device every kind of device measures every case"
             )
         places = _folders(path, kinds, cases[0].device) if each_device else {path: kinds[0]}
@@ -110,16 +111,11 @@ def _kinds(slots: Sequence[RaySlot]) -> list[list[RaySlot]]:
     """The slots by what their measurements depend on."""
     kinds: list[list[RaySlot]] = []
     for slot in slots:
-        same = next((kind for kind in kinds if not _differences(kind[0], slot)), None)
+        same = next((kind for kind in kinds if not differences(kind[0].environment, slot.environment)), None)
         if same is None:
             kinds.append(same := [])
         same.append(slot)
     return kinds
-
-
-def _differences(one: Slot, other: Slot) -> list[str]:
-    here, there = one.environment, other.environment
-    return [text.replace(" then, ", " and ").removesuffix(" now") for text in differences(here, there)]
 
 
 def _folders(path: Path, kinds: Sequence[Sequence[RaySlot]], device: str) -> dict[Path, Sequence[RaySlot]]:

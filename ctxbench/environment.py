@@ -74,13 +74,16 @@ def command_line() -> str:
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], phrase: str = "{name}: {old} then, {new} now"
+) -> list[str]:
     """What makes two environments' measurements incomparable, a phrase each; empty when they may share a table.
 
     A fact that one of them does not tell, as an older `run.json` or a GPU without NVML, is no difference.
     """
     old, new = _facts(before), _facts(now)
-    return [f"{name}: {old[name]} then, {new[name]} now" for name in old if name in new and old[name] != new[name]]
+    differing = [name for name in old if name in new and old[name] != new[name]]
+    return [phrase.format(name=name, old=old[name], new=new[name]) for name in differing]
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
