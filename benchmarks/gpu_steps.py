@@ -75,7 +75,7 @@ def folders(out: Path) -> list[Path]:
 def measured(folder: Path, **options: Any) -> "pd.DataFrame":
     """Run a suite through the engine; its records."""
     import ctxbench
-    from ctxbench.progress import Plain
+    from ctxbench.engine.progress import Plain
 
     return ctxbench.run(**{"device": DEVICE, **options}, out=folder, reporter=Plain()).frame
 
@@ -141,9 +141,9 @@ def memory(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def table3(out: Path, deadline: float) -> tuple[bool, str]:
-    from ctxbench.report.markdown import render_markdown
-    from ctxbench.report.tables import comparison_table
-    from ctxbench.results import RunFolder
+    from ctxbench.report.formats.markdown import render_markdown
+    from ctxbench.report.tables.suite import comparison_table
+    from ctxbench.results.run_folder import RunFolder
 
     measures: list[dict[str, Any]] = [
         {"processes": 3, "budget_s": 0.5, "warmup_s": 0.3, "timeout_s": 60},
@@ -166,7 +166,7 @@ def table3(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
-    from ctxbench.suite import Execution
+    from ctxbench.suite.file import Execution
 
     kinds = {"eager": ("eager", False), "flushed": ("eager", True)}
     if "graph" in get_args(Execution):

@@ -7,22 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
-from ctxbench.api import Run, changed_modules, run_suite
+from ctxbench.comparison import known, read_value, without_reused
 from ctxbench.contract import CheckResult
 from ctxbench.devices.cpu import Cpu
-from ctxbench.engine.scheduler import Executor, Outcome
+from ctxbench.engine.case import Executor, Outcome
+from ctxbench.engine.progress import Quiet
+from ctxbench.engine.run import changed_modules, run_suite
+from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.messages import PredictedTime, Sample, TimelineStep
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES
-from ctxbench.progress import Quiet
-from ctxbench.ranking import Ranking, Standing, known, read_value, without_reused
-from ctxbench.results import SCHEMA, Record, RunFolder
-from ctxbench.settings import combinations
-from ctxbench.suite import Case, Overrides, Suite, load
-from ctxbench.verify import verify
+from ctxbench.ranking import Ranking, Standing
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import SCHEMA, RunFolder
+from ctxbench.suite.case import Case
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.read import Overrides, load
+from ctxbench.suite.settings import combinations
 
 # Seconds that a process takes beside its samples, and that params, MACs and memory of a case take.
 PROCESS_S, COSTS_S = 0.6, 1.0
@@ -79,7 +83,7 @@ def measure(
     reuse: Path | None = None,
     out: Path | None = None,
     reporter: Quiet | None = None,
-) -> Run:
+) -> RunFolder:
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
     `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
@@ -109,18 +113,16 @@ def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int,
     return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.budget_s) + PROCESS_S) + COSTS_S)
 
 
-def rankings(run: Run) -> list[Ranking]:
+def rankings(run: RunFolder) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted."""
-    candidates: list[str] = run.folder.meta["candidates"]
+    candidates: list[str] = run.meta["candidates"]
     found = []
-    for _, group in without_reused(run.folder.frame(), run.folder.meta).groupby(
-        list(CONDITIONS), sort=False, dropna=False
-    ):
+    for _, group in without_reused(run.frame(), run.meta).groupby(list(CONDITIONS), sort=False, dropna=False):
         rows = group.to_dict("records")
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
-        standings = [_standing(row, columns, candidates, run.folder.meta.get("broken", ())) for row in rows]
+        standings = [_standing(row, columns, candidates, run.meta.get("broken", ())) for row in rows]
         found.append(Ranking(_condition(Record.of_row(rows[0])), memory, standings))
     return found
 

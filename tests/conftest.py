@@ -66,7 +66,7 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)
     monkeypatch.setattr("ctxbench.engine.rounds.CONTROL_LIMIT", math.inf)
     server: ForkServer = request.getfixturevalue("_server")
-    for module in ("ctxbench.api", "ctxbench.engine.client"):
+    for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ctxbench.csv_file import append_text, csv_line
 from ctxbench.messages import Sample, TimelineStep
 from ctxbench.metrics.latency import Latency, combine
-from ctxbench.results import Record, RunFolder
+from ctxbench.results.csv_file import append_text, csv_line
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import summarise
 
 MIB = 2**20

@@ -22,7 +22,7 @@ from ctxbench.memory.measure import MeasuredPeak, measure_allocation
 from ctxbench.messages import Message, Values
 from ctxbench.metrics import launch
 from ctxbench.metrics.compile import CACHES, compile_deadline, fresh_caches
-from ctxbench.suite import Case, Measure
+from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.measurement import CaseMeasurement
 
 SHAPE = (1, 8, 4, 4)

@@ -12,17 +12,18 @@ import pytest
 from fake_clock import FakeClock
 
 from ctxbench.devices.clock import block_cost
-from ctxbench.engine import scheduler
+from ctxbench.engine import case as scheduler
+from ctxbench.engine.case import Plan
 from ctxbench.engine.client import Exit
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
-from ctxbench.engine.scheduler import Plan
 from ctxbench.messages import Doing, Failure, Values
 from ctxbench.metrics import latency as latency_metric
 from ctxbench.metrics.base import Pass
 from ctxbench.metrics.latency import Latency, measure_latency
-from ctxbench.progress import Quiet
-from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Execution, Measure
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
+from ctxbench.suite.file import Execution
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
 

@@ -6,8 +6,8 @@ import pytest
 
 from ctxbench.contract import CheckResult
 from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Sample, Samples, Timeline, TimelineStep, Values
-from ctxbench.results import Record
-from ctxbench.suite import Case, Measure
+from ctxbench.results.record import Record
+from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import (
     Answer,
     Cases,

@@ -15,11 +15,11 @@ from ctxbench import registry
 from ctxbench.messages import Values
 from ctxbench.metrics import spectrum
 from ctxbench.metrics.decomposition import low_rank_map
-from ctxbench.report import figure_energy
-from ctxbench.report.panels import panels_of
-from ctxbench.report.runs import open_run
-from ctxbench.report.style import styled
-from ctxbench.suite import Case, Measure, Shape
+from ctxbench.report.figures import energy as figure_energy
+from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.figures.style import styled
+from ctxbench.report.run_data import open_run
+from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (1, 16, 8, 8)

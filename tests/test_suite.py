@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from ctxbench import settings, suite
 from ctxbench.errors import UsageError
-from ctxbench.suite import Overrides, parse_shape
+from ctxbench.suite import file, settings
+from ctxbench.suite import read as suite
+from ctxbench.suite.case import Measure, parse_shape
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.read import Overrides
 
 HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'
 
 
-def load(folder: Path, text: str, overrides: Overrides | None = None) -> suite.Suite:
+def load(folder: Path, text: str, overrides: Overrides | None = None) -> Suite:
     path = folder / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return suite.load(str(path), overrides)
@@ -200,7 +203,7 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) 
     example = text.split("```toml")[1].split("```")[0].replace(', "my_module.py:MyContext"', "")
     loaded = load(tmp_path, example)
     assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
-    for model in (suite.SuiteFile, suite.Axes, suite.Measure, suite.Gate, suite.Published, suite.Footnote):
+    for model in (file.SuiteFile, file.Axes, Measure, file.Gate, file.Published, file.Footnote):
         for key in model.model_fields:
             assert key in example
 
@@ -211,4 +214,4 @@ def test_two_modules_of_the_same_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(source, encoding="utf-8")
     both = [f"{tmp_path / name}:Block" for name in ("one.py", "two.py")]
     with pytest.raises(UsageError, match=r"one.py:Block and .*two.py:Block have the same name 'Block'"):
-        suite.load("quick", suite.Overrides(modules=both)).cases()
+        suite.load("quick", Overrides(modules=both)).cases()

@@ -10,12 +10,12 @@ import pytest
 from scripted_slots import ScriptedSlot, cases
 
 from ctxbench.engine import sweep as sweeping
-from ctxbench.engine.scheduler import Plan
+from ctxbench.engine.case import Plan
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.errors import UsageError
-from ctxbench.progress import Quiet
-from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Measure
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
 
 PROCESSES = 3
 

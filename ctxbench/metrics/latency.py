@@ -27,7 +27,7 @@ from ctxbench.mode import MODES, NOUNS, Mode
 
 if TYPE_CHECKING:
     from ctxbench.statistics import Summary
-    from ctxbench.suite import Measure
+    from ctxbench.suite.case import Measure
 
 # A person sees the count of samples this often.
 PROGRESS_S = 0.5
