@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,9 +23,6 @@ from ctxbench.cli.options import (
 )
 from ctxbench.cli.printing import gate_progress
 from ctxbench.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def check(

@@ -1,10 +1,6 @@
 """`ctxbench env`: what a run records of the machine."""
 
 import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 def env() -> None:

@@ -1,11 +1,6 @@
 """`ctxbench list`: the modules that can be measured."""
 
-from typing import TYPE_CHECKING
-
 from ctxbench.cli.printing import render
-
-if TYPE_CHECKING:
-    pass
 
 
 def list_modules() -> None:

@@ -1,7 +1,7 @@
 """`ctxbench memory`: what fills a module's memory."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from ctxbench.cli.options import (
     complete_module,
 )
 from ctxbench.cli.printing import render
-
-if TYPE_CHECKING:
-    pass
 
 
 def memory(

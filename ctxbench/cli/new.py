@@ -1,12 +1,9 @@
 """`ctxbench new`: a file to start a module from."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    pass
 
 
 def new(

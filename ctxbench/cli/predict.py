@@ -1,6 +1,6 @@
 """`ctxbench predict`: a module's time on a GPU that is not here."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from ctxbench.cli.options import (
     complete_target,
 )
 from ctxbench.cli.printing import render
-
-if TYPE_CHECKING:
-    pass
 
 
 def predict(

@@ -1,7 +1,7 @@
 """`ctxbench report`: tables, figures and a page from run folders."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from ctxbench.cli.options import (
     names,
     split,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def report(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,9 +25,6 @@ from ctxbench.cli.options import (
 )
 from ctxbench.cli.printing import print_interrupted, print_run, render, reporter
 from ctxbench.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 ASKED_FOR = [name for name, metric in known_metrics.metrics().items() if metric.asked_for]
 

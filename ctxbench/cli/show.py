@@ -1,6 +1,6 @@
 """`ctxbench show`: what is known of a module."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from ctxbench.cli.options import (
 )
 from ctxbench.cli.printing import render
 from ctxbench.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def show(

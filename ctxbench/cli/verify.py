@@ -1,6 +1,6 @@
 """`ctxbench verify`: does a module meet the contract?"""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from ctxbench.cli.options import (
     complete_module,
 )
 from ctxbench.cli.printing import render
-
-if TYPE_CHECKING:
-    pass
 
 
 def verify(
