@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxbench.mode import Mode
+from ctxbench.notes import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,10 @@ class TimelineStep:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values for columns of the record, and warnings for a reader of it."""
+    """Values for columns of the record, and notes for a reader of it."""
 
     values: Mapping[str, Any]
-    warnings: Sequence[str] = ()
+    notes: Sequence[Note] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +68,6 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedTime:
-    """The predicted milliseconds of a pass of one mode on the device `target`, whose product name is `title`.
-
-    `low_ms` and `high_ms` are an 80 % band; `notes` say what a reader must know of this number.
-    """
-
-    target: str
-    title: str
-    mode: Mode
-    ms: float
-    low_ms: float
-    high_ms: float
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """How a case failed: the record's status, a sentence and the traceback."""
 
@@ -94,4 +79,4 @@ class Failure:
         return f"{self.status}: {self.message}"
 
 
-Message = Values | Doing | Progress | Samples | Timeline | PredictedTime | Failure
+Message = Values | Doing | Progress | Samples | Timeline | Failure

@@ -26,7 +26,7 @@ from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
 from ctxbench.predict.rates import ANY, calibration
-from ctxbench.predict.sheets import sheets
+from ctxbench.devices.sheet import sheets
 from ctxbench.registry.entry import Entry
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.panels import panels_of

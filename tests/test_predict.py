@@ -16,7 +16,7 @@ from ctxbench.mode import MODES
 from ctxbench.predict import rates
 from ctxbench.predict.passes import Operator, operators_of, time_of
 from ctxbench.predict.rates import ANY, HOST_US, LAUNCH_US, LEAST_BAND, OTHER_DTYPE
-from ctxbench.predict.sheets import Sheet, sheet, sheets
+from ctxbench.devices.sheet import Sheet, sheet, sheets
 from ctxbench.predict.work import Product, Work, winograd_of
 
 FIGURES = ["bandwidth_gb_s", "l2_mib", "peak_tflops", "power_w", "processors"]

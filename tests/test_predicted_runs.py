@@ -16,7 +16,7 @@ from ctxbench import cli, registry
 from ctxbench.errors import UsageError
 from ctxbench.messages import PredictedTime
 from ctxbench.predict.passes import operators_of, time_of
-from ctxbench.predict.sheets import sheet
+from ctxbench.devices.sheet import sheet
 from ctxbench.report import write_report
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.run_data import RunData, open_run

@@ -10,6 +10,7 @@ from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
+    AlsoOn,
     Budget,
     Device,
     Dtype,
@@ -45,6 +46,7 @@ def compare(
     shape: Shape = None,
     dtype: Dtype = None,
     device: Device = None,
+    also_on: AlsoOn = None,
     threads: Threads = None,
     processes: Processes = None,
     budget: Budget = None,
@@ -80,7 +82,7 @@ def compare(
     if broken and not anyway:
         print("nothing was measured; fix the module, or use --anyway to measure it as it is", file=sys.stderr)
         raise typer.Exit(EXIT_FAILED_CASES)
-    overrides = overrides_of(shape, dtype, device, threads, processes=processes, budget_s=budget)
+    overrides = overrides_of(shape, dtype, device, threads, also_on, processes=processes, budget_s=budget)
     cases, seconds = comparing.expected_s(request, suite, overrides)
     print(
         f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the budget", file=sys.stderr

@@ -10,6 +10,7 @@ from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
+    AlsoOn,
     Budget,
     Device,
     Dtype,
@@ -60,10 +61,7 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: also measure the failed cases again.")
     ] = False,
-    predict_for: Annotated[
-        str | None,
-        typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also predict times on these devices, such as h100-sxm."),
-    ] = None,
+    also_on: AlsoOn = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="List the cases with predicted memory and estimated time; measure nothing."),
@@ -110,10 +108,10 @@ def run(
                     dtype,
                     device,
                     threads,
+                    also_on,
                     processes=processes,
                     budget_s=budget,
                     target=target,
-                    predict_for=split(predict_for),
                 ),
                 modules=names(modules),
                 memory_format=split(memory_format),
@@ -156,7 +154,7 @@ def _check_resume_options(context: typer.Context) -> None:
     resumed = {"resume", "retry_failed", "in_process", "ray"}
     others = [name for name in given if name not in resumed]
     if "resume" in given and others:
-        option = {"chosen": "--set", "predict_for": "--for"}.get(others[0], f"--{others[0].replace('_', '-')}")
+        option = {"chosen": "--set", "also_on": "--for"}.get(others[0], f"--{others[0].replace('_', '-')}")
         raise UsageError(f"{option} cannot be used with --resume: a resumed run keeps the settings in its run.json")
     if "retry_failed" in given and "resume" not in given:
         raise UsageError("--retry-failed goes with --resume FOLDER")

@@ -12,7 +12,7 @@ from ctxbench.devices import META
 from ctxbench.engine.client import Exit
 from ctxbench.environment import relative
 from ctxbench.failures import last_line
-from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
 from ctxbench.mode import MODES
 from ctxbench.results.record import Record
@@ -81,19 +81,18 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one case: its record, its samples by stream, what was predicted of its passes, what it printed."""
+    """What came of one case: its record, its samples by stream, its memory over a pass, what it printed."""
 
     record: Record
     samples: Mapping[str, Sequence[Sample]]
     timelines: Mapping[str, Sequence[TimelineStep]]
-    predicted: Sequence[PredictedTime] = ()
     log: Sequence[str] = ()
 
     def write(self, folder: RunFolder, number: int) -> None:
         """Put it into the run folder, as process `number` of its case."""
         for text in self.log:
             folder.log(self.record.case, text)
-        folder.append(number, self.record, self.samples, self.timelines, self.predicted)
+        folder.append(number, self.record, self.samples, self.timelines)
 
 
 def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
@@ -108,7 +107,7 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     if listener.traceback is None:
         record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
     log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
-    return Outcome(record, listener.samples, listener.timelines, listener.predicted, log)
+    return Outcome(record, listener.samples, listener.timelines, log)
 
 
 def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
@@ -124,15 +123,14 @@ class _Listener:
         self.reporter = reporter
         self.samples: dict[str, Sequence[Sample]] = {}
         self.timelines: dict[str, Sequence[TimelineStep]] = {}
-        self.predicted: list[PredictedTime] = []
         self.traceback: str | None = None
         self.doing = "start"
 
     def __call__(self, message: Reply) -> None:
         match message:
-            case Values(values, warnings):
+            case Values(values, notes):
                 self.record.take(values)
-                self.record.warn(*warnings)
+                self.record.note(*notes)
             case Doing(what):
                 self.doing = what
                 if self.reporter:
@@ -144,8 +142,6 @@ class _Listener:
                 self.samples[stream] = samples
             case Timeline(mode, steps):
                 self.timelines[mode] = steps
-            case PredictedTime():
-                self.predicted.append(message)
             case Failure(status, sentence, traceback):
                 self.record.status, self.record.message, self.traceback = status, sentence, traceback
 
@@ -168,6 +164,7 @@ def blank_record(case: Case) -> Record:
         family="",
         reference=_relative(case.reference),
         hparams=case.hparams_json,
+        changed=case.changed,
         batch=batch,
         channels=channels,
         height=height,

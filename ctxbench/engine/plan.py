@@ -48,7 +48,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
                 rate = rates[yardstick]
                 seconds = None if rate is None else _estimate(measure, macs / (rate * ASSUMED_EFFICIENCY))
             peaks = [record.get(f"memory_{mode}_predicted_bytes") for mode in MODES]
-            note = record.message or "; ".join(record.warnings)
+            note = record.message or "; ".join(map(str, record.notes))
             planned.append(Planned(case, max((b for b in peaks if b is not None), default=None), seconds, note))
     return planned
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from statistics import median
 
-from ctxbench.devices import META
+from ctxbench.devices import has_clock
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case
 from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
 from ctxbench.metrics import metrics
@@ -120,7 +120,7 @@ class Rounds:
         self.finished[case.id][number] = outcome.record
 
     def _is_timed(self, case: Case) -> bool:
-        return self.is_timed and case.device != META
+        return self.is_timed and has_clock(case.device)
 
     def _yardstick(self, case: Case, record: Record) -> Yardstick:
         """What the speed of fixed work depends on; a case that was reused was measured at another time."""
@@ -185,22 +185,22 @@ def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[in
     Times come from the processes `at_rest`, or from all where fewer than three of the `planned` ones are.
     """
     first = finished[min(finished)]
-    record = replace(first, values={}, warnings=[])
+    record = replace(first, values={}, notes=[])
     timed = {number: finished[number] for number in sorted(finished) if number}
     good = {number: each for number, each in timed.items() if number in at_rest}
     used = good if len(good) >= min(FEWEST_PROCESSES, planned) else timed
     for each in (first, *used.values()):
         record.values = {**each.values, **record.values}
-        record.warn(*each.warnings)
+        record.note(*each.notes)
         record.machine_state = record.machine_state or each.machine_state
     for metric in metrics().values() if used else ():
         if metric.combine:
             for column in metric.columns:
                 record.values.pop(column.name, None)
-            record.take(metric.combine({number: each.values for number, each in used.items()}))
+            record.take(metric.combine([each.values for each in used.values()]))
     record.elapsed_s = round(sum(each.elapsed_s or 0.0 for each in finished.values()), 3)
     if used:
-        record.processes = len(used)
+        record.processes, record.rounds = len(used), " ".join(map(str, used))
         record.others_share = max((each.others_share for each in used.values() if each.others_share), default=0.0)
     for number, each in timed.items():
         if each.status != "ok":

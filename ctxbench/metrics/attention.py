@@ -103,9 +103,9 @@ METRIC = Metric(
     place=84,
     about="entropy, rank and error against softmax of an attention's equivalent matrix",
     columns=[
-        *(Column(f"attention_{of}", float, 7) for of in ("entropy", "entropy_softmax", "error")),
-        *(Column(f"attention_{of}", float, 7) for of in ("rank", "rank_convolution")),
-        *(Column(name, str, 7) for name in ("attention_reason", "convolution_reason")),
+        *(Column(f"attention_{of}", float) for of in ("entropy", "entropy_softmax", "error")),
+        *(Column(f"attention_{of}", float) for of in ("rank", "rank_convolution")),
+        *(Column(name, str) for name in ("attention_reason", "convolution_reason")),
     ],
     quantities=[
         _quantity("attention_entropy", "Entropy of the attention's rows"),

@@ -107,9 +107,9 @@ METRIC = Metric(
     place=80,
     about="the one-step gradient against back-propagation through all steps, in float64",
     columns=[
-        *(Column(f"gradient_{what}_{of}", float, 6) for what in ("cosine", "ratio") for of in (INPUT, "parameters")),
-        Column("gradient_by_parameter", str, 6),
-        Column("gradient_reason", str, 6),
+        *(Column(f"gradient_{what}_{of}", float) for what in ("cosine", "ratio") for of in (INPUT, "parameters")),
+        Column("gradient_by_parameter", str),
+        Column("gradient_reason", str),
     ],
     quantities=[
         _quantity("gradient_cosine_input", "Cosine, input"),

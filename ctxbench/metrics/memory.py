@@ -8,6 +8,7 @@ from ctxbench.memory.convention import CONVENTION
 from ctxbench.messages import Doing, Timeline, TimelineStep
 from ctxbench.metrics.base import MIB, Column, ColumnValues, Measurement, Metric, Quantity, RecordRow, by_mode
 from ctxbench.mode import MODES, NOUNS, Mode
+from ctxbench.notes import Note
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,10 +29,10 @@ def count(measurement: Measurement) -> None:
 
     case = measurement.case
     if case.execution != "eager":
-        measurement.report({}, f"no memory prediction: {NOT_EAGER[case.execution]}")
+        measurement.report({}, Note("no_memory", {"reason": NOT_EAGER[case.execution]}))
         return
     if case.dtype.startswith("autocast"):
-        measurement.report({}, "no memory prediction under autocast")
+        measurement.report({}, Note("no_memory_autocast"))
         return
     target = measurement.settings.memory_device
     model, x = on_meta_as_measured(measurement)
@@ -43,7 +44,7 @@ def count(measurement: Measurement) -> None:
             profile = predict_peak(model, x, mode=mode, device=target)
             today = profile if target == "cuda" else predict_peak(model, x, mode=mode, device="cuda")
         except UnpredictableError as error:
-            measurement.report({}, f"no memory prediction ({mode}): {error}")
+            measurement.report({}, Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
             continue
         peaks.append(today.peak_bytes)
         marks |= dict.fromkeys(profile.marks)
@@ -65,15 +66,10 @@ def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
     return model, x
 
 
-def _change_since(today: int, then: int, mode: str) -> list[str]:
-    """A sentence if the prediction for the PyTorch of 2020 and that for the installed one are not the same MiB."""
-    now, before = (f"{size / 2**20:.0f}" for size in (today, then))
-    if now == before:
-        return []
-    return [
-        f"predicted {mode} memory under the installed PyTorch: {now} MiB, under that of 2020 {before} MiB "
-        "(see docs/memory.md)"
-    ]
+def _change_since(today: int, then: int, mode: str) -> list[Note]:
+    """A note if the prediction for the PyTorch of 2020 and that for the installed one are not the same MiB."""
+    now, before = (round(size / 2**20) for size in (today, then))
+    return [Note("memory_changed", {"mode": mode, "now": now, "then": before})] * (now != before)
 
 
 def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
@@ -94,13 +90,11 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     measurement.report(values)
 
 
-def lower_bound(row: RecordRow) -> list[str]:
-    """A sentence if the prediction is a lower bound."""
+def lower_bound(row: RecordRow) -> list[Note]:
+    """A note if the prediction is a lower bound."""
     text = row["memory_marks"]
     operators = json.loads(text) if isinstance(text, str) and text else []
-    if not operators:
-        return []
-    return [f"A lower bound: what these operators hold inside their kernels is not known: {', '.join(operators)}."]
+    return [Note("lower_bound", {"operators": operators})] * bool(operators)
 
 
 def convention(values: ColumnValues) -> str:
@@ -117,7 +111,7 @@ METRIC = Metric(
     columns=[
         *by_mode("memory_{mode}_bytes", int),
         *by_mode("memory_{mode}_predicted_bytes", int),
-        *by_mode("memory_{mode}_requested_bytes", int, since=3),
+        *by_mode("memory_{mode}_requested_bytes", int),
         Column("memory_predicted_for", str),
         Column("memory_marks", str),
     ],

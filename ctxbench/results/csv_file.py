@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,30 +39,24 @@ def replace_file(path: Path, content: bytes) -> None:
     os.replace(temporary, path)
 
 
-def read_table(
-    path: Path, columns: Mapping[str, Column], schema: int, optional: Collection[str] = ()
-) -> "pd.DataFrame":
+def read_table(path: Path, columns: Iterable[Column], required: Iterable[str] = ()) -> "pd.DataFrame":
     """Read a CSV of a run folder. UsageError names the file and the line that is torn or holds a cell of another type.
 
-    Columns that are not asked for are left out. The `optional` ones and those that came after `schema` may be lacking,
-    and are then empty; so may the file, if all of them came after it.
+    Columns that are not asked for are left out. One that the file lacks is empty, unless it is `required`.
     """
     import pandas as pd
 
-    later = [name for name, column in columns.items() if column.since > schema or name in optional]
-    if len(later) == len(columns) and not path.exists():
-        return pd.DataFrame(columns=[*columns])
-    header, rows = _csv_rows(path)
-    cells: dict[str, Sequence[str]] = {name: [""] * len(rows) for name in later}
-    cells |= dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
-    found = {name: name if name in cells else column.former for name, column in columns.items()}
-    missing = [name for name, here in found.items() if here not in cells]
-    if missing:
+    header, rows = csv_rows(path)
+    if missing := [name for name in required if name not in header]:
         raise UsageError(f"{path} lacks the column {missing[0]!r}")
-    return pd.DataFrame({name: _typed(name, cells[found[name]], column.type, path) for name, column in columns.items()})
+    cells = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+    empty = [""] * len(rows)
+    return pd.DataFrame(
+        {each.name: _typed(each.name, cells.get(each.name, empty), each.type, path) for each in columns}
+    )
 
 
-def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+def csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows, each as long as the header. UsageError names the first line that is not."""
     try:
         content = path.read_bytes()

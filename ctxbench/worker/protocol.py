@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from ctxbench.contract import CheckResult
-from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Samples, Timeline, Values
+from ctxbench.messages import Doing, Failure, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
 from ctxbench.suite.case import Case, Measure
 
@@ -157,7 +157,7 @@ class Answer:
 Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | MeasureCase
 Reply = (
     Ready | Started | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | Answer
-    | Values | Doing | Progress | Samples | Timeline | PredictedTime | Failure
+    | Values | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
 
 

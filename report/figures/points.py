@@ -15,7 +15,7 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.ranking import Standing, front
 
 from ..run_data import kind_of
-from ..tables.cells import amount
+from ..tables.cells import amount, basis
 from ..tables.numbers import significant
 from ..tables.published import unit_of
 from .labels import freeze_layout, place_labels
@@ -115,8 +115,8 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
         look = appearance[row["module"]]
         marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
-        samples = f"{row[time.detail('samples')]} samples"
-        marker.set_gid(drawing.detail(f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {samples}, {costs}"))
+        text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
+        marker.set_gid(drawing.detail(text))
     kind = origin_of(memory, frame) if memory_column(panel, mode) == memory.column else "measured"
     axes.set(xscale="log", yscale="log", ylabel="ms a pass")
     axes.set_title(mode)
@@ -194,7 +194,7 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
         point.set_gid(drawing.detail(text))
     unit = unit_of(panel.run, each, panel.main).symbol
-    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{each.origin}, {unit}")
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, panel.main)}, {unit}")
     axes.set_title(each.title)
     axes.margins(0.2)
     axes.grid(which="major")
