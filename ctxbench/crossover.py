@@ -92,7 +92,9 @@ def _between(lower: Value, upper: Value, share: float) -> Value:
     rounds = lower.processes.keys() & upper.processes.keys()
     value = on_law(lower.value, upper.value)
     processes = {r: on_law(lower.processes[r], upper.processes[r]) for r in rounds}
-    return Value(value, on_law(lower.low, upper.low), on_law(lower.high, upper.high), processes, origin=lower.origin)
+    if lower.origin != "predicted":
+        return Value(value, value, value, processes, origin=lower.origin)
+    return Value(value, on_law(lower.low, upper.low), on_law(lower.high, upper.high), origin=lower.origin)
 
 
 def _sign(size: Size, rounds: bool) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from ctxbench.errors import UsageError
 
 TEXTS = {
+    "remark": "{text}",
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
     "macs_differ": "MAC counters disagree: counted {counted}, closed form {declared}",

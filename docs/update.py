@@ -19,6 +19,7 @@ import torch
 
 import ctxbench
 from ctxbench import registry
+from ctxbench.devices.sheet import sheets
 from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
 from ctxbench.metrics import metrics
@@ -26,7 +27,6 @@ from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
 from ctxbench.predict.rates import ANY, calibration
-from ctxbench.devices.sheet import sheets
 from ctxbench.registry.entry import Entry
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.panels import panels_of

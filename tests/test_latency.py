@@ -21,6 +21,7 @@ from ctxbench.messages import Doing, Failure, Values
 from ctxbench.metrics import latency as latency_metric
 from ctxbench.metrics.base import Pass
 from ctxbench.metrics.latency import Latency, measure_latency
+from ctxbench.notes import Note
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.file import Execution
@@ -186,11 +187,12 @@ def test_a_child_that_the_kernel_kills_for_memory_is_oom(tmp_path: Path, monkeyp
 
 
 def test_values_reported_before_a_failure_stay(tmp_path: Path) -> None:
+    note = Note("remark", {"text": "first; with a semicolon"})
     messages: list[Reply] = [
-        Values({"params": 5}, ["first; with a semicolon", "first; with a semicolon"]),
+        Values({"params": 5}, [note, note]),
         Failure("oom", "out of memory: all", "Traceback: long"),
     ]
     row = record(tmp_path, messages, Exit(0, 0, False, ""))
     assert (row["params"], row["status"], row["message"]) == (5, "oom", "out of memory: all")
-    assert row["warnings"] == ["first; with a semicolon"]
+    assert row["notes"] == [note]
     assert "Traceback: long" in (tmp_path / "run" / "log.txt").read_text()

@@ -48,7 +48,7 @@ def test_every_row_is_measured_and_what_does_not_apply_says_why(run: ctxbench.Ru
     frame = run.frame
     assert frame["status"].eq("ok").all(), frame["message"].tolist()
     assert frame["memory_train_predicted_bytes"].notna().all()
-    assert not frame["warnings"].map(lambda each: [text for text in each if "applic" in text]).sum()
+    assert not frame["notes"].map(lambda each: [note for note in each if "applic" in str(note)]).sum()
     for metric, column in (("gradient", "gradient_cosine_input"), ("jacobian", "step_norm")):
         if metric in run.folder.meta["metrics"]:
             reason = frame["gradient_reason" if metric == "gradient" else "step_reason"]

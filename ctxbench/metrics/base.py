@@ -85,9 +85,9 @@ class Quantity:
     better; None: neither. The gate compares an `exact` quantity without statistics. `on_front`: an axis of the Pareto
     front of `compare`.
 
-    A quantity with `derive` is in no record: it is made from others when records are read, as the column `column`. Where
-    `origin_column` of a record holds an origin, it is that number's. What is not `in_suite_table` is shown only where it
-    is asked for.
+    A quantity with `derive` is in no record: it is made from others when records are read, as the column `column`.
+    Where `origin_column` of a record holds an origin, it is that number's. What is not `in_suite_table` is shown only
+    where it is asked for.
 
     `method_column` says by which counter or for which device `column` was obtained; values of two methods are not
     compared. `reason_column` says why a record has no number: the quantity does not apply to its module or size.

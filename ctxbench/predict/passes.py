@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from ctxbench.devices.sheet import Sheet
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device
 from ctxbench.memory.predict import predict_peak
@@ -16,7 +17,6 @@ from ctxbench.notes import Note
 from ctxbench.predict import LAUNCHES
 from ctxbench.predict.operators import works
 from ctxbench.predict.rates import HOST_BAND, HOST_US, LAUNCH_US, Rate, rate
-from ctxbench.devices.sheet import Sheet
 from ctxbench.predict.work import Bound, Work
 
 # A larger share of the time in classes without measurements is told.

@@ -86,8 +86,8 @@ class RunFolder:
         schema = meta.get("schema") if isinstance(meta, dict) else None
         if schema != SCHEMA:
             raise UsageError(
-                f"{path / 'run.json'} has schema {schema!r}, and this ctxbench reads schema {SCHEMA}: read the run with "
-                "the ctxbench that wrote it, or measure it again"
+                f"{path / 'run.json'} has schema {schema!r}, and this ctxbench reads schema {SCHEMA}: read the run "
+                "with the ctxbench that wrote it, or measure it again"
             )
         return cls(path, meta)
 

@@ -18,7 +18,7 @@ from ..run_data import CONDITIONS, RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, put_together
 from .numbers import with_interval
-from .table import ROW_LIMIT, Cell, Column, Footnotes, Table
+from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 Pair = tuple[str, str]
 # What is the same of both modules besides height and width, and the headings for it.
@@ -216,7 +216,8 @@ def answer_cell(
     if found is None:
         return Cell(text_of(found, sizes), notes=numbers, detail="fewer than two sizes can be compared")
     value = None if math.isnan(found.n) else min(found.n, sizes[-1].n + 1.0)
-    return Cell(text_of(found, sizes), value, notes=numbers, detail=_in_words(pairing, found, sizes))
+    origin: Origin | None = "predicted" if sizes[0].first.origin == "predicted" else None
+    return Cell(text_of(found, sizes), value, notes=numbers, detail=_in_words(pairing, found, sizes), origin=origin)
 
 
 def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
