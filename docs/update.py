@@ -152,22 +152,10 @@ def _costs(entry: Entry) -> Iterator[str]:
     """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
     with torch.device("meta"):
         module, image = entry.build(SHAPE[1]), torch.empty(SHAPE)
-    yield significant(count_params(module) / 2**20)
+    yield significant(count_params(module) / 1e6)
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
         yield f"{predict_peak(module, image, mode=mode).peak_bytes / 2**20:.0f}"
-
-
-def speed_list() -> str:
-    """How many times as long as each module the plain statement of its equations takes."""
-    rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
-    rows["ratio"] = rows["plain_ms"] / rows["module_ms"]
-    wide = rows.pivot(index="module", columns=["shape", "threads", "mode"], values="ratio")
-    header = [f"{shape}<br>{mode}, {threads} thread{'s' * (threads > 1)}" for shape, threads, mode in wide.columns]
-    body = [
-        (f"`{key}`", *(f"{ratio:.3g}" for ratio in ratios)) for key, ratios in zip(wide.index, wide.values, strict=True)
-    ]
-    return _markdown(("module", *header), body)
 
 
 def sweep_list() -> str:
@@ -186,7 +174,6 @@ LISTS: dict[str, Callable[[], str]] = {
     "metrics": metric_list,
     "quantities": quantity_list,
     "columns": column_list,
-    "speed": speed_list,
     "sweep": sweep_list,
     "devices": device_list,
     "left-out": left_out_list,
