@@ -71,7 +71,7 @@ def write_report(
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
-    claims = [line for run in read if (table := claim_table(run)) for line in claim_lines(table)]
+    claims = [line for run in read if (judged := claim_table(run)) for line in claim_lines(judged)]
     return Report(page, (page, *written, *pictures), tuple(claims))
 
 
