@@ -129,6 +129,15 @@ class Rows:
             raise Missing(value.obstacle if value else f"no {time.column}")
         return value
 
+    def column(self, name: str) -> "pd.Series[float]":
+        """A column or hyper-parameter of all rows. Missing if a row failed or lacks it."""
+        failed, values = self.frame[self.frame["status"] != "ok"], self._column(name)
+        if not failed.empty:
+            raise Missing(f"a row of {failed['module'].iloc[0]} ended with {failed['status'].iloc[0]}")
+        if values.isna().any():
+            raise Missing(f"a row of {self.frame['module'][values.isna()].iloc[0]} has no {name}")
+        return values.astype("float64")
+
     def numbers(self, column: str, over: str, least: int = 2) -> "pd.Series[float]":
         """A column over another or a hyper-parameter, in order: one row for each of `least` or more values."""
         return self._over(over, least, lambda rows: rows.number(column))

@@ -2,22 +2,12 @@
 
 import pandas as pd
 
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
+from ctxbench.claims import Claim, Finding, Outcome, Rows, decided, for_each, measured
 
 # The largest error of a first-order expansion that counts as small.
 SMALL = 0.1
 NAMES = ("linear", "focused_linear")
 HEADS = {"1 head": 1, "8 heads": 8}
-
-
-def column(rows: Rows, name: str) -> "pd.Series[float]":
-    """A column of rows that all ended ok and all have it. Missing otherwise."""
-    failed = rows.frame[rows.frame["status"] != "ok"]
-    if not failed.empty:
-        raise Missing(f"a row of {failed['module'].iloc[0]} ended with {failed['status'].iloc[0]}")
-    if rows.frame[name].isna().any():
-        raise Missing(f"no {name}")
-    return rows.frame[name].astype(float)
 
 
 def first_order(rows: Rows) -> Finding:
@@ -29,19 +19,16 @@ def first_order(rows: Rows) -> Finding:
 def low_rank(rows: Rows) -> Finding:
     def is_the_width(module: str) -> Outcome:
         own = rows.of(module=module)
-        ranks, setting, more = column(own, "attention_rank"), "reduction", 1
-        if module == "focused_linear":
-            setting, more = "heads", 0
-        widths = pd.concat(
-            [
-                (part.frame["channels"] // value + more).clip(upper=part.frame["height"] * part.frame["width"])
-                for value, part in own.split(setting).items()
-            ]
-        )
+        ranks, channels, full = own.column("attention_rank"), own.column("channels"), positions(own)
+        widths = channels // own.column("reduction") + 1 if module == "linear" else channels // own.column("heads")
         text = ", ".join(f"{rank:g}" for rank in sorted(ranks.unique()))
-        return bool((ranks == widths.reindex(ranks.index)).all()), text
+        return bool((ranks == widths.clip(upper=full)).all()), text
 
     return for_each(NAMES, is_the_width)
+
+
+def positions(rows: Rows) -> "pd.Series[float]":
+    return rows.column("height") * rows.column("width")
 
 
 def sharper(rows: Rows) -> Finding:
@@ -67,15 +54,15 @@ def nearer(rows: Rows) -> Finding:
 
 def restored(rows: Rows) -> Finding:
     focused = rows.of(module="focused_linear")
-    full = focused.frame["height"] * focused.frame["width"]
-    ranks, without = column(focused, "attention_rank_convolution"), column(focused, "attention_rank")
+    ranks, without = focused.column("attention_rank_convolution"), focused.column("attention_rank")
+    full = positions(focused)
     text = f"rank {without.min():g} to {without.max():g} without, at least {ranks.min():g} of {full.max():g} with it"
     return decided(bool((ranks == full).all()), text)
 
 
 def cost(rows: Rows) -> Finding:
     sa = rows.number("macs", module="sa")
-    ratios = {module: column(rows.of(module=module), "macs") / sa for module in NAMES}
+    ratios = {module: rows.of(module=module).column("macs") / sa for module in NAMES}
     return measured("; ".join(f"{name} {each.min():.2f} to {each.max():.2f}" for name, each in ratios.items()))
 
 
