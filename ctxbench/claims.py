@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ctxbench.comparison import Value, read_value
 from ctxbench.metrics import quantity
-from ctxbench.ranking import Value, read_value
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 

@@ -10,7 +10,7 @@ from ctxbench import registry
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
 from ctxbench.errors import UsageError
 from ctxbench.statistics import Line, fit_line
-from ctxbench.suite import Shape
+from ctxbench.suite.case import Shape
 
 # Large enough for the term of highest order to be the whole.
 FAR = 2**20

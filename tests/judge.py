@@ -3,7 +3,7 @@
 import pandas as pd
 
 from ctxbench.claims import Finding, Rows, claims_of
-from ctxbench.suite import load
+from ctxbench.suite.read import load
 
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:

@@ -11,10 +11,10 @@ from report_data import add, definition, new_run, record
 
 import ctxbench
 from ctxbench.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
-from ctxbench.ranking import Value
+from ctxbench.comparison import Value
 from ctxbench.report import write_report
-from ctxbench.results import RunFolder
-from ctxbench.suite import load
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.read import load
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))

@@ -8,8 +8,8 @@ from judge import findings
 from report_data import record
 
 from ctxbench import registry
-from ctxbench.results import columns
-from ctxbench.suite import load
+from ctxbench.results.record import columns
+from ctxbench.suite.read import load
 
 PAGE = Path(__file__).parents[1] / "docs" / "suites" / "compile.md"
 

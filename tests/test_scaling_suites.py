@@ -9,8 +9,8 @@ from report_data import record
 
 import ctxbench
 from ctxbench.claims import Rows
-from ctxbench.results import columns
-from ctxbench.suite import load
+from ctxbench.results.record import columns
+from ctxbench.suite.read import load
 from ctxbench.suites.scaling import exponent, growth
 from ctxbench.suites.scaling_static import order
 
