@@ -5,6 +5,7 @@ the reason.
 """
 
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,60 +65,64 @@ class Claim:
             return Finding(Verdict.UNDECIDED, str(reason))
 
 
+# A record: its columns, and its hyper-parameters as `hparams.NAME`; None is unknown.
+Row = Mapping[str, Any]
+
+
 class Rows:
-    """Rows of a run, `frame` with the columns of `records.csv`.
+    """Rows of a run. Columns and hyper-parameters are asked for by name: `number("macs", module="ham_cd", steps=6)`."""
 
-    Columns and hyper-parameters are asked for by name: `rows.number("macs", module="ham_cd", steps=6)`.
-    """
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
 
-    def __init__(self, frame: pd.DataFrame) -> None:
-        settings = pd.DataFrame([_settings(text) for text in frame["hparams"]], index=frame.index)
-        self.frame = frame.join(settings.add_prefix("hparams."))
+    @classmethod
+    def of_frame(cls, frame: pd.DataFrame) -> "Rows":
+        """All rows of a frame with the columns of `records.csv`."""
+        records = [{name: _known(value) for name, value in row.items()} for row in frame.to_dict("records")]
+        return cls([{**row, **_settings(row["hparams"])} for row in records])
 
     def of(self, **wanted: Any) -> "Rows":
         """The rows with these values. Missing if there is none."""
-        chosen = self.frame
-        for name, value in wanted.items():
-            same = self._column(name).loc[chosen.index] == value
-            chosen = chosen[same.fillna(False).astype(bool)]
-        if chosen.empty:
+        found = [row for row in self.rows if all(_value(row, name) == value for name, value in wanted.items())]
+        if not found:
             raise Missing(f"no row with {_listed(wanted)}")
-        return self.only(chosen)
+        return Rows(found)
 
     def split(self, name: str) -> dict[Any, "Rows"]:
         """The rows by the known values of a column or hyper-parameter, in order."""
-        return {value: self.only(rows) for value, rows in self.frame.groupby(self._column(name), sort=True)}
+        found: dict[Any, list[Row]] = {}
+        for row in self.rows:
+            if (value := _value(row, name)) is not None:
+                found.setdefault(value, []).append(row)
+        return {value: Rows(found[value]) for value in sorted(found, key=lambda each: (isinstance(each, str), each))}
 
     def modules(self) -> list[str]:
-        return sorted(self.frame["module"].unique())
+        return list(self.split("module"))
+
+    def failed(self) -> list[Row]:
+        return [row for row in self.rows if row["status"] != "ok"]
 
     def extreme(self, name: str, largest: bool = True) -> "Rows":
         """The rows with the largest or the smallest value of a column or hyper-parameter."""
-        values = list(self.split(name))
-        if not values:
+        parts = list(self.split(name).values())
+        if not parts:
             raise Missing(f"no row with {name}")
-        return self.of(**{name: values[-1 if largest else 0]})
-
-    def only(self, frame: pd.DataFrame) -> "Rows":
-        """These of the rows, with further columns if the frame has them."""
-        found = Rows.__new__(Rows)
-        found.frame = frame
-        return found
+        return parts[-1 if largest else 0]
 
     def number(self, column: str, **wanted: Any) -> float:
         """A number of the one row with these values. Missing if there is no such row, or it failed or lacks it."""
         return float(self.row(column, **wanted)[column])
 
-    def row(self, column: str, **wanted: Any) -> "pd.Series[Any]":
-        """The one row with these values, which ended ok and has this column."""
-        found = self.of(**wanted).frame
+    def row(self, column: str, **wanted: Any) -> Row:
+        """The one row with these values, which ended ok and has this column. Missing otherwise."""
+        found = self.of(**wanted).rows
         which = f" with {_listed(wanted)}" if wanted else ""
         if len(found) > 1:
             raise Missing(f"{len(found)} rows{which}, where a verdict is about one")
-        row = found.iloc[0]
+        (row,) = found
         if row["status"] != "ok":
             raise Missing(f"the row{which} ended with {row['status']}")
-        if pd.isna(row[column]):
+        if row[column] is None:
             raise Missing(f"no {column}{which}")
         return row
 
@@ -131,12 +136,12 @@ class Rows:
 
     def column(self, name: str) -> "pd.Series[float]":
         """A column or hyper-parameter of all rows. Missing if a row failed or lacks it."""
-        failed, values = self.frame[self.frame["status"] != "ok"], self._column(name)
-        if not failed.empty:
-            raise Missing(f"a row of {failed['module'].iloc[0]} ended with {failed['status'].iloc[0]}")
-        if values.isna().any():
-            raise Missing(f"a row of {self.frame['module'][values.isna()].iloc[0]} has no {name}")
-        return values.astype("float64")
+        for row in self.rows:
+            if row["status"] != "ok":
+                raise Missing(f"a row of {row['module']} ended with {row['status']}")
+            if _value(row, name) is None:
+                raise Missing(f"a row of {row['module']} has no {name}")
+        return pd.Series([_value(row, name) for row in self.rows], dtype="float64")
 
     def numbers(self, column: str, over: str, least: int = 2) -> "pd.Series[float]":
         """A column over another or a hyper-parameter, in order: one row for each of `least` or more values."""
@@ -151,12 +156,6 @@ class Rows:
         if len(parts) < least:
             raise Missing(f"fewer than {least} values of {name}")
         return pd.Series({value: read(rows) for value, rows in parts.items()}, dtype="float64")
-
-    def _column(self, name: str) -> "pd.Series[Any]":
-        for column in (name, f"hparams.{name}"):
-            if column in self.frame:
-                return self.frame[column]
-        return pd.Series(index=self.frame.index, dtype="object")
 
 
 def claims_of(suite: str, title: str) -> Sequence[Claim]:
@@ -252,13 +251,22 @@ def _all(outcomes: Mapping[Any, Outcome]) -> bool | None:
     return False if False in holds else None if None in holds else True
 
 
-def _settings(text: str) -> dict[str, Any]:
+def _known(value: Any) -> Any:
+    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def _value(row: Row, name: str) -> Any:
+    return row[name] if name in row else row.get(f"hparams.{name}")
+
+
+def _settings(text: Any) -> Row:
     """The hyper-parameters of a cell that are one value; none if it holds something else."""
     try:
         found = json.loads(text)
     except (json.JSONDecodeError, TypeError):
         return {}
-    return {k: v for k, v in found.items() if not isinstance(v, (list, dict))} if isinstance(found, dict) else {}
+    named = found.items() if isinstance(found, dict) else ()
+    return {f"hparams.{name}": value for name, value in named if not isinstance(value, (list, dict))}
 
 
 def _listed(wanted: Mapping[str, Any]) -> str:

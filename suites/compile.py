@@ -13,9 +13,8 @@ RELATIVE = 1e-3
 def runs(rows: Rows) -> Finding:
     def compiles(module: str) -> Outcome:
         compiled = rows.of(module=module, execution="compile")
-        failed = compiled.frame[compiled.frame["status"] != "ok"]
-        if not failed.empty:
-            return False, f"({failed['status'].iloc[0]}: {failed['message'].iloc[0]})"
+        for row in compiled.failed():
+            return False, f"({row['status']}: {row['message']})"
         for mode in ("infer", "train"):
             compiled.number(f"compile_{mode}_s")
         return True, ""

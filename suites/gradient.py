@@ -66,7 +66,7 @@ def direction(rows: Rows) -> Finding:
         texts, least = [], 1.0
         for height, own in rows.of(module=ham, gradient="one_step").split("height").items():
             cosines = own.numbers("gradient_cosine_input", "steps", least=1)
-            sizes = own.frame.iloc[0]
+            sizes = own.rows[0]
             shape = f"[{sizes['batch']}, {sizes['channels']}, {height}, {sizes['width']}]"
             texts.append(f"{cosines.min():.2f} to {cosines.max():.2f} at {shape}")
             least = min(least, float(cosines.min()))

@@ -64,9 +64,8 @@ def speed(rows: Rows, dtype: str) -> Finding:
 def finite(rows: Rows) -> Finding:
     def is_finite(dtype: str) -> Outcome:
         own = rows.of(dtype=dtype)
-        failed = own.frame[own.frame["status"] != "ok"]
-        if not failed.empty:
-            return False, "; ".join(f"{row['module']}: {row['message']}" for row in failed.to_dict("records"))
+        if failed := own.failed():
+            return False, "; ".join(f"{row['module']}: {row['message']}" for row in failed)
         for module in own.modules():
             own.number("error_train", module=module)
         return True, f"all {len(own.modules())} modules"

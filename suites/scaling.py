@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
 from ctxbench.statistics import Line, fit_line
 
 AXES = {"H x W": "size", "batch": "batch", "channels": "channels"}
@@ -32,9 +32,12 @@ def growth(rows: Rows, axis: str, mode: str) -> Finding:
 
 def along(rows: Rows, column: str) -> Rows:
     """The inputs of a module that differ in one size alone: at the values of the others with most inputs."""
-    frame = rows.frame.assign(size=rows.frame["height"] * rows.frame["width"])
-    counts = frame.groupby([each for each in AXES.values() if each != column])[column].transform("nunique")
-    return rows.only(frame[counts == counts.max()])
+    groups: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows.rows:
+        sized = {**row, "size": row["height"] * row["width"]}
+        groups.setdefault(tuple(sized[each] for each in AXES.values() if each != column), []).append(sized)
+    counts = {others: len({row[column] for row in group}) for others, group in groups.items()}
+    return Rows([row for others, group in groups.items() if counts[others] == max(counts.values()) for row in group])
 
 
 def exponent(values: "pd.Series[float]") -> Line:

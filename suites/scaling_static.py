@@ -4,10 +4,9 @@ import json
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from ctxbench import registry
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
 from ctxbench.errors import UsageError
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.case import Shape
@@ -25,18 +24,18 @@ AXES = {"H x W": ((2, 3), 2, 1 / 16), "batch": ((0,), 1, 0.0), "channels": ((1,)
 
 def along(rows: Rows, axis: str) -> Rows:
     """The rows that differ in one size alone, the others at their least; `size` is that size."""
-    frame = rows.frame
     if axis != "batch":
-        frame = frame[frame["batch"] == 1]
+        rows = rows.of(batch=1)
     if axis != "channels":
-        frame = frame[frame["channels"] == frame["channels"].min()]
+        rows = rows.extreme("channels", largest=False)
     if axis != "H x W":
-        frame = frame[frame["height"] == frame["height"].min()]
-    size = frame["height"] * frame["width"] if axis == "H x W" else frame[axis]
-    return rows.only(frame.assign(size=size)[size >= AXES[axis][2] * size.max()])
+        rows = rows.extreme("height", largest=False)
+    sized = [{**row, "size": row["height"] * row["width"] if axis == "H x W" else row[axis]} for row in rows.rows]
+    largest = max(row["size"] for row in sized)
+    return Rows([row for row in sized if row["size"] >= AXES[axis][2] * largest])
 
 
-def order(row: Mapping[str, Any], axis: str) -> float:
+def order(row: Row, axis: str) -> float:
     """The exponent of the module's closed form of MACs as a size becomes very large. Missing if it declares none."""
     places, doublings, _ = AXES[axis]
     costs = []
@@ -68,7 +67,7 @@ def growth(rows: Rows, axis: str) -> Finding:
 
     def is_near(module: str) -> Outcome:
         chosen = own.of(module=module)
-        orders[module] = order(chosen.frame.iloc[0].to_dict(), axis)
+        orders[module] = order(chosen.rows[0], axis)
         line = exponent(chosen, "macs")
         near = abs(line.slope - orders[module]) <= NEAR
         return near, "" if near else f"{line.slope:.2f} [{line.low:.2f}, {line.high:.2f}] for {orders[module]:.2f}"

@@ -8,7 +8,7 @@ from ctxbench.suite.read import load
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:
     """What the rows say of each claim, in order."""
-    return [claim.judge(Rows(frame)) for claim in claims_of(suite, load(suite).file.title)]
+    return [claim.judge(Rows.of_frame(frame)) for claim in claims_of(suite, load(suite).file.title)]
 
 
 def verdicts(suite: str, frame: pd.DataFrame) -> list[str]:

@@ -13,6 +13,7 @@ import ctxbench
 from ctxbench.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
 from ctxbench.comparison import Value
 from ctxbench.report import write_report
+from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import load
 
@@ -71,9 +72,7 @@ def test_two_times_are_told_apart_by_their_intervals() -> None:
 
 def rows_of(*settings: str, **values: Any) -> Rows:
     found = [record("ham_cd", hparams=each, **values) for each in settings]
-    return Rows(
-        pd.DataFrame([{**each.values, **{n: each.get(n) for n in ("module", "hparams", "status")}} for each in found])
-    )
+    return Rows.of_frame(pd.DataFrame([{name: each.get(name) for name in columns()} for each in found]))
 
 
 def test_a_number_is_of_one_row_that_ended_ok() -> None:

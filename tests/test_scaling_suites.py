@@ -53,7 +53,7 @@ def timed(power: float, noise: float = 0, processes: int = 3) -> Rows:
         if processes > 2:
             found.take({"latency_train_low_ms": ms, "latency_train_high_ms": ms})
         rows.append(dict(zip(columns(), [found.get(name) for name in columns()], strict=True)))
-    return Rows(pd.DataFrame(rows))
+    return Rows.of_frame(pd.DataFrame(rows))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_how_a_time_grows_beside_the_macs(rows: Rows, verdict: str, text: str) -
 
 def test_a_wide_interval_decides_nothing() -> None:
     rows = timed(1, noise=1.0)
-    line = exponent(rows.frame.set_index(rows.frame["height"] ** 2)["latency_train_ms"])
+    line = exponent(pd.Series({row["height"] ** 2: row["latency_train_ms"] for row in rows.rows}))
     assert line.low < 1 < 1.25 < line.high
     assert growth(rows, "H x W", "train").verdict == "undecided"
 

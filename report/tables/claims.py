@@ -19,7 +19,7 @@ COLUMNS = (
 
 def claim_table(run: RunData) -> Table | None:
     """Claim, verdict, criterion and what was found; None if the suite has no claims."""
-    rows = Rows(run.frame)
+    rows = Rows.of_frame(run.frame)
     judged = [(claim, claim.judge(rows)) for claim in claims_of(run.suite, str(run.definition.get("title", "")))]
     if not judged:
         return None
