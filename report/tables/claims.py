@@ -1,5 +1,7 @@
 """What a run says of its suite's claims: a table, and a line for each on the terminal."""
 
+from textwrap import shorten
+
 import pandas as pd
 
 from ctxbench.claims import Rows, claims_of
@@ -9,6 +11,8 @@ from .caption import setup
 from .table import Cell, Column, Row, Table
 
 PROXY = "proxy"
+# Characters of what was found that a line on the terminal has room for.
+MOST_FOUND = 160
 COLUMNS = (
     Column("claim", "", "Claim", "label"),
     Column("verdict", "", "Verdict", "text", "claim"),
@@ -47,8 +51,8 @@ def claim_table(run: RunData) -> Table | None:
 
 
 def claim_lines(table: Table) -> list[str]:
-    """A line for each claim: `supported: K = 1 is acceptable for VQ [criterion]: what was found`."""
+    """A line for each claim: verdict, claim, and the beginning of what was found."""
     return [
-        f"{verdict}: {claim} [{criterion}]: {found}"
-        for claim, verdict, criterion, found in table.data.itertuples(index=False)
+        f"{verdict}: {claim}: {shorten(found, MOST_FOUND, placeholder=' ...')}"
+        for claim, verdict, _, found in table.data.itertuples(index=False)
     ]
