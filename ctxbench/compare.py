@@ -43,7 +43,7 @@ class Request:
     """
 
     candidates: Sequence[str]
-    against: Sequence[str] | None = None
+    modules: Sequence[str] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def hparams(self, candidate: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def check_names(request: Request, suite: str, rank_by: str) -> None:
     ranked = [key for key, each in quantities().items() if each.better]
     if rank_by not in ranked:
         raise unknown("quantity to rank by", rank_by, ranked)
-    for name in request.against or ():
+    for name in request.modules or ():
         registry.get(name)
 
 
@@ -112,7 +112,7 @@ def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int,
     cases, measure = loaded.cases(), loaded.file.measure
     timed = sum(devices.has_clock(case.device) for case in cases)
     return len(cases), COSTS_S * len(cases) + timed * (
-        measure.processes * (2 * (measure.warmup_s + measure.budget_s) + PROCESS_S)
+        measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S)
     )
 
 
@@ -148,7 +148,7 @@ def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, li
                 f"{found[key]} and {candidate} are both called {key!r}; give one another key with @register"
             )
         found[key] = candidate
-    names = request.against if request.against is not None else [e.key for e in registry.entries() if not e.broken]
+    names = request.modules if request.modules is not None else [e.key for e in registry.entries() if not e.broken]
     others = [registry.get(other).key for other in names if other not in found]
     classes = {candidate.rpartition(":")[2] for candidate in request.candidates}
     for setting in request.settings:
@@ -169,7 +169,7 @@ def _reusable(
     """
     folder = RunFolder.open(path)
     if folder.meta["state"] != "finished":
-        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with --resume {path}")
+        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with ctxbench resume {path}")
     if changed := _changed(folder.meta, suite, environment):
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     found = {}

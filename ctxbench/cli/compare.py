@@ -11,10 +11,10 @@ from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
     AlsoOn,
-    Budget,
     Device,
     Dtype,
     Processes,
+    SampleTime,
     Settings,
     Shape,
     Threads,
@@ -34,8 +34,11 @@ def compare(
     candidates: Annotated[
         list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
     ],
-    against: Annotated[
-        str | None, typer.Option(help="Keys of registry modules, separated by commas; default: all.")
+    modules: Annotated[
+        str | None,
+        typer.Option(
+            "--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."
+        ),
     ] = None,
     suite: Annotated[
         str,
@@ -49,7 +52,7 @@ def compare(
     also_on: AlsoOn = None,
     threads: Threads = None,
     processes: Processes = None,
-    budget: Budget = None,
+    sample_s: SampleTime = None,
     chosen: Settings = None,
     rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
     reuse: Annotated[
@@ -67,7 +70,7 @@ def compare(
     from ctxbench.engine.run import machine
     from ctxbench.suite import settings
 
-    request = comparing.Request(candidates, split(against), settings.parse(chosen or []))
+    request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
     comparing.check_names(request, suite, rank_by)
     with ForkServer() as server:
         environment = machine(server)
@@ -82,10 +85,11 @@ def compare(
     if broken and not anyway:
         print("nothing was measured; fix the module, or use --anyway to measure it as it is", file=sys.stderr)
         raise typer.Exit(EXIT_FAILED_CASES)
-    overrides = overrides_of(shape, dtype, device, threads, also_on, processes=processes, budget_s=budget)
+    overrides = overrides_of(shape, dtype, device, threads, also_on, processes=processes, sample_s=sample_s)
     cases, seconds = comparing.expected_s(request, suite, overrides)
     print(
-        f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the budget", file=sys.stderr
+        f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",
+        file=sys.stderr,
     )
     try:
         finished = comparing.measure(

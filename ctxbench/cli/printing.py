@@ -1,11 +1,17 @@
 """What the commands print: tables, progress, and where an interrupted run can be continued."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from ctxbench.cli.options import EXIT_FAILED_CASES
+
 if TYPE_CHECKING:
     from ctxbench.engine.progress import Quiet, QuietGate
+    from ctxbench.results.run_folder import RunFolder
 
 
 def reporter() -> "Quiet":
@@ -30,6 +36,14 @@ def render(renderable: Any) -> None:
     Console(width=width, soft_wrap=isinstance(text, Text)).print(text)
 
 
+def print_runs(folders: "Sequence[RunFolder]") -> None:
+    """The table of each run; exit code 1 if a case of one failed."""
+    for folder in folders:
+        print_run(folder.path)
+    if any(folder.failed for folder in folders):
+        raise typer.Exit(EXIT_FAILED_CASES)
+
+
 def print_run(path: Path) -> None:
     from ctxbench.report.formats import terminal
     from ctxbench.report.run_data import RunData
@@ -45,11 +59,12 @@ def print_run(path: Path) -> None:
     print(f"run folder: {path}")
 
 
-def print_interrupted(stop: KeyboardInterrupt, options: str = "") -> None:
+def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
     from ctxbench.engine.run import Interrupted
 
     if not isinstance(stop, Interrupted):
         print("interrupted before anything was measured", file=sys.stderr)
         return
     print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
-    print(f"continue with: ctxbench run --resume {stop.path}{options}", file=sys.stderr)
+    where = f" --ray {ray}" if ray else ""
+    print(f"continue with: ctxbench resume {stop.path}{where}", file=sys.stderr)
