@@ -159,7 +159,7 @@ def _placed(frame: pd.DataFrame, figure: Figure) -> pd.DataFrame:
     """The rows that have the figure's x, with `x`, `positions` and as text, `rest`, the settings that name a line."""
     x = figure.x
     frame = frame.assign(positions=frame["height"] * frame["width"])
-    across = list(frame[x]) if x in (*CONDITIONS, *POINTS) else [hparams.get(x) for hparams in frame["hparams"]]
+    across = list(frame[x]) if x in (*CONDITIONS, *POINTS) else [each.get(x) for each in frame["every"]]
     aside = (x, *figure.along)
     rest = [settings_text({name: each[name] for name in each if name not in aside}) for each in frame["named"]]
     frame = frame.assign(x=pd.Series(across, frame.index, dtype="object"), rest=rest)

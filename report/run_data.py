@@ -42,10 +42,10 @@ SIZES = ("batch", "channels", "height", "width")
 class RunData:
     """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings`, `name` as text.
 
-    `hparams` are mappings, `named` those of them that differ from the defaults in any row of the module, and `settings`
-    the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its title. `added`
-    are published numbers that take the place of the suite's, as in its table `[published]`; so do `pairs` of modules,
-    FIRST:SECOND, that of its key `crossover`.
+    `every` has all hyper-parameters, `named` those of them that differ from the defaults in any row of the module, and
+    `settings` the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its
+    title. `added` are published numbers that take the place of the suite's, as in its table `[published]`; so do
+    `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder
@@ -60,13 +60,13 @@ class RunData:
         check_records(frame, folder.path / "records.csv")
         batch, channels, height, width = (frame[name].astype("string") for name in SIZES)
         frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
-        frame["hparams"] = [_hparams(text, folder.path) for text in frame["hparams"]]
+        frame["every"] = [_hparams(text, folder.path) for text in frame["hparams"]]
         named: dict[str, set[str]] = {}
         for module, text in zip(frame["module"], frame["changed"], strict=True):
             named.setdefault(module, set()).update(text.split())
         frame["named"] = [
             {name: value for name, value in every.items() if name in named[module]}
-            for module, every in zip(frame["module"], frame["hparams"], strict=True)
+            for module, every in zip(frame["module"], frame["every"], strict=True)
         ]
         frame["settings"] = pd.Series(map(settings_text, frame["named"]), frame.index, dtype="string")
         frame["name"] = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]

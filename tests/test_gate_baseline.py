@@ -137,7 +137,7 @@ def test_a_case_that_failed_was_timed(tmp_path: Path) -> None:
 
 
 def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) -> None:
-    names = ["case", "module", "reference", "hparams", "batch", "channels", "height", "width"]
+    names = ["case", "module", "reference", "hparams", "changed", "batch", "channels", "height", "width"]
     names += ["dtype", "memory_format", "execution", "threads", "device", "status", "params"]
     cells = ["" if RECORD.get(name) is None else RECORD.get(name) for name in names]
     path = tmp_path / "records.csv"
@@ -161,7 +161,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "e",
         lambda path: run_folder(path, RECORD, environment={"cpu": "x"}),
     ),
-    "lacks the column 'title'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
+    "lacks the column 'changed'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
     "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),
     "record 1: status 'well' is none of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
     "record 1: Expecting": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),

@@ -36,6 +36,7 @@ from ctxbench.gate.texts import headline, label_of
 from ctxbench.metrics import control
 from ctxbench.mode import MODES
 from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case
 from ctxbench.suite.read import Overrides, load
 from ctxbench.worker import tasks

@@ -21,7 +21,7 @@ def with_published(run: RunData) -> pd.DataFrame:
     """
     frame = run.frame.copy()
     rows: Mapping[str, Mapping[str, str]] = run.published.get("rows") or {}
-    names = [_name(*row, rows) for row in zip(frame["module"], frame["hparams"], frame["changed"], strict=True)]
+    names = [_name(*row, rows) for row in zip(frame["module"], frame["every"], frame["changed"], strict=True)]
     sheets = run.meta.get("sheets") or {}
     elsewhere = frame["device"].isin([n for n in sheets if sheets[n]["title"] != run.published.get("device")])
     fits = frame["dtype"] == "float32"

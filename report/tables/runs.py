@@ -129,7 +129,7 @@ def _key_names(runs: Sequence[RunData]) -> list[str]:
 
 def _key(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
     """Of the hyper-parameters those that differ from the defaults, whatever other rows of the run have."""
-    settings = settings_text({name: row["hparams"][name] for name in row["changed"].split()})
+    settings = settings_text({name: row["every"][name] for name in row["changed"].split()})
     return tuple("" if pd.isna(row[n]) else settings if n == "settings" else str(row[n]) for n in names)
 
 
@@ -206,7 +206,7 @@ def _difference(first: RecordRow, other: RecordRow, each: Compared, number: int)
 
     The defaults of a module may be others in another run.
     """
-    then, now = first["hparams"], other["hparams"]
+    then, now = first["every"], other["every"]
     for name in (name for name in then if name in now and then[name] != now[name]):
         return f"Not compared: {name} is {then[name]} in run 1 and {now[name]} in run {number}."
     origins = [each.quantity.origin_of(row) for row in (first, other)]
