@@ -69,11 +69,15 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a case failed: the record's status, a sentence and the traceback."""
+    """How a case failed: the record's status, a sentence and the traceback.
+
+    `no_gpu_room`: the GPU had no memory left, or another process had it to itself, maybe through no fault of the case.
+    """
 
     status: str
     message: str
     traceback: str = ""
+    no_gpu_room: bool = False
 
     def __str__(self) -> str:
         return f"{self.status}: {self.message}"

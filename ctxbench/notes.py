@@ -41,6 +41,7 @@ TEXTS = {
     ),
     "no_energy": "{reason}",
     "no_training_graph": "no training with execution 'graph': a CUDA graph is captured of an inference only",
+    "no_gpu_room": "the GPU had no memory left, or another process had it to itself",
     "gpu_shared": "{processes} other process(es) compute on the GPU",
     "busy_machine": "the machine was not at rest: others kept {cores:.1f} cores busy",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",

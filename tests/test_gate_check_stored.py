@@ -35,6 +35,7 @@ from ctxbench.gate.rows import RowVerdict
 from ctxbench.gate.texts import headline, label_of
 from ctxbench.metrics import control
 from ctxbench.mode import MODES
+from ctxbench.notes import Note
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case
@@ -138,8 +139,8 @@ def run(measured: dict[str, Path], tmp_path: Path) -> Path:
 class Played:
     """Stands in for `execute`: each pass takes `factor` times as long as on a quiet machine, or cases end as told."""
 
-    def __init__(self, factor: float, status: str = "ok", message: str = "") -> None:
-        self.factor, self.status, self.message = factor, status, message
+    def __init__(self, factor: float, status: str = "ok", message: str = "", *notes: Note) -> None:
+        self.factor, self.status, self.message, self.notes = factor, status, message, notes
         self.plans: list[Plan] = []
 
     def __call__(
@@ -156,6 +157,7 @@ class Played:
     def record(self, case: Case) -> Record:
         record = blank_record(case)
         record.rounds = " ".join(QUIET)
+        record.note(*self.notes)
         record.status, record.message, record.others_share = self.status, self.message, 0.0
         return record
 
@@ -358,7 +360,7 @@ def test_a_new_crash_is_broken_and_leaves_the_other_module_its_verdict(root: Pat
 
 def test_a_gpu_without_room_now_is_inconclusive(root: Path, run: Path, times: Callable[..., Played]) -> None:
     message = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."
-    times(1, "oom", message)
+    times(1, "oom", message, Note("no_gpu_room"))
     result = ask(run, "A.py:A")
     assert outcomes(result) == {"A infer": "inconclusive", "A train": "inconclusive"}
     assert rows_of(result)["A infer"].reason.endswith(f"had for the other: oom: {message}")

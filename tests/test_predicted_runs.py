@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -125,7 +126,7 @@ PREDICTED = {"sa": 100.0, "da": 50.0, "ham_nmf": 7.0}
 SHEETS = {"titan-xp": {"title": TITAN}, "t4": {"title": "Tesla T4"}}
 
 
-def predicted(module: str, device: str, ms: float, factor: float = 2, **values: object) -> dict[str, object]:
+def predicted(module: str, device: str, ms: float, factor: float = 2, **values: Any) -> dict[str, Any]:
     """The columns of a predicted time in both modes."""
     ends = {"ms": ms, "low_ms": ms / factor, "high_ms": ms * factor, "confidence": 0.8}
     times = {f"latency_{mode}_{end}": value for mode in ("infer", "train") for end, value in ends.items()}
@@ -153,7 +154,7 @@ def test_measured_and_predicted_times_share_a_column_and_not_a_verdict(run: Path
     table = suite_table(open_run(run))
     (place,) = [i for i, column in enumerate(table.columns) if column.key == "latency_infer"]
     cells = [row.cells[place] for row in table.rows]
-    assert [cell.text for cell in cells[:3]] == ["100000", "100 [50, 200]", "200 [100, 400]"]
+    assert [cell.text for cell in cells[:3]] == ["100000 [100000, 100000]", "100 [50, 200]", "200 [100, 400]"]
     assert [cell.origin for cell in cells] == ["measured", "predicted", "predicted"] * 3
     # Bold is the best of each device: DA's and Ham's bands do not overlap, SA's and DA's do.
     assert [cell.best for cell in cells] == [False] * 6 + [True] * 3
@@ -186,7 +187,7 @@ def test_a_ranking_has_predicted_times(run: Path) -> None:
     assert [*rankings] == ["cpu", "titan-xp", "t4"]
     table = ranking_table(rankings["titan-xp"], "throughput_infer")
     assert [row.module for row in table.rows] == ["ham_nmf", "da", "sa"]
-    assert texts(table, "latency_infer") == ["7 [4, 14]", "50 [25, 100]", "100 [50, 200]"]
+    assert texts(table, "latency_infer") == ["7.0 [3.5, 14.0]", "50 [25, 100]", "100 [50, 200]"]
     assert texts(table, "latency_infer_ratio") == ["", "7 [2, 29]", "14 [4, 57]"]
     assert any("80 % band" in line for line in table.caption)
 

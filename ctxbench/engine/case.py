@@ -15,6 +15,7 @@ from ctxbench.failures import last_line
 from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
 from ctxbench.mode import MODES
+from ctxbench.notes import Note
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case, Measure
@@ -142,7 +143,8 @@ class _Listener:
                 self.samples[stream] = samples
             case Timeline(mode, steps):
                 self.timelines[mode] = steps
-            case Failure(status, sentence, traceback):
+            case Failure(status, sentence, traceback, no_gpu_room):
+                self.record.note(*[Note("no_gpu_room")] * no_gpu_room)
                 self.record.status, self.record.message, self.traceback = status, sentence, traceback
 
 

@@ -206,4 +206,5 @@ def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[in
         if each.status != "ok":
             earlier = f"in process {number} of {planned}: " if number > 1 else ""
             record.status, record.message = each.status, earlier + each.message
+            record.note(*each.notes)
     return record

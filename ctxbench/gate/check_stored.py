@@ -14,7 +14,6 @@ from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
-from ctxbench.failures import found_no_gpu_room
 from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
 from ctxbench.gate.check import Check
 from ctxbench.gate.request import Request
@@ -192,7 +191,7 @@ class _StoredCheck(Check):
             message = f"{record['status']}: {record['message']}"
             if record["status"] == "ok":
                 sides[row] = self.stored.cases[row.case].rows[row.mode], process_logs(record, row.mode)
-            elif found_no_gpu_room(message):
+            elif any(note.code == "no_gpu_room" for note in record["notes"]):
                 failed.append(_undecided(row, f"{NO_ROOM} {message}"))
             else:
                 failed.append(unmeasured(row, "broken", message))

@@ -138,11 +138,15 @@ class ListedCase:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """The answer to ListCases; `missing` says why a module has none, `foreign` are files of the other tree."""
+    """The answer to ListCases; `missing` says why a module has none, `foreign` are files of the other tree.
+
+    Of `without_class`, the file is there and the class is not.
+    """
 
     cases: Sequence[ListedCase]
     missing: Mapping[str, str]
     foreign: Sequence[str]
+    without_class: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,16 @@ def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:
     return [each for each in quantities().values() if any(len(_published_points(p, each)) for p in panels)]
 
 
+def _published_panels(panels: Sequence[Panel]) -> list[Panel]:
+    """Of each run the first with published numbers, and the other devices with published times: counts are the same."""
+    found: list[Panel] = []
+    for panel in panels:
+        shown = _published_quantities([panel])
+        if shown and (all(panel.run is not each.run for each in found) or any(each.has_interval for each in shown)):
+            found.append(panel)
+    return found
+
+
 def has_published(panels: Sequence[Panel]) -> bool:
     return bool(_published_quantities(panels))
 
@@ -166,7 +176,7 @@ def has_published(panels: Sequence[Panel]) -> bool:
 def published_against_ours(panels: Sequence[Panel]) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
     shown = _published_quantities(panels)
-    panels = [panel for panel in panels if _published_quantities([panel])]
+    panels = _published_panels(panels)
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
     rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
