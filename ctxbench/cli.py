@@ -292,7 +292,7 @@ def verify(
         11,
         9,
     ),
-    timeout: Annotated[float, typer.Option(help="Stop the process of the checks after this many seconds.")] = 180.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Stop a check after this many seconds.")] = 60.0,
 ) -> None:
     """Check that a module meets the contract of context modules; print one line for each check.
 
@@ -303,7 +303,7 @@ def verify(
     from ctxbench.engine.client import ForkServer
     from ctxbench.verify import verify as check_module
 
-    with ForkServer() as server:
+    with ForkServer(static=False) as server:
         results = check_module(
             module,
             server,

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -123,6 +124,13 @@ def columns() -> dict[str, Column]:
             former = "conditions" if each.name == "machine_state" else ""
             found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str), _LATER.get(each.name, 1), former)
     return found
+
+
+def is_of(kind: type[int] | type[float] | type[str], value: object) -> bool:
+    """Whether a value, or None for a number that is not known, can stand in a column of this type."""
+    if kind is float and isinstance(value, int | float):
+        return math.isfinite(value) and not isinstance(value, bool)
+    return value is None or (isinstance(value, kind) and not isinstance(value, bool))
 
 
 def _columns(since: int = 1, **types: type[int] | type[float] | type[str]) -> dict[str, Column]:
