@@ -110,6 +110,8 @@ class ForkServer:
             os.close(descriptor)
         self._buffer = b""
         self._tag = b""
+        # Of the task before, whose late messages are not this module's.
+        self._former = b"-"
         self._foreign: str | None = None
         self._has_begun = self._is_done = self._is_lost = False
         self._selector = selectors.DefaultSelector()
@@ -150,6 +152,7 @@ class ForkServer:
             raise EngineError(f"the measuring process {self._death()} {TRIES} times; {last_line(self._tail())}")
         os.ftruncate(self._output.fileno(), 0)
         os.lseek(self._output.fileno(), 0, os.SEEK_SET)
+        self._former = self._tag or self._former
         self._tag = secrets.token_hex(8).encode()
         self._foreign, self._has_begun, self._is_done, self._is_lost = None, False, False, False
         self._write(self._orders, tagged(self._tag, encode(task)))
@@ -253,7 +256,8 @@ class ForkServer:
                 return line
             own = untagged(self._tag, line)
             if own is None:
-                self._foreign = repr(line[:_FOREIGN].decode(errors="replace")) if line else self._foreign
+                if line and not line.startswith(self._former):
+                    self._foreign = repr(line[:_FOREIGN].decode(errors="replace"))
                 if deadline is not None and time.monotonic() > deadline:
                     return _Late()
                 continue

@@ -161,10 +161,10 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     first_s = 0.0 if measurement.case.execution == "compile" else one_pass.first_s
     warm = mode != MODES[0]
     latency = measure_latency(one_pass.step, clock, measurement.settings, first_s, warm, progress)
-    measurement.emit(Samples(mode, latency.samples))
-    measurement.report(latency.columns(mode))
     if latency.summary.median < COMPUTED * one_pass.first_s * 1e3:
         measurement.check_input_is_read(one_pass.step)
+    measurement.emit(Samples(mode, latency.samples))
+    measurement.report(latency.columns(mode))
     if math.isnan(latency.summary.autocorrelation):
         measurement.lacks([f"latency_{mode}_autocorrelation"])  # the number of samples says why
     if measurement.device.queues:

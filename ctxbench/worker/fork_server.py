@@ -38,6 +38,7 @@ def main() -> None:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Whoever starts this may ignore the signal, and then no child can be waited for.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     orders, messages, acks, output, static = (int(argument) for argument in sys.argv[1:6])

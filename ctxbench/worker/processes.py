@@ -29,7 +29,7 @@ def adopt_orphans() -> None:
 
 
 def end_left(group: int) -> list[str]:
-    """Kill all children of this process, those of a process group without a word; the names of the others."""
+    """Kill all children of this process; the names of those that are not of this process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
     left: dict[int, str] = {}
@@ -46,14 +46,14 @@ def end_left(group: int) -> list[str]:
 
 
 def _kill_children(group: int) -> dict[int, str]:
-    """Kill all children of this process; the names of those outside the group, by their numbers."""
+    """Kill all that this process is the parent of; the names of those outside the group, by their numbers."""
     import psutil
 
     found = {}
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if os.getpgid(child.pid) != group:
-                found[child.pid] = f"{child.name()} (process {child.pid})"
+                found[child.pid] = child.name()
             child.kill()
     return found
 
