@@ -27,17 +27,17 @@ from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
 from ctxbench.predict.rates import ANY, calibration
 from ctxbench.predict.sheets import sheets
-from ctxbench.registry import Entry
-from ctxbench.report.crossover import crossover_table
-from ctxbench.report.curve_table import curve_tables
+from ctxbench.registry.entry import Entry
 from ctxbench.report.curves import figures_of
-from ctxbench.report.markdown import render_markdown
-from ctxbench.report.numbers import significant
-from ctxbench.report.panels import panels_of
-from ctxbench.report.predicted import NEAR, agreement, predicted_crossover_table
-from ctxbench.report.runs import RunData, open_run
-from ctxbench.report.tables import comparison_table
-from ctxbench.results import RunFolder
+from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.crossover import crossover_table
+from ctxbench.report.tables.curve import curve_tables
+from ctxbench.report.tables.numbers import significant
+from ctxbench.report.tables.predicted import NEAR, agreement, predicted_crossover_table
+from ctxbench.report.tables.suite import comparison_table
+from ctxbench.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (1, 512, 128, 128)  # that of Table 3

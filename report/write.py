@@ -7,20 +7,20 @@ from typing import Any
 
 from ctxbench.errors import UsageError, unknown
 
-from .compact import Choice, compact_table
-from .compare import compare_runs
-from .crossover import crossover_table, pairings
-from .curve_table import curve_tables
-from .figures import choose, write_figures
-from .html import render_html
-from .latex import NOTES, render_latex
-from .markdown import render_markdown
+from .figures.kinds import choose, write_figures
+from .figures.panels import panels_of
+from .formats.html import render_html
+from .formats.latex import NOTES, render_latex
+from .formats.markdown import render_markdown
 from .page import render_page, report_command
-from .panels import panels_of
-from .predicted import predicted_crossover_table, predicted_table
-from .runs import RunData, open_run
-from .table import Table
-from .tables import suite_table
+from .run_data import RunData, open_run
+from .tables.compact import Choice, compact_table
+from .tables.crossover import crossover_table, pairings
+from .tables.curve import curve_tables
+from .tables.predicted import predicted_crossover_table, predicted_table
+from .tables.runs import compare_runs
+from .tables.suite import suite_table
+from .tables.table import Table
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ shape = [1, 8, 6, 5]
 {axes}
 [measure]
 processes = {processes}
-budget_s = 0.01
+sample_s = 0.01
 warmup_s = 0
 timeout_s = {timeout}
 {measure}
@@ -66,7 +66,7 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)
     monkeypatch.setattr("ctxbench.engine.rounds.CONTROL_LIMIT", math.inf)
     server: ForkServer = request.getfixturevalue("_server")
-    for module in ("ctxbench.api", "ctxbench.engine.client"):
+    for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
 
 

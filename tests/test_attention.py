@@ -16,7 +16,7 @@ from ctxbench.metrics import attention
 from ctxbench.modules.focused_linear import FocusedLinearAttention, _focus
 from ctxbench.modules.linear import LinearAttention
 from ctxbench.modules.sa import SelfAttention
-from ctxbench.suite import Case, Measure, Shape
+from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (2, 16, 5, 6)

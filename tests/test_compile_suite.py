@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ctxbench import registry
-from ctxbench.suite import load
+from ctxbench.suite.read import load
 
 PAGE = Path(__file__).parents[1] / "docs" / "suites" / "compile"
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 import ctxbench
-from ctxbench.report.curve_table import curve_tables
 from ctxbench.report.curves import figures_of
-from ctxbench.report.figures import choose
-from ctxbench.report.panels import panels_of
-from ctxbench.report.runs import open_run
-from ctxbench.suite import Shape, load
+from ctxbench.report.figures.kinds import choose
+from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.curve import curve_tables
+from ctxbench.suite.case import Shape
+from ctxbench.suite.read import load
 
 ROOT = Path(__file__).parents[1]
 SMALL: dict[str, Shape] = {

@@ -14,21 +14,22 @@ import pytest
 from report_data import add, definition, medians, new_run, record, scaling_run, stream, table3_run, timed
 from rich.console import Console
 
+from ctxbench.comparison import Value, exactly
 from ctxbench.errors import UsageError
 from ctxbench.memory.convention import CONVENTION
 from ctxbench.metrics import metrics, quantity
-from ctxbench.ranking import Ranking, Standing, Value, exactly, front, ranked, sentences
+from ctxbench.ranking import Ranking, Standing, front, ranked, sentences
 from ctxbench.report import comparison_table, render_terminal
-from ctxbench.report.compare import ratio_interval
-from ctxbench.report.html import render_html
-from ctxbench.report.latex import NOTES, render_latex
-from ctxbench.report.markdown import render_markdown
-from ctxbench.report.numbers import parse_unit, scaled_unit, significant, with_interval
-from ctxbench.report.ranking import ranking_table
-from ctxbench.report.runs import open_run
-from ctxbench.report.table import Cell, Table
-from ctxbench.report.tables import mark_best
-from ctxbench.results import SCHEMA, RunFolder
+from ctxbench.report.formats.html import render_html
+from ctxbench.report.formats.latex import NOTES, render_latex
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.numbers import parse_unit, scaled_unit, significant, with_interval
+from ctxbench.report.tables.ranking import ranking_table
+from ctxbench.report.tables.runs import ratio_interval
+from ctxbench.report.tables.suite import mark_best
+from ctxbench.report.tables.table import Cell, Table
+from ctxbench.results.run_folder import SCHEMA, RunFolder
 
 
 def table_of(*paths: Path) -> Table:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ctxbench
-from ctxbench.suite import load
+from ctxbench.suite.read import load
 
 PAGES = Path(__file__).parents[1] / "docs" / "suites"
 

@@ -15,11 +15,11 @@ from ctxbench import registry
 from ctxbench.messages import Values
 from ctxbench.metrics import spectrum
 from ctxbench.metrics.decomposition import low_rank_map
-from ctxbench.report import figure_energy
-from ctxbench.report.panels import panels_of
-from ctxbench.report.runs import open_run
-from ctxbench.report.style import styled
-from ctxbench.suite import Case, Measure, Shape
+from ctxbench.report.figures import energy as figure_energy
+from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.figures.style import styled
+from ctxbench.report.run_data import open_run
+from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (1, 16, 8, 8)
@@ -88,7 +88,7 @@ def test_inputs_that_are_too_large_and_ranks_that_are_too_high() -> None:
 
 
 def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None:
-    quick = {"warmup_s": 0, "budget_s": 1e-6, "target": 0.5}
+    quick = {"warmup_s": 0, "sample_s": 1e-6, "target": 0.5}
     run = ctxbench.run(
         "spectrum", modules=["linear", "sa", "ham_cd", "ham_nmf", "ham_vq"], shape=[(1, 16, 8, 8)], measure=quick,
         metrics=["spectrum"], out=tmp_path / "run", in_process=True,

@@ -1,4 +1,4 @@
-"""Kills at random moments: of the command, of its fork servers, of the processes that measure; then `--resume`."""
+"""Kills at random moments: of the command, of its fork servers, of the processes that measure; then the run is resumed."""
 
 import json
 import random
@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 
 from ctxbench.errors import UsageError
-from ctxbench.results import Record, RunFolder
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
 
 from .tally import Tally, marked, new_mark, run, start
 
@@ -52,14 +53,14 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
         if not finished(out):
             run(arguments(suite, out), tally, what, folder)
         if (RunFolder.open(out).frame()["status"] != "ok").any():
-            run(["run", "--resume", str(out), "--retry-failed"], tally, what, folder)
+            run(["resume", str(out), "--retry-failed"], tally, what, folder)
         tally.wrong += [f"{what}: {sentence}" for sentence in faults(out)]
     return tally
 
 
 def arguments(suite: Path, out: Path) -> list[str]:
     if (out / "run.json").exists():
-        return ["run", "--resume", str(out)]
+        return ["resume", str(out)]
     return ["run", "--suite", str(suite), "--out", str(out)]
 
 

@@ -14,8 +14,9 @@ from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
-from ctxbench.results import STATUSES, RunFolder, columns, read_records
-from ctxbench.suite import Case, Measure, parse_shape
+from ctxbench.results.record import STATUSES, columns
+from ctxbench.results.run_folder import RunFolder, read_records
+from ctxbench.suite.case import Case, Measure, parse_shape
 
 CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
 SIZE_COLUMNS = ("batch", "channels", "height", "width")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ctxbench.devices import Device
     from ctxbench.devices.clock import Clock, Step
     from ctxbench.metrics.control import Control
-    from ctxbench.registry import Entry
-    from ctxbench.suite import Case, Measure
+    from ctxbench.registry.entry import Entry
+    from ctxbench.suite.case import Case, Measure
 
 # `published`: only papers have it, ctxbench does not measure it.
 Origin = Literal["counted", "predicted", "measured", "published"]

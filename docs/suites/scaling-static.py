@@ -8,7 +8,7 @@ import pandas as pd
 
 from ctxbench import registry
 from ctxbench.statistics import Line, fit_line
-from ctxbench.suite import Shape
+from ctxbench.suite.case import Shape
 
 Claim = tuple[str, str, str | bool]
 # Large enough for the term of highest order to be the whole.

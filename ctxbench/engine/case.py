@@ -1,0 +1,273 @@
+"""Has a case measured in one process, and turns what that process reports into a record."""
+
+import math
+import re
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ctxbench.devices import META
+from ctxbench.engine.client import Exit
+from ctxbench.environment import relative
+from ctxbench.failures import last_line, signal_name
+from ctxbench.messages import (
+    Doing,
+    Failure,
+    Missing,
+    PredictedTime,
+    Progress,
+    Sample,
+    Samples,
+    Timeline,
+    TimelineStep,
+    Values,
+)
+from ctxbench.metrics import metrics
+from ctxbench.metrics.control import STREAM
+from ctxbench.mode import MODES
+from ctxbench.results.record import STATUSES, Record, columns, is_of, metric_columns
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
+from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
+
+
+class Executor(Protocol):
+    """Performs a task somewhere and says how it ended: a fresh process, this process, or a test's script."""
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit: ...
+
+
+class Reporter(Protocol):
+    """Shows a person how far a run is."""
+
+    def process(self, index: int, total: int, case: Case, number: int) -> None: ...
+
+    def metric(self, name: str) -> None: ...
+
+    def sample(self, name: str, count: int, ms: float) -> None: ...
+
+    def done(self, record: Record) -> None: ...
+
+
+class InProcess:
+    """Performs tasks in this very process, for debugging: a crash ends the run, one case's state reaches the next."""
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        from ctxbench.worker.tasks import perform
+
+        def emit(message: Reply) -> bytes:
+            on_message(message)
+            return b""
+
+        perform(task, emit)
+        return Exit(0, 0, False, "")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do with each case."""
+
+    measure: Measure
+    metrics: Sequence[str]
+    counter: str = "ctxbench"
+    force: bool = False
+
+    def once(self) -> "Plan":
+        """What one process of a case measures for all of them."""
+        return replace(self, metrics=[name for name in self.metrics if not metrics()[name].combine])
+
+    def repeated(self) -> "Plan":
+        """What every process of a case measures."""
+        return replace(self, metrics=[name for name in self.metrics if metrics()[name].combine])
+
+    @property
+    def processes(self) -> int:
+        """How many processes are planned for a case: one, and those of the rounds."""
+        return 1 + (self.measure.processes if self.repeated().metrics else 0)
+
+    def task(self, case: Case) -> MeasureCase:
+        return MeasureCase(case, self.measure, self.metrics, self.counter, self.force)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one case: its record, its samples by stream, what was predicted of its passes, what it printed."""
+
+    record: Record
+    samples: Mapping[str, Sequence[Sample]]
+    timelines: Mapping[str, Sequence[TimelineStep]]
+    predicted: Sequence[PredictedTime] = ()
+    log: Sequence[str] = ()
+
+    def write(self, folder: RunFolder, number: int) -> None:
+        """Put it into the run folder, as process `number` of its case."""
+        for text in self.log:
+            folder.log(self.record.case, text)
+        folder.append(number, self.record, self.samples, self.timelines, self.predicted)
+
+
+def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
+    """One case through the executor. Whatever happens to the child becomes the record's status and message."""
+    listener = _Listener(blank_record(case), reporter)
+    start = time.monotonic()
+    kills = _kernel_kills()
+    timeout_s = _timeout_s(case, plan.measure)
+    ended = executor.run(plan.task(case), listener, timeout_s)
+    record = listener.record
+    record.elapsed_s = round(time.monotonic() - start, 3)
+    record.warn(*ended.warnings)
+    if listener.refused:
+        record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"
+    elif listener.traceback is None:
+        record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
+    if record.status == "ok" and (lacking := _lacking(record, plan, listener.missing)):
+        record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
+    log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
+    return Outcome(record, listener.samples, listener.timelines, listener.predicted, log)
+
+
+def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
+    """What the static metrics of `plan` say of a case, measured on the meta device; nothing is written."""
+    return measure_case(replace(case, device=META), plan, executor).record
+
+
+def _lacking(record: Record, plan: Plan, missing: Collection[str]) -> list[str]:
+    """The columns that the metrics of `plan` promise, without a number and without a reason for that."""
+    promised = [each for name in plan.metrics for each in metrics()[name].promised(static=record.device == META)]
+    return [
+        column
+        for column, reason_column in promised
+        if record.get(column) is None and column not in missing and not (reason_column and record.get(reason_column))
+    ]
+
+
+# What a child says of its case beside the columns of metrics.
+_TOLD = ("title", "family", "machine_state", "others_share")
+
+
+class _Listener:
+    """Takes a child's messages down into a record; what no metric of ctxbench sends is `refused`, with all after it."""
+
+    def __init__(self, record: Record, reporter: Reporter | None) -> None:
+        self.record = record
+        self.reporter = reporter
+        self.samples: dict[str, Sequence[Sample]] = {}
+        self.timelines: dict[str, Sequence[TimelineStep]] = {}
+        self.predicted: list[PredictedTime] = []
+        self.missing: set[str] = set()
+        self.traceback: str | None = None
+        self.refused = ""
+        self.doing = "start"
+
+    def __call__(self, message: Reply) -> None:
+        self.refused = self.refused or _strange(message)
+        if self.refused:
+            return
+        match message:
+            case Values(values, warnings):
+                self.record.take(values)
+                self.record.warn(*warnings)
+            case Missing(columns, reason):
+                self.missing |= set(columns)
+                self.record.warn(*[reason] * bool(reason))
+            case Doing(what):
+                self.doing = what
+                if self.reporter:
+                    self.reporter.metric(what)
+            case Progress(what, count, ms):
+                if self.reporter:
+                    self.reporter.sample(what, count, ms)
+            case Samples(stream, samples):
+                self.samples[stream] = samples
+            case Timeline(mode, steps):
+                self.timelines[mode] = steps
+            case PredictedTime():
+                self.predicted.append(message)
+            case Failure(status, sentence, traceback):
+                self.record.status, self.record.message, self.traceback = status, sentence, traceback
+
+
+def _strange(message: Reply) -> str:
+    """What a message holds that ctxbench never sends, as a clause; empty if all is well."""
+    match message:
+        case Values(values):
+            own, metric = columns(), metric_columns()
+            for name, value in values.items():
+                if name not in metric and name not in _TOLD:
+                    return f"a value for {name!r}, which is no column of a metric"
+                if not is_of(own[name].type, value):
+                    return f"{value!r} for {name}, which is no finite {own[name].type.__name__}"
+        case Samples(stream, samples):
+            if stream not in (*MODES, STREAM):
+                return f"samples of an unknown stream {stream!r}"
+            if not all(math.isfinite(each.at_s) and 0 <= each.ms < math.inf and each.passes > 0 for each in samples):
+                return "samples that are no times"
+        case Failure(status) if status not in STATUSES or status == "ok":
+            return f"a failure with the unknown status {status!r}"
+    return ""
+
+
+def matmul_rate(case: Case, measure: Measure, executor: Executor) -> float | None:
+    """MAC/s of a large matrix product under a case's device, dtype and threads, in a process of its own."""
+    listener = _Listener(blank_record(case), None)
+    executor.run(MatmulRate(case, measure), listener, measure.timeout_s)
+    rate: float | None = listener.record.get("matmul_macs_per_s")
+    return rate
+
+
+def blank_record(case: Case) -> Record:
+    """The record of a case before anything is measured, without title and family: those may need the module's code."""
+    batch, channels, height, width = case.shape
+    return Record(
+        case=case.id,
+        module=case.module,
+        title="",
+        family="",
+        reference=_relative(case.reference),
+        hparams=case.hparams_json,
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        dtype=case.dtype,
+        memory_format=case.memory_format,
+        execution=case.execution,
+        threads=case.threads,
+        device=case.device,
+    )
+
+
+def _relative(reference: str) -> str:
+    """A reference to a file from the working folder, so that the same module is found in another copy of it."""
+    source, colon, class_name = reference.rpartition(":")
+    return f"{relative(Path(source))}{colon}{class_name}" if source.endswith(".py") else reference
+
+
+def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:
+    """Status and sentence for a child that reported no failure of its own."""
+    if ended.timed_out:
+        return "timeout", f"still in {doing} after {timeout_s:g} s"
+    if ended.signal == signal.SIGKILL and kernel_killed:
+        return "oom", f"killed in {doing} by the kernel, which was out of memory"
+    if ended.signal:
+        return "crashed", f"killed in {doing} by {signal_name(ended.signal)}; {last_line(ended.output)}"
+    if ended.code or ended.early:
+        return "crashed", f"the process ended in {doing} with exit code {ended.code}; {last_line(ended.output)}"
+    return "ok", ""
+
+
+def _timeout_s(case: Case, measure: Measure) -> float:
+    """Compilation has a time of its own, once for each mode."""
+    return measure.timeout_s + (len(MODES) * measure.compile_timeout_s if case.execution == "compile" else 0.0)
+
+
+def _kernel_kills() -> int:
+    """How many processes the kernel's out-of-memory killer has ended since boot; 0 where that is not told."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
