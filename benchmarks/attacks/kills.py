@@ -1,4 +1,4 @@
-"""Kills at random moments: of the command, of its fork servers, of the processes that measure; then the run is resumed."""
+"""Kills at random moments: of the command, of its fork servers, of the processes that measure; then resuming."""
 
 import json
 import random

@@ -129,13 +129,17 @@ class ForkServer:
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         """Run a task in a fresh child; `on_message` gets its messages. It is killed after `timeout_s` seconds."""
-        for _ in range(TRIES):
-            self.start(task)
-            ended = self._follow(on_message, timeout_s)
-            if not isinstance(ended, Exit):
-                raise EngineError(f"the task {type(task).__name__} waits for commands; start it and send them")
+        for _ in range(TRIES - 1):
+            ended = self._run_once(task, on_message, timeout_s)
             if not self._is_lost or (self._has_begun and not isinstance(task, DescribeEnvironment | MatmulRate)):
-                break
+                return ended
+        return self._run_once(task, on_message, timeout_s)
+
+    def _run_once(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None) -> Exit:
+        self.start(task)
+        ended = self._follow(on_message, timeout_s)
+        if not isinstance(ended, Exit):
+            raise EngineError(f"the task {type(task).__name__} waits for commands; start it and send them")
         return ended
 
     def start(self, task: Task) -> None:
