@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench.memory import MemoryProfile, UnpredictableError, measure_peak, predict_peak
-from ctxbench.memory.attention import CPU_FLASH_KNOWN
+from ctxbench.memory.attention_rules import CPU_FLASH_KNOWN
 from ctxbench.mode import MODES, Mode
 
 PREFIX = "aten._scaled_dot_product_"

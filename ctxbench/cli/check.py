@@ -31,7 +31,7 @@ def check(
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="Compare with a stored run: a run folder, a records.csv or a pytest-benchmark JSON."),
+        typer.Option(help="Compare with a stored run: a run folder or a records.csv."),
     ] = None,
     self_test: Annotated[
         bool,

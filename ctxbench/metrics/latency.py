@@ -18,7 +18,6 @@ from ctxbench.metrics.base import (
     Pass,
     Quantity,
     RecordRow,
-    Unit,
     by_mode,
 )
 from ctxbench.metrics.control import STREAM, control_columns
@@ -229,10 +228,7 @@ def convention(values: ColumnValues) -> str:
     counts = values("processes")
     over = f"{' or '.join(counts)} fresh processes" if counts else "one process"
     what = "median of the process medians [95 % interval over processes]" if counts else "median [95 % interval in it]"
-    return (
-        f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward(); "
-        "autocorrelation: of each sample with the next"
-    )
+    return f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward()"
 
 
 def time_control(measurement: Measurement) -> None:
@@ -240,38 +236,6 @@ def time_control(measurement: Measurement) -> None:
     samples = measurement.control.block()
     measurement.emit(Samples(STREAM, samples))
     measurement.report(control_columns(samples))
-
-
-def _quantities() -> list[Quantity]:
-    times = [
-        Quantity(
-            key=f"latency_{mode}",
-            column=f"latency_{mode}_ms",
-            title=f"Time, {mode}",
-            unit=MS,
-            origin="measured",
-            part="time",
-            noun=f"{NOUNS[mode]} latency",
-            has_interval=True,
-            on_front=mode == "infer",
-        )
-        for mode in reversed(MODES)
-    ]
-    correlations = [
-        Quantity(
-            key=f"autocorrelation_{mode}",
-            column=f"latency_{mode}_autocorrelation",
-            title=f"Autocorrelation, {mode}",
-            unit=Unit(""),
-            origin="measured",
-            part="samples",
-            noun=f"autocorrelation of the {NOUNS[mode]} samples",
-            better=None,
-            decimals=2,
-        )
-        for mode in reversed(MODES)
-    ]
-    return [*times, *correlations]
 
 
 METRIC = Metric(
@@ -285,7 +249,20 @@ METRIC = Metric(
         *(Column(name, float, since=2) for name in ("control_ms", "control_low_ms", "control_high_ms")),
         Column("control_process_ms", str, since=4),
     ],
-    quantities=_quantities(),
+    quantities=[
+        Quantity(
+            key=f"latency_{mode}",
+            column=f"latency_{mode}_ms",
+            title=f"Time, {mode}",
+            unit=MS,
+            origin="measured",
+            part="time",
+            noun=f"{NOUNS[mode]} latency",
+            has_interval=True,
+            on_front=mode == "infer",
+        )
+        for mode in reversed(MODES)
+    ],
     convention=convention,
     time=time,
     finish=time_control,
