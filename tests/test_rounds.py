@@ -66,7 +66,7 @@ class Script:
             values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
             on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
             on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
-            on_message(Missing(["latency_infer_autocorrelation", "latency_train_ms", "latency_train_autocorrelation"]))
+            on_message(Missing(["latency_train_ms"]))
             on_message(Values({"control_ms": self.control(module, number), "others_share": self.load(module, number)}))
             after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
             on_message(Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})}))
