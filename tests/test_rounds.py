@@ -18,7 +18,7 @@ from ctxbench.engine.case import Plan
 from ctxbench.engine.client import Exit
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
-from ctxbench.messages import Failure, Samples, Values
+from ctxbench.messages import Failure, Missing, Samples, Values
 from ctxbench.messages import Sample as Block
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
@@ -66,6 +66,7 @@ class Script:
             values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
             on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
             on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
+            on_message(Missing(["latency_train_ms"]))
             on_message(Values({"control_ms": self.control(module, number), "others_share": self.load(module, number)}))
             after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
             on_message(Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})}))
@@ -223,7 +224,7 @@ def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatc
     monkeypatch.setattr(machine_load, "_machine_s", lambda: next(machine))
     monkeypatch.setattr(machine_load, "_own_s", lambda: next(own))
     monkeypatch.setattr(machine_load, "_usable", lambda: [0, 1])
-    monkeypatch.setattr("ctxbench.machine_load.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ctxbench.machine_load.monotonic", lambda: next(clock))
     assert machine_load.Others().share() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
     assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]
 
