@@ -63,11 +63,16 @@ def print_run(path: Path) -> None:
 
 
 def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
+    """The table of what is known, how much that is, and how to go on."""
     from ctxbench.engine.run import Interrupted
+    from ctxbench.results.run_folder import RunFolder, run_folders
 
     if not isinstance(stop, Interrupted):
         print("interrupted before anything was measured", file=sys.stderr)
         return
+    for path in run_folders(stop.path):
+        if not RunFolder.open(path).frame().empty:
+            print_run(path)
     print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
     where = f" --ray {ray}" if ray else ""
     print(f"continue with: ctxbench resume {stop.path}{where}", file=sys.stderr)
