@@ -11,6 +11,7 @@ import ast
 import re
 import runpy
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from ctxbench.report.curve_table import curve_tables
 from ctxbench.report.curves import figures_of
 from ctxbench.report.markdown import render_markdown
 from ctxbench.report.numbers import significant
-from ctxbench.report.panels import panels_of
+from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.predicted import NEAR, agreement, predicted_crossover_table
 from ctxbench.report.runs import RunData, open_run
 from ctxbench.report.tables import comparison_table
@@ -204,9 +205,15 @@ def run_table(name: str) -> str:
     return render_markdown(KINDS[kind](RunData.read(folder)) if kind else comparison_table([folder]))
 
 
+@cache
+def panels_in(folder: str) -> list[Panel]:
+    """What the figures of a committed run draw."""
+    return panels_of([open_run(ROOT / folder)])
+
+
 def figure_tables(folder: str, name: str) -> str:
     """The tables of a figure of a committed run."""
-    panels = panels_of([open_run(ROOT / folder)])
+    panels = panels_in(folder)
     (figure,) = [each for each in figures_of(panels[0]) if each.name == name]
     return "\n".join(render_markdown(table) for table in curve_tables(panels, figure))
 

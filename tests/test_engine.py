@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from fakes import EngineClock, FakeExecutor
 
 import ctxbench
 from ctxbench import api
@@ -21,7 +22,7 @@ from ctxbench.messages import Doing
 from ctxbench.progress import Quiet
 from ctxbench.results import RunFolder
 from ctxbench.suite import Case, Measure
-from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply, Task
+from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 FAILING = Path(__file__).parent / "fixtures" / "failing.py"
@@ -44,25 +45,10 @@ EXPECTED = {
 }
 
 
-class Clock:
-    """The engine's clock. It stands still but for 1,000 s that pass at once when a case begins its first pass."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def __call__(self, message: object) -> None:
-        """Take a message of a child."""
-        if message == Doing("first_infer"):
-            self.now += 1000
-
-
 class TimePassesInSleep(Quiet):
     """The time limit of `Sleep` is reached as soon as it sleeps, however slow the machine is; that of others never."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: EngineClock) -> None:
         self.clock, self.module = clock, ""
 
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
@@ -83,7 +69,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
         f'title = "t"\nmodules = [{modules}]\nmetrics = ["params", "macs", "latency"]\n[axes]\nshape = [1, 8, 6, 5]\n'
         "[measure]\nprocesses = 1\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 600\nmemory_limit_gib = 1\n"
     )
-    clock = Clock()
+    clock = EngineClock(at=Doing("first_infer"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ctxbench.engine.client.time", clock)
         frame = ctxbench.run(str(suite), out=folder / "run", reporter=TimePassesInSleep(clock)).frame
@@ -160,7 +146,7 @@ def test_dtypes_and_layouts_reach_the_module(suite_file: SuiteFile, tmp_path: Pa
         'dtype = ["float32", "bfloat16", "autocast-bfloat16", "tf32"]\nmemory_format = ["contiguous", "channels_last"]'
     )
     frame = ctxbench.run(str(suite_file([f"{FAILING}:Tells"], axes=axes)), out=tmp_path / "run").frame
-    found = {(row.dtype, row.memory_format): row.message.partition(" (")[0] for row in frame.itertuples()}
+    found = {(row.dtype, row.memory_format): row.message.rpartition(" (failing.py")[0] for row in frame.itertuples()}
     assert set(frame["status"][frame["dtype"] != "tf32"]) == {"error"}
     layouts = {"contiguous": (240, 30, 5, 1), "channels_last": (240, 1, 40, 8)}
     for name, strides in layouts.items():
@@ -293,16 +279,13 @@ def test_a_measuring_process_that_cannot_start_says_what_it_printed(monkeypatch:
 
 
 def test_a_machine_that_is_not_described_is_an_error() -> None:
-    class Mute:
-        def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-            return Exit(1, 0, False, "Traceback\nRuntimeError: no driver\n")
-
+    mute = FakeExecutor(lambda task: [], Exit(1, 0, False, "Traceback\nRuntimeError: no driver\n"))
     with pytest.raises(EngineError, match="it last printed: RuntimeError: no driver"):
-        api.machine(Mute())
+        api.machine(mute)
 
 
 def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
+    clock = EngineClock(at=Doing("first_infer"))
     monkeypatch.setattr("ctxbench.engine.client.time", clock)
     monkeypatch.setattr("ctxbench.engine.client.KILL_S", 0.2)
     case = Case("Sleep", f"{FAILING}:Sleep", {}, (1, 8, 6, 5))

@@ -280,6 +280,7 @@ def test_the_figure_marks_the_crossover_and_its_interval(tmp_path: Path) -> None
     assert low < 512 < high
 
 
+@pytest.mark.slow
 def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path, svg_alone: None) -> None:
     folder = linear_against_square(tmp_path / "run")
     report = write_report([folder.path], tmp_path / "out", crossover=["sa:linear"])
@@ -289,6 +290,7 @@ def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path, 
     assert "| linear | sa |" not in text
 
 
+@pytest.mark.slow
 def test_several_runs_have_a_crossover_table_each(tmp_path: Path, svg_alone: None) -> None:
     one, two = (linear_against_square(tmp_path / name).path for name in ("one", "two"))
     write_report([one, two], tmp_path / "out")

@@ -172,6 +172,7 @@ def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pyte
     assert_readable(figure, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(4, 6, 8, 12, 16, 24, 32, 48, 64, 96), (48, 64, 80), (16, 32, 64, 128)])
 def test_sizes_on_the_axis_do_not_collide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int]
@@ -179,11 +180,13 @@ def test_sizes_on_the_axis_do_not_collide(
     assert_readable(drawing_of("scaling", scaling_run(tmp_path / "run", {"sa": 2.0}, sizes)).figure, monkeypatch)
 
 
+@pytest.mark.slow
 def test_more_series_than_are_shown_are_counted(tmp_path: Path) -> None:
     path = scaling_run(tmp_path / "run", {f"module_{number}": 1.0 for number in range(41)}, sizes=(8, 16, 32))
     assert drawing_of("scaling", path).caption.endswith("Shown: 40 of 41 lines.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_thirty_labels_do_not_collide(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -225,6 +228,7 @@ def two_inputs(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_modules_and_inputs_can_be_chosen_for_figures(tmp_path: Path, svg_alone: None) -> None:
     run = two_inputs(tmp_path / "run")
     choice = Choice(modules=["linear", "sa"], shapes=["1x64x32x32"])
@@ -351,6 +355,7 @@ def test_own_modules_have_the_same_colours_in_all_figures(tmp_path: Path) -> Non
     assert [to_hex(area.get_facecolor()[0]) for area in areas] == expected
 
 
+@pytest.mark.slow
 def test_the_png_has_the_colours_of_the_families(tmp_path: Path) -> None:
     found = panels_of([open_run(table3_run(tmp_path / "run"))])
     (written,) = write_figures(found, choose(["pareto"], found), tmp_path)

@@ -5,30 +5,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fakes import FakeExecutor, counted, timed
 
 from ctxbench import machine_load
-from ctxbench.engine.client import Exit
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.scheduler import Plan
-from ctxbench.messages import Failure, Samples, Values
-from ctxbench.messages import Sample as Block
+from ctxbench.messages import Failure, Values
 from ctxbench.progress import Quiet
 from ctxbench.results import Record, RunFolder
 from ctxbench.statistics import t_interval
 from ctxbench.suite import Case, Measure
-from ctxbench.worker.protocol import MeasureCase, Reply, Task
+from ctxbench.worker.protocol import MeasureCase, Reply
 
 CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
 
 
-class Script:
+class Script(FakeExecutor):
     """Executors of all rounds: `times(case, number)` gives the ms of process `number`, `load` what others kept busy."""
 
     def __init__(
@@ -40,37 +38,25 @@ class Script:
         stops: tuple[str, int] | None = None,
         shares_gpu: tuple[str, int] | None = None,
     ) -> None:
+        super().__init__(self._answer)
         self.shares_gpu = shares_gpu
         self.times, self.load, self.control, self.fails, self.stops = times, load, control, fails, stops
         self.tasks: list[tuple[str, int, Sequence[str]]] = []
-        self.launched = 0
 
-    def launch(self) -> "nullcontext[Script]":
-        self.launched += 1
-        return nullcontext(self)
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        if not isinstance(task, MeasureCase):
-            on_message(Values({"matmul_macs_per_s": 5.0}))
-            return Exit(0, 0, False, "")
+    def _answer(self, task: MeasureCase) -> Sequence[Reply]:
         module = task.case.module
         number = self.launched if "latency" in task.metrics else 0
         if self.stops == (module, number):
             raise KeyboardInterrupt
         self.tasks.append((module, number, task.metrics))
         if self.fails == (module, number):
-            on_message(Failure("nan", "no number", "Traceback"))
-        elif number:
-            ms = self.times(module, number)
-            values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
-            on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
-            on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
-            on_message(Values({"control_ms": self.control(module, number), "others_share": self.load(module, number)}))
-            after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
-            on_message(Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})}))
-        else:
-            on_message(Values({"params": 7}))
-        return Exit(0, 0, False, "")
+            return [Failure("nan", "no number", "Traceback")]
+        if not number:
+            return counted()
+        after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
+        state = Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})})
+        control, load = self.control(module, number), self.load(module, number)
+        return [*timed(self.times(module, number), control, load, outliers=1, drift=0.1 * number), state]
 
 
 def run(script: Script, path: Path, cases: Sequence[Case] = CASES, **measure: Any) -> dict[str, Record]:
