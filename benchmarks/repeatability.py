@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 import ctxbench
+from ctxbench.engine.progress import Plain
 from ctxbench.machine_load import OTHERS_LIMIT, disturbed
 from ctxbench.mode import MODES
-from ctxbench.progress import Plain
-from ctxbench.results import RunFolder
+from ctxbench.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "repeatability"

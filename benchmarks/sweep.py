@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxbench.engine.scheduler import Plan
+from ctxbench.engine.case import Plan
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, sweep
-from ctxbench.progress import Quiet
-from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Measure
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from fakes import ScriptedSlot, cases

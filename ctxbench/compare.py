@@ -7,22 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
-from ctxbench.api import Run, changed_modules, run_suite
+from ctxbench.comparison import known, read_value, without_reused
 from ctxbench.contract import CheckResult
 from ctxbench.devices.cpu import Cpu
-from ctxbench.engine.scheduler import Executor, Outcome
+from ctxbench.engine.case import Executor, Outcome
+from ctxbench.engine.progress import Quiet
+from ctxbench.engine.run import changed_modules, run_suite
+from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.messages import PredictedTime, Sample, TimelineStep
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES
-from ctxbench.progress import Quiet
-from ctxbench.ranking import Ranking, Standing, known, read_value, without_reused
-from ctxbench.results import SCHEMA, Record, RunFolder
-from ctxbench.settings import combinations
-from ctxbench.suite import Case, Overrides, Suite, load
-from ctxbench.verify import verify
+from ctxbench.ranking import Ranking, Standing
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import SCHEMA, RunFolder
+from ctxbench.suite.case import Case
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.read import Overrides, load
+from ctxbench.suite.settings import combinations
 
 # Seconds that a process takes beside its samples, and that params, MACs and memory of a case take.
 PROCESS_S, COSTS_S = 0.6, 1.0
@@ -39,7 +43,7 @@ class Request:
     """
 
     candidates: Sequence[str]
-    against: Sequence[str] | None = None
+    modules: Sequence[str] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def hparams(self, candidate: str) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def check_names(request: Request, suite: str, rank_by: str) -> None:
     ranked = [key for key, each in quantities().items() if each.better]
     if rank_by not in ranked:
         raise unknown("quantity to rank by", rank_by, ranked)
-    for name in request.against or ():
+    for name in request.modules or ():
         registry.get(name)
 
 
@@ -79,7 +83,7 @@ def measure(
     reuse: Path | None = None,
     out: Path | None = None,
     reporter: Quiet | None = None,
-) -> Run:
+) -> RunFolder:
     """Measure candidates and registry modules in one run; `environment` is this machine's.
 
     `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
@@ -106,21 +110,19 @@ def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int,
     """How many cases a comparison has, and about how many seconds it takes if each pass fits into the budget."""
     loaded, _ = _suite(request, suite, overrides)
     cases, measure = len(loaded.cases()), loaded.file.measure
-    return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.budget_s) + PROCESS_S) + COSTS_S)
+    return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S) + COSTS_S)
 
 
-def rankings(run: Run) -> list[Ranking]:
+def rankings(run: RunFolder) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted."""
-    candidates: list[str] = run.folder.meta["candidates"]
+    candidates: list[str] = run.meta["candidates"]
     found = []
-    for _, group in without_reused(run.folder.frame(), run.folder.meta).groupby(
-        list(CONDITIONS), sort=False, dropna=False
-    ):
+    for _, group in without_reused(run.frame(), run.meta).groupby(list(CONDITIONS), sort=False, dropna=False):
         rows = group.to_dict("records")
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
-        standings = [_standing(row, columns, candidates, run.folder.meta.get("broken", ())) for row in rows]
+        standings = [_standing(row, columns, candidates, run.meta.get("broken", ())) for row in rows]
         found.append(Ranking(_condition(Record.of_row(rows[0])), memory, standings))
     return found
 
@@ -142,7 +144,7 @@ def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, li
                 f"{found[key]} and {candidate} are both called {key!r}; give one another key with @register"
             )
         found[key] = candidate
-    names = request.against if request.against is not None else [e.key for e in registry.entries() if not e.broken]
+    names = request.modules if request.modules is not None else [e.key for e in registry.entries() if not e.broken]
     others = [registry.get(other).key for other in names if other not in found]
     classes = {candidate.rpartition(":")[2] for candidate in request.candidates}
     for setting in request.settings:
@@ -165,7 +167,7 @@ def _reusable(
     if folder.meta["schema"] < SCHEMA:
         raise UsageError(f"{path} cannot be reused: it was written by an older ctxbench; measure it again")
     if folder.meta["state"] != "finished":
-        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with --resume {path}")
+        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with ctxbench resume {path}")
     if changed := _changed(folder.meta, suite, environment):
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     found = {}

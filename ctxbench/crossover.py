@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from ctxbench.ranking import Ratio, Value, exactly, ratio
+from ctxbench.comparison import Ratio, Value, exactly, ratio
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 if TYPE_CHECKING:
-    from ctxbench.suite import Case
+    from ctxbench.suite.case import Case
 
 # What differs between two runs on one machine: pytest-benchmark warns when machine_info does.
 CHANGING = ("time", "load_average", "commit")
@@ -100,7 +100,8 @@ def _case(
     from ctxbench import devices, environment, registry
     from ctxbench.errors import UsageError, unknown
     from ctxbench.mode import MODES
-    from ctxbench.suite import Case, Dtype, parse_shape
+    from ctxbench.suite.case import Case, parse_shape
+    from ctxbench.suite.file import Dtype
 
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
@@ -117,9 +118,9 @@ def _case(
 
 
 def _prepare(case: "Case", mode: Any) -> BenchmarkCase:
-    from ctxbench.engine.scheduler import InProcess, Plan, measure_static
+    from ctxbench.engine.case import InProcess, Plan, measure_static
     from ctxbench.metrics import static_metrics
-    from ctxbench.suite import Measure
+    from ctxbench.suite.case import Measure
     from ctxbench.worker.measurement import CaseMeasurement
 
     record = measure_static(case, Plan(Measure(), static_metrics()), InProcess())

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .tables import comparison_table
-from .terminal import render_terminal
+from .formats.terminal import render_terminal
+from .tables.suite import comparison_table
 
 if TYPE_CHECKING:
     from .write import write_report

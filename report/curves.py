@@ -16,10 +16,10 @@ from ctxbench.errors import UsageError
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.statistics import Line, fit_line
-from ctxbench.suite import CONDITIONS, POINTS, Figure
+from ctxbench.suite.file import CONDITIONS, POINTS, Figure
 
-from .numbers import leading_value, with_interval
-from .panels import Panel
+from .figures.panels import Panel
+from .tables.numbers import leading_value, with_interval
 
 Floats = NDArray[np.float64]
 AXIS_TITLES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}

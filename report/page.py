@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .caption import setup
-from .compact import Choice
-from .figures import Written
-from .html import environment, template_text, trusted
-from .markdown import render_markdown
-from .panels import Panel
-from .runs import RunData
-from .style import inline_svg
+from .figures.kinds import Written
+from .figures.panels import Panel
+from .figures.style import inline_svg
+from .formats.html import environment, template_text, trusted
+from .formats.markdown import render_markdown
+from .run_data import RunData
 from .summary import comparison_sentences, run_sentences
-from .table import Table
+from .tables.caption import setup
+from .tables.compact import Choice
+from .tables.table import Table
 
 # A larger CSV stays beside the page instead of inside it.
 _LARGEST_INSIDE = 2_000_000
@@ -84,6 +84,7 @@ def _section(table: Table, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "table": table,
+        "filtered": any(row.module for row in table.rows),
         "families": sorted({row.family for row in table.rows}),
         "statuses": sorted({row.status for row in table.rows}),
         "downloads": downloads,

@@ -6,18 +6,19 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ctxbench.comparison import Value, order, ratio_text, read_value
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.ranking import Value, listed, order, ratio_text, read_value
+from ctxbench.ranking import listed
 
-from .cells import interval_of, plain_amount
-from .compare import compared, ratio_key
-from .numbers import justified
-from .numbers import ratio_text as plain_ratio
-from .panels import Panel, is_reference, label_of
-from .published import unit_of
-from .runs import RunData
-from .table import Table
+from .figures.panels import Panel, is_reference, label_of
+from .run_data import RunData
+from .tables.cells import interval_of, plain_amount
+from .tables.numbers import justified
+from .tables.numbers import ratio_text as plain_ratio
+from .tables.published import unit_of
+from .tables.runs import compared, ratio_key
+from .tables.table import Table
 
 # Failed rows that are named; the others are counted.
 MOST_NAMES = 5

@@ -26,7 +26,7 @@ shape = [1, 8, 6, 5]
 {axes}
 [measure]
 processes = {processes}
-budget_s = 0.01
+sample_s = 0.01
 warmup_s = 0
 timeout_s = {timeout}
 {measure}
@@ -80,7 +80,7 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)
     monkeypatch.setattr("ctxbench.engine.rounds.CONTROL_LIMIT", math.inf)
     server: ForkServer = request.getfixturevalue("_server")
-    for module in ("ctxbench.api", "ctxbench.engine.client"):
+    for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
 
 
@@ -88,7 +88,7 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def svg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report's PNG and PDF files are left out: drawing each figure two times more takes most of the time."""
     for name in ("write_png", "write_pdf"):
-        monkeypatch.setattr(f"ctxbench.report.figures.{name}", lambda figure, path: None)
+        monkeypatch.setattr(f"ctxbench.report.figures.kinds.{name}", lambda figure, path: None)
 
 
 @dataclass(frozen=True)

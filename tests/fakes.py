@@ -10,7 +10,7 @@ from ctxbench.engine.client import Exit
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.messages import Failure, Samples, Values
 from ctxbench.messages import Sample as Block
-from ctxbench.suite import Case
+from ctxbench.suite.case import Case
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 ENDED_WELL = Exit(0, 0, False, "")

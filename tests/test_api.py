@@ -8,9 +8,10 @@ import pytest
 
 import ctxbench
 from ctxbench import api, registry
+from ctxbench.engine.run import resume
 from ctxbench.errors import UsageError
-from ctxbench.results import RunFolder
-from ctxbench.settings import combinations, parse
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.settings import combinations, parse
 
 SuiteFile = Callable[..., Path]
 FAILING = Path(__file__).parent / "fixtures" / "failing.py"
@@ -99,7 +100,7 @@ def test_a_run_keeps_the_sources_that_it_measured(
     assert meta["sources"]["Mine"]["commit"] is None  # in no repository
     assert meta["suite_file"]["file"] == suite.name
     assert run.frame["reference"].tolist() == ["mine.py:Mine", "ctxbench.modules.sa:SelfAttention"]
-    assert api.resume(run.path).failed == 0
+    assert resume(run.path).failed == 0
 
 
 @pytest.mark.processes
@@ -113,7 +114,7 @@ def test_a_run_is_not_resumed_after_a_source_changed(
     path = tmp_path / changed
     path.write_text(path.read_text() + "# another\n")
     with pytest.raises(UsageError, match=f"cannot be resumed: {changed} changed since it began"):
-        api.resume(run.path)
+        resume(run.path)
 
 
 @pytest.mark.processes

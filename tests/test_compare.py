@@ -10,25 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ctxbench import cli, compare
+from ctxbench.comparison import Ratio, Value, exactly, order, ratio, read_processes, times
 from ctxbench.errors import UsageError
-from ctxbench.ranking import (
-    Ratio,
-    Standing,
-    Value,
-    dominates,
-    exactly,
-    front,
-    order,
-    ranked,
-    ratio,
-    read_processes,
-    sentence,
-    sentences,
-    shared_axes,
-    times,
-)
-from ctxbench.results import SCHEMA, RunFolder
-from ctxbench.suite import load
+from ctxbench.ranking import Standing, dominates, front, ranked, sentence, sentences, shared_axes
+from ctxbench.results.run_folder import SCHEMA, RunFolder
+from ctxbench.suite.read import load
 
 ALL = ["params", "macs", "memory_train", "latency_infer"]
 
@@ -310,7 +296,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 ) -> None:
     metrics = ("params", "macs", "memory", "latency", "predicted_time")
     suite = suite_file(["sa"], metrics=metrics, processes=3, measure="predict_for = ['t4', 'h200']")
-    options = ["--suite", suite, "--against", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
+    options = ["--suite", suite, "--modules", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
     assert re.search(r"Mine meets the contract: \d+ passed, 1 note", first.output)
@@ -326,23 +312,23 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     request = compare.Request([f"{file}:Mine"], ["sa", "linear"], {"": {"width": 4}, "linear": {"reduction": 4}})
     now = one.meta["environment"]
     run = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "two")
-    second, held = run.frame.set_index("module"), frame.set_index("module")
+    second, held = run.frame().set_index("module"), frame.set_index("module")
     for column in ("params", "processes", "latency_infer_ms", "latency_infer_low_ms", "latency_infer_process_ms"):
         assert second.loc["sa", column] == held.loc["sa", column]
     assert f"reused from {tmp_path / 'one'}" in second.loc["sa", "warnings"]
     assert second.loc["Mine", "params"] == 8 * 4 + 4 + 4 * 8 + 8
-    assert run.folder.meta["reused"]["cases"] == list(held.loc[["sa", "linear"], "case"])
+    assert run.meta["reused"]["cases"] == list(held.loc[["sa", "linear"], "case"])
     copied, original = (
         r.samples()[lambda f: f["case"].str.startswith("sa")][["process", "mode", "at_s", "ms"]].to_numpy().tolist()
-        for r in (run.folder, one)
+        for r in (run, one)
     )
     assert copied == original
-    assert list(run.folder.finished()[held.loc["sa", "case"]]) == [0, 1, 2, 3]
-    copied, original = (r.timeline()[lambda f: f["case"].str.startswith("sa")]["bytes"] for r in (run.folder, one))
+    assert list(run.finished()[held.loc["sa", "case"]]) == [0, 1, 2, 3]
+    copied, original = (r.timeline()[lambda f: f["case"].str.startswith("sa")]["bytes"] for r in (run, one))
     assert list(copied) == list(original)
     assert len(copied) > 0
     copied, original = (
-        r.predictions()[lambda f: f["case"].str.startswith("sa")].to_dict("records") for r in (run.folder, one)
+        r.predictions()[lambda f: f["case"].str.startswith("sa")].to_dict("records") for r in (run, one)
     )
     assert copied == original
     assert [row["target"] for row in copied] == ["t4", "h200"]
@@ -352,11 +338,11 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
         compare.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
-    with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; budget_s: 0.01 then, 0.3 now"):
+    with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; sample_s: 0.01 then, 0.3 now"):
         compare.measure(request, now, reuse=tmp_path / "one")
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
-        ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with --resume"),
+        ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with ctxbench resume"),
         (f'"schema": {SCHEMA}', '"schema": 3', "it was written by an older ctxbench; measure it again"),
     ):
         meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
@@ -365,7 +351,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
         meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
 
     monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", -1)  # every process is disturbed
-    third = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three").folder
+    third = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three")
     assert {
         case: len(found) for case, found in third.finished().items() if case in held["case"].to_list()
     } == dict.fromkeys(held.loc[["sa", "linear"], "case"], 4)
@@ -374,7 +360,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_path: Path) -> None:
-    refused = invoke("compare", f"{file}:Local", "--against", "sa", "--out", tmp_path / "run")
+    refused = invoke("compare", f"{file}:Local", "--modules", "sa", "--out", tmp_path / "run")
     assert refused.exit_code == 1
     assert "local: a change at the centre reaches 9 of 1023 positions (1%), a 3x3 window" in refused.output
     assert not (tmp_path / "run").exists()
@@ -384,7 +370,7 @@ def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_pa
     ("options", "sentence"),
     [
         (["--rank-by", "speed"], "unknown quantity to rank by 'speed'"),
-        (["--against", "saa"], "unknown module 'saa'; did you mean 'sa'"),
+        (["--modules", "saa"], "unknown module 'saa'; did you mean 'sa'"),
         (["--suite", "comparre"], "unknown suite 'comparre'; did you mean 'compare'"),
         (["--set", "width"], "--set 'width' is not [module.]hyperparameter=value"),
     ],

@@ -14,14 +14,15 @@ from fakes import EngineClock
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench import contract, register, registry, template
+from ctxbench import contract, register, registry
+from ctxbench.cli import template
 from ctxbench.contract import CheckResult, lines
 from ctxbench.contract.checks import CHECKS, COMPILERS, run_checks
 from ctxbench.contract.subject import Subject, difference
 from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.verify import verify
 from ctxbench.errors import UsageError
 from ctxbench.testing import assert_context_module
-from ctxbench.verify import verify
 from ctxbench.worker.protocol import CheckStarted, Reply, Task
 
 CORE = [check for check in CHECKS if check not in COMPILERS]

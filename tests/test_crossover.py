@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from ctxbench.comparison import Value, exactly
 from ctxbench.crossover import Crossover, Size, crossover, crossover_in_bands, ratio_between
-from ctxbench.ranking import Value, exactly
 
 GRID = (64, 256, 1024, 4096, 16384)
 Law = Callable[[int], float]

@@ -15,13 +15,13 @@ import pytest
 from fakes import EngineClock, FakeExecutor
 
 import ctxbench
-from ctxbench import api
 from ctxbench.engine.client import EngineError, Exit, ForkServer
+from ctxbench.engine.progress import Quiet
+from ctxbench.engine.run import locked, machine, resume
 from ctxbench.errors import UsageError
 from ctxbench.messages import Doing
-from ctxbench.progress import Quiet
-from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Measure
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
@@ -67,7 +67,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     modules = ", ".join(f'"{FAILING}:{name}"' for name in EXPECTED)
     suite.write_text(
         f'title = "t"\nmodules = [{modules}]\nmetrics = ["params", "macs", "latency"]\n[axes]\nshape = [1, 8, 6, 5]\n'
-        "[measure]\nprocesses = 1\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 600\nmemory_limit_gib = 1\n"
+        "[measure]\nprocesses = 1\nsample_s = 0.01\nwarmup_s = 0\ntimeout_s = 600\nmemory_limit_gib = 1\n"
     )
     clock = EngineClock(at=Doing("first_infer"))
     with pytest.MonkeyPatch.context() as patch:
@@ -193,7 +193,7 @@ def test_a_run_that_is_killed_in_a_round_is_resumed(suite_file: SuiteFile, tmp_p
         process.send_signal(signal.SIGKILL)
     before = finished(out)
     assert 4 <= before < 9
-    api.resume(out)
+    resume(out)
     resumed = RunFolder.open(out)
     assert resumed.meta["state"] == "finished"
     frame = resumed.frame()
@@ -218,7 +218,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suite_file: SuiteFile, 
     _, errors = process.communicate()
     assert process.returncode == 130
     assert re.search(rf"[23] of 4 processes are in {out}", errors)
-    assert f"ctxbench run --resume {out}" in errors
+    assert f"ctxbench resume {out}" in errors
     stopped = RunFolder.open(out)
     assert stopped.meta["state"] == "interrupted"
     assert stopped.frame()["params"].tolist() == [8, 8]
@@ -230,16 +230,16 @@ def test_retry_failed_measures_failed_cases_again(suite_file: SuiteFile, tmp_pat
     suite = suite_file([f"{FAILING}:Failing", f"{module}:Raise"])
     run = ctxbench.run(str(suite), out=tmp_path / "run")
     assert run.failed == 1
-    assert api.resume(run.path).failed == 1
+    assert resume(run.path).failed == 1
     module.write_text(FAILING.read_text().replace("raise ValueError", "return y  # "))
-    assert api.resume(run.path, retry_failed=True).failed == 0
+    assert resume(run.path, retry_failed=True).failed == 0
     assert run.frame["case"].nunique() == 2
 
 
 def test_two_runs_in_one_folder_are_refused(suite_file: SuiteFile, tmp_path: Path) -> None:
     run = ctxbench.run(str(suite_file(["sa"])), out=tmp_path / "run")
-    with api.locked(run.path), pytest.raises(UsageError, match="another ctxbench is writing"):
-        api.resume(run.path)
+    with locked(run.path), pytest.raises(UsageError, match="another ctxbench is writing"):
+        resume(run.path)
 
 
 def test_resume_refuses_another_machine(suite_file: SuiteFile, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_resume_refuses_another_machine(suite_file: SuiteFile, tmp_path: Path) -
     environment = run.folder.meta["environment"] | {"cpu": "Z80"}
     run.folder.save_meta(environment=environment)
     with pytest.raises(UsageError, match="cpu: Z80 then"):
-        api.resume(run.path)
+        resume(run.path)
 
 
 def test_a_module_that_kills_the_measuring_process_costs_its_own_row(suite_file: SuiteFile, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_module_that_kills_the_measuring_process_costs_its_own_row(suite_file:
     run = ctxbench.run(str(suite), out=tmp_path / "run")
     assert run.frame["status"].tolist() == ["crashed", "ok", "ok"]
     assert "by SIGKILL" in run.frame["message"][0]
-    assert api.resume(run.path, retry_failed=True).frame["status"].tolist() == ["crashed", "ok", "ok"]
+    assert resume(run.path, retry_failed=True).frame()["status"].tolist() == ["crashed", "ok", "ok"]
 
 
 def test_files_in_the_working_folder_do_not_take_the_place_of_libraries(
@@ -267,7 +267,7 @@ def test_files_in_the_working_folder_do_not_take_the_place_of_libraries(
         (folder / name).write_text("raise RuntimeError('the wrong one')\n")
     (folder / "mine.py").write_text(FAILING.read_text())
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(api, "ForkServer", ForkServer)  # one that starts here
+    monkeypatch.setattr("ctxbench.engine.run.ForkServer", ForkServer)  # one that starts here
     frame = ctxbench.run(str(suite_file(["mine.py:Failing", "sa"])), out=tmp_path / "run").frame
     assert frame["status"].tolist() == ["ok", "ok"]
 
@@ -281,7 +281,7 @@ def test_a_measuring_process_that_cannot_start_says_what_it_printed(monkeypatch:
 def test_a_machine_that_is_not_described_is_an_error() -> None:
     mute = FakeExecutor(lambda task: [], Exit(1, 0, False, "Traceback\nRuntimeError: no driver\n"))
     with pytest.raises(EngineError, match="it last printed: RuntimeError: no driver"):
-        api.machine(mute)
+        machine(mute)
 
 
 def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

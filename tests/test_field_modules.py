@@ -20,7 +20,7 @@ from ctxbench.macs.counter import count_macs, count_macs_torchprofile
 from ctxbench.memory import predict_peak
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
-from ctxbench.registry import Entry
+from ctxbench.registry.entry import Entry
 
 FULL: Shape = (1, 512, 128, 128)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctxbench.formula import FormulaError, evaluate
+from ctxbench.registry.formula import FormulaError, evaluate
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
 from ctxbench.gate.texts import label_of
 from ctxbench.gate.trees import baseline_tree, working_tree
-from ctxbench.suite import Case, Measure, load
+from ctxbench.suite.case import Case, Measure
+from ctxbench.suite.read import load
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import PairRow, Reply, Task
 from ctxbench.worker.tree import enter_tree

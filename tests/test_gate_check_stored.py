@@ -1,4 +1,4 @@
-"""`ctxbench check --baseline` on run folders and pytest-benchmark's JSON that were really measured, and on scripts."""
+"""`ctxbench check --baseline` on run folders that were really measured, and on scripts."""
 
 import csv
 import json
@@ -19,12 +19,13 @@ from test_gate_check import BEHAVIOUR, SUITE, Forked, processes_with
 from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 import ctxbench
-from ctxbench import api, machine_load
+from ctxbench import machine_load
 from ctxbench.cli import main
 from ctxbench.devices import Device
 from ctxbench.engine import rounds
+from ctxbench.engine.case import Plan, blank_record
 from ctxbench.engine.client import Exit
-from ctxbench.engine.scheduler import Plan, blank_record
+from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_stored as checked
 from ctxbench.gate.check_stored import check_stored
@@ -34,9 +35,9 @@ from ctxbench.gate.rows import RowVerdict
 from ctxbench.gate.texts import headline, label_of
 from ctxbench.metrics import control
 from ctxbench.mode import MODES
-from ctxbench.progress import Quiet, QuietGate
-from ctxbench.results import Record, columns
-from ctxbench.suite import Case, Overrides, load
+from ctxbench.results.record import Record, columns
+from ctxbench.suite.case import Case
+from ctxbench.suite.read import Overrides, load
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import MeasureCase, Task
 
@@ -74,7 +75,7 @@ def forget_modules() -> None:
 def _no_fresh_interpreters() -> Iterator[None]:
     tasks.preload()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "ForkServer", forked)
+        patch.setattr("ctxbench.engine.run.ForkServer", forked)
         patch.setattr(checked, "ForkServer", forked)
         patch.setattr(rounds, "matmul_rate", lambda *arguments: None)
         patch.setattr(machine_load, "OTHERS_LIMIT", float("inf"))
@@ -221,7 +222,7 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     assert [row["replicates"] for row in result["rows"]] == [3, 3]
     measuring = [task for task in asked if isinstance(task, MeasureCase) and task.case.device == "cpu"]
     assert [task.metrics for task in measuring] == [[], *[["latency"]] * 3]
-    assert {(task.measure.budget_s, task.measure.timeout_s) for task in measuring} == {(0.06, 61.0)}
+    assert {(task.measure.sample_s, task.measure.timeout_s) for task in measuring} == {(0.06, 61.0)}
     assert state(root) == before
 
 
@@ -231,7 +232,7 @@ def test_what_runs_is_the_latency_with_the_baseline_s_own_settings(
     played = times(1)
     ask(run, "A.py:A")
     (plan,) = played.plans
-    assert (plan.measure.processes, plan.measure.budget_s, plan.force) == (3, 0.06, True)
+    assert (plan.measure.processes, plan.measure.sample_s, plan.force) == (3, 0.06, True)
     assert plan.metrics == ["latency"]
     (run / "run.json").unlink()
     ask(run / "records.csv", "A.py:A")
@@ -529,37 +530,6 @@ def test_a_suite_without_latency_compares_a_timed_run_exactly(
 ) -> None:
     result = ask(measured["run"], suite=str(write_suite(tmp_path, ["*"], ["params"])))
     assert (result.rows, result.compared, result.exit_code) == ((), 10, ExitCode.OK)
-
-
-# pytest-benchmark
-
-BENCHMARK = """
-import pytest
-
-@pytest.mark.parametrize("mode", ["infer", "train"])
-def test_a(mode, benchmark, ctxbench_case):
-    case = ctxbench_case("A.py:A", shape=(1, 16, 8, 8), mode=mode)
-    benchmark.extra_info.update(case.extra_info)
-    benchmark.pedantic(case.step, rounds=40)
-"""
-
-
-@pytest.mark.processes
-def test_the_json_of_pytest_benchmark_is_compared_exactly(
-    root: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (pytester.path / "A.py").write_text(MODULES["A.py"])
-    git(pytester.path, "init", "--quiet")
-    pytester.makepyfile(BENCHMARK)
-    pytester.runpytest_subprocess("--benchmark-json=out.json").assert_outcomes(passed=2)
-    monkeypatch.chdir(pytester.path)
-    assert_only_exact(ask(pytester.path / "out.json"), 4)
-    (pytester.path / "A.py").write_text(
-        MODULES["A.py"].replace("torch.ones(1)", "torch.ones(3)").replace("* self.weight", "* self.weight.sum()")
-    )
-    result = ask(pytester.path / "out.json")
-    assert ExactChange(f"A {SHAPE}", "params", 1, 3) in result.exact
-    assert result.exit_code == ExitCode.REGRESSED
 
 
 # Ctrl-C

@@ -23,7 +23,9 @@ from ctxbench.gate.tree_cases import count_exact, list_cases
 from ctxbench.gate.trees import Tree
 from ctxbench.messages import Failure
 from ctxbench.mode import Mode
-from ctxbench.suite import Case, Measure, Suite, SuiteFile
+from ctxbench.suite.case import Case, Measure
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.file import SuiteFile
 from ctxbench.worker import pair
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
 from ctxbench.worker.tree import own_file

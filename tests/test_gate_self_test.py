@@ -30,7 +30,9 @@ from ctxbench.gate.self_test import SelfTest, self_test, smallest_visible
 from ctxbench.gate.texts import self_test_counts
 from ctxbench.gate.tree_cases import TreeCases
 from ctxbench.gate.trees import Modules
-from ctxbench.suite import Case, Measure, Suite, SuiteFile
+from ctxbench.suite.case import Case, Measure
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.file import SuiteFile
 
 ROWS = ["one infer", "one train", "two infer", "two train"]
 # `_chosen`: the infer row of one case, the train row of the next.

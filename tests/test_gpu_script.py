@@ -15,8 +15,6 @@ import pytest
 import torch
 from test_gate_trees import wait_until
 
-import ctxbench.suite
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import gpu
@@ -289,7 +287,7 @@ def test_a_workspace_is_judged_by_the_compute_capability(
 def test_host_and_device_times_are_judged(
     flushed: float, graph: float, device: float, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ctxbench.suite, "Execution", Literal["eager", "compile", "graph"])
+    monkeypatch.setattr("ctxbench.suite.file.Execution", Literal["eager", "compile", "graph"])
     times = [[0.1, 9.0], [flushed, 9.1], [graph, 9.0]]
     frames = [frame([{"module": "sa", "latency_infer_ms": ms} for ms in pair]) for pair in times]
     asked = give(monkeypatch, frames)

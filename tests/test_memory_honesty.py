@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ctxbench.memory import UnpredictableError, measure_peak, predict_peak
 from ctxbench.messages import Values
 from ctxbench.mode import Mode
-from ctxbench.suite import Case, Measure
+from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.measurement import CaseMeasurement
 
 IMAGE = torch.empty(2, 8, 6, 6, device="meta")

@@ -13,7 +13,7 @@ import pytest
 from ctxbench import metrics
 from ctxbench.metrics import in_order, params
 from ctxbench.metrics.base import Column, Metric
-from ctxbench.results import columns
+from ctxbench.results.record import columns
 
 ROOT = Path(__file__).parents[1]
 
@@ -129,7 +129,7 @@ def test_a_metric_is_one_file(copy: Path) -> None:
     page = (copy / "report" / "index.html").read_text(encoding="utf-8")
     assert "counted; with a semicolon" in page
     assert "Buffers" in page
-    options = ("--suite", str(suite), "--against", "a2", "--rank-by", "buffers", "--out", str(copy / "compared"))
+    options = ("--suite", str(suite), "--modules", "a2", "--rank-by", "buffers", "--out", str(copy / "compared"))
     ranked = ctxbench(copy, "compare", "sa", *options)
     assert "Ranked by Buffers" in " ".join(ranked.split())
     assert ranked.index("> sa") < ranked.index("a2  ")
@@ -137,7 +137,8 @@ def test_a_metric_is_one_file(copy: Path) -> None:
 
 def test_names_titles_and_columns_need_no_torch_and_no_numpy() -> None:
     code = (
-        "import sys, ctxbench.metrics, ctxbench.results\nctxbench.metrics.quantities()\nctxbench.results.columns()\n"
+        "import sys\nfrom ctxbench.metrics import quantities\n"
+        "from ctxbench.results.record import columns\nquantities(), columns()\n"
         "assert not {'torch', 'numpy', 'pandas', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

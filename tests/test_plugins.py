@@ -15,12 +15,14 @@ from ctxbench.contract import SIZE
 from ctxbench.contract.checks import CHECKS, run_checks
 from ctxbench.contract.subject import Subject
 from ctxbench.errors import UsageError
+from ctxbench.registry.entry import Entry
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "ctxbench-example-plugin"
 BUILT_IN = sorted(path.stem for path in (EXAMPLE.parents[1] / "modules").glob("[!_]*.py"))
 SHOW_ALL = """
 import json
 from ctxbench import registry
+from ctxbench.registry.entry import Entry
 print(json.dumps({e.key: [e.title, e.broken] for e in registry.entries()}))
 print(type(registry.get("global_context").build(16)).__module__)
 """
@@ -76,7 +78,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     registry._discovered.cache_clear()
 
 
-def discover(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> dict[str, registry.Entry]:
+def discover(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> dict[str, Entry]:
     found = [importlib.metadata.EntryPoint(name, value, registry.ENTRY_POINT_GROUP) for name, value in points]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
     return registry._discovered()

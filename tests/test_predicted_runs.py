@@ -12,16 +12,17 @@ from report_data import FACTS, add, definition, new_run, record
 from typer.testing import CliRunner
 
 import ctxbench
-from ctxbench import cli, registry, suite
+from ctxbench import cli, registry
 from ctxbench.errors import UsageError
 from ctxbench.messages import PredictedTime
 from ctxbench.predict.passes import operators_of, time_of
 from ctxbench.predict.sheets import sheet
 from ctxbench.report import write_report
-from ctxbench.report.markdown import render_markdown
-from ctxbench.report.predicted import agreement, predicted_crossover_table, predicted_table
-from ctxbench.report.runs import RunData, open_run
-from ctxbench.results import RunFolder
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.predicted import agreement, predicted_crossover_table, predicted_table
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite import read as suite
 
 SuiteFile = Callable[..., Path]
 ROOT = Path(__file__).resolve().parents[1]

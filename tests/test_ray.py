@@ -14,16 +14,17 @@ from typing import Any, ClassVar
 import pytest
 from conftest import Done
 
-from ctxbench import api
-from ctxbench import cluster as on_cluster
+from ctxbench.engine import cluster as on_cluster
 from ctxbench.engine import ray_slots
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.ray_slots import connect
+from ctxbench.engine.run import resume
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.errors import UsageError
-from ctxbench.progress import Quiet
 from ctxbench.report import write_report
-from ctxbench.results import Record, RunFolder, run_folders
-from ctxbench.suite import load
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder, run_folders
+from ctxbench.suite.read import load
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -153,7 +154,7 @@ def test_a_driver_that_ends_loses_nothing_finished(
         _, said = driver.communicate(timeout=LONGEST_S)
     if death == signal.SIGINT:
         assert driver.returncode == 130
-        assert f"continue with: ctxbench run --resume {out} --ray {node.address}" in said
+        assert f"continue with: ctxbench resume {out} --ray {node.address}" in said
     before = {case for case, processes in RunFolder.open(out).finished().items() if set(processes) >= {0, 1}}
     assert len(before) < 4
     (run,) = on_cluster.resume(out, node.address)
@@ -190,12 +191,12 @@ def test_kinds_of_device_do_not_mix(nodes: Any, counts: Path, tmp_path: Path) ->
 
 def test_a_cluster_run_is_resumed_on_the_same_kind_of_device_only(node: Any, counts: Path, tmp_path: Path) -> None:
     (run,) = on_cluster.run(load(str(counts)), node.address, out=tmp_path / "run")
-    environment = {**run.folder.meta["environment"], "cpu": "Z80"}
-    run.folder.save_meta(environment=environment)
+    environment = {**run.meta["environment"], "cpu": "Z80"}
+    run.save_meta(environment=environment)
     with pytest.raises(UsageError, match=r"was measured on other devices than .* \(cpu: Z80 then"):
         on_cluster.resume(run.path, node.address)
     with pytest.raises(UsageError, match="continue it with --ray ADDRESS"):
-        api.resume(run.path)
+        resume(run.path)
 
 
 def test_each_gpu_is_a_slot_and_excludes_the_hosts_processors(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +238,7 @@ def test_how_a_child_ended_is_known_in_an_actor(node: Any, tmp_path: Path, suite
     module.write_text(CRASHES)
     suite = suite_file([f"{module}:Crashes"], processes=1)
     (run,) = on_cluster.run(load(str(suite)), node.address, out=tmp_path / "run")
-    (row,) = run.frame.to_dict("records")
+    (row,) = run.frame().to_dict("records")
     assert row["status"] == "crashed"
     assert "SIGSEGV" in row["message"]
 

@@ -11,17 +11,20 @@ from matplotlib.axes import Axes
 from report_data import add, definition, medians, new_run, record
 from typer.testing import CliRunner
 
-from ctxbench import cli, registry, suite
+from ctxbench import cli, registry
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
-from ctxbench.report import figure_crossover, write_report
-from ctxbench.report.crossover import crossover_table, pairings
-from ctxbench.report.figures import choose
-from ctxbench.report.panels import panels_of
-from ctxbench.report.runs import RunData, open_run
-from ctxbench.report.style import styled
-from ctxbench.report.table import Table
-from ctxbench.results import Record, RunFolder
+from ctxbench.report import write_report
+from ctxbench.report.figures import crossover as figure_crossover
+from ctxbench.report.figures.kinds import choose
+from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.figures.style import styled
+from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.crossover import crossover_table, pairings
+from ctxbench.report.tables.table import Table
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite import read as suite
 
 PAIR = ["linear:sa"]
 SIZES = (8, 16, 32, 64)  # n = 64, 256, 1024, 4096

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from report_data import add, definition, new_run, record
 
-from ctxbench import suite
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
-from ctxbench.report.curve_table import curve_tables
 from ctxbench.report.curves import Fit, figures_of, fit_of, lines_of
-from ctxbench.report.figure_curve import curve
-from ctxbench.report.figures import choose
-from ctxbench.report.markdown import render_markdown
-from ctxbench.report.panels import Panel, panels_of
-from ctxbench.report.runs import open_run
-from ctxbench.report.style import styled
-from ctxbench.report.tables import suite_table
+from ctxbench.report.figures.curve import curve
+from ctxbench.report.figures.kinds import choose
+from ctxbench.report.figures.panels import Panel, panels_of
+from ctxbench.report.figures.style import styled
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.curve import curve_tables
+from ctxbench.report.tables.suite import suite_table
 from ctxbench.report.write import write_report
-from ctxbench.suite import Figure
+from ctxbench.suite import read as suite
+from ctxbench.suite.file import Figure
 
 MIB = 2**20
 MEMORY = {"name": "memory", "title": "Memory over the steps", "x": "steps", "y": ["memory_train"], "fit": True}

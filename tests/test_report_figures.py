@@ -11,14 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
+from ctxbench.comparison import Value
 from ctxbench.errors import UsageError
-from ctxbench.ranking import Value
-from ctxbench.report import figure_cost, figure_curve, figure_memory, figure_points, figure_samples, write_report
+from ctxbench.report import write_report
 from ctxbench.report.curves import SCALING
-from ctxbench.report.figures import KINDS, choose, write_figures
-from ctxbench.report.panels import Panel, panels_of
-from ctxbench.report.runs import open_run
-from ctxbench.report.style import Drawing, new_figure, styled
+from ctxbench.report.figures import cost as figure_cost
+from ctxbench.report.figures import curve as figure_curve
+from ctxbench.report.figures import memory as figure_memory
+from ctxbench.report.figures import points as figure_points
+from ctxbench.report.figures import samples as figure_samples
+from ctxbench.report.figures.kinds import KINDS, choose, write_figures
+from ctxbench.report.figures.panels import Panel, panels_of
+from ctxbench.report.figures.style import Drawing, new_figure, styled
+from ctxbench.report.run_data import open_run
 
 
 def panels(*paths: Path) -> list[Panel]:

@@ -28,14 +28,14 @@ from report_data import (
 
 from ctxbench import registry
 from ctxbench.report import write_report
-from ctxbench.report.compact import Choice
-from ctxbench.report.figures import KINDS, choose, write_figures
-from ctxbench.report.labels import freeze_layout, place_labels
-from ctxbench.report.layout import wrapped
-from ctxbench.report.panels import panels_of
-from ctxbench.report.runs import open_run
-from ctxbench.report.style import FAMILIES, OWN_COLOURS, Drawing, Look, looks, new_figure, palette, styled
-from ctxbench.results import RunFolder
+from ctxbench.report.figures.kinds import KINDS, choose, write_figures
+from ctxbench.report.figures.labels import freeze_layout, place_labels
+from ctxbench.report.figures.layout import wrapped
+from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.figures.style import FAMILIES, OWN_COLOURS, Drawing, Look, looks, new_figure, palette, styled
+from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.compact import Choice
+from ctxbench.results.run_folder import RunFolder
 
 LONG = "my_module.py:MyVeryLongContextModule(reduction=8)"
 

@@ -10,10 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ctxbench import results
 from ctxbench.errors import UsageError
 from ctxbench.messages import PredictedTime, Sample, TimelineStep
-from ctxbench.results import SCHEMA, Record, RunFolder, columns
+from ctxbench.results import run_folder as results
+from ctxbench.results.record import Record, columns
+from ctxbench.results.run_folder import SCHEMA, RunFolder
 
 
 def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:

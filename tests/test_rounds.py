@@ -14,13 +14,14 @@ import pytest
 from fakes import FakeExecutor, counted, timed
 
 from ctxbench import machine_load
+from ctxbench.engine.case import Plan
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
-from ctxbench.engine.scheduler import Plan
 from ctxbench.messages import Failure, Values
-from ctxbench.progress import Quiet
-from ctxbench.results import Record, RunFolder
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import t_interval
-from ctxbench.suite import Case, Measure
+from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MeasureCase, Reply
 
 CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]

@@ -2,12 +2,12 @@
 
 import json
 import math
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from judge import findings
 from report_data import add, new_run, record
 
 import ctxbench
@@ -15,15 +15,14 @@ from ctxbench import registry
 from ctxbench.messages import Values
 from ctxbench.metrics import spectrum
 from ctxbench.metrics.decomposition import low_rank_map
-from ctxbench.report import figure_energy
-from ctxbench.report.panels import panels_of
-from ctxbench.report.runs import open_run
-from ctxbench.report.style import styled
-from ctxbench.suite import Case, Measure, Shape
+from ctxbench.report.figures import energy as figure_energy
+from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.figures.style import styled
+from ctxbench.report.run_data import open_run
+from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (1, 16, 8, 8)
-PAGE = Path(__file__).parents[1] / "docs" / "suites" / "spectrum"
 
 
 def computed(module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
@@ -89,16 +88,16 @@ def test_inputs_that_are_too_large_and_ranks_that_are_too_high() -> None:
 
 @pytest.mark.slow
 def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None:
-    quick = {"warmup_s": 0, "budget_s": 1e-6, "target": 0.5}
+    quick = {"warmup_s": 0, "sample_s": 1e-6, "target": 0.5}
     run = ctxbench.run(
         "spectrum", modules=["linear", "sa", "ham_cd", "ham_nmf", "ham_vq"], shape=[(1, 16, 8, 8)], measure=quick,
         metrics=["spectrum"], out=tmp_path / "run", in_process=True,
     )  # fmt: skip
     assert run.frame["status"].eq("ok").all(), run.frame["message"].tolist()
-    found = list(runpy.run_path(f"{PAGE}.py")["claims"](run.frame))
-    assert len(found) == 7
-    assert found[3][1].startswith("linear 1.00")
-    assert found[4][2]
+    found = findings("spectrum", run.folder.frame())
+    assert len(found) == 5
+    assert found[1].text.endswith("within 5 %: 2 of 2 (sa 0.98, linear 1.00)")
+    assert found[2].verdict == "supported"
 
 
 def test_the_figure_has_axes_for_each_module_and_a_line_for_each_setting(tmp_path: Path) -> None:

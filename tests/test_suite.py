@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from ctxbench import settings, suite
 from ctxbench.errors import UsageError
-from ctxbench.suite import Overrides, parse_shape
+from ctxbench.suite import file, settings
+from ctxbench.suite import read as suite
+from ctxbench.suite.case import Measure, parse_shape
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.read import Overrides
 
 HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'
 
 
-def load(folder: Path, text: str, overrides: Overrides | None = None) -> suite.Suite:
+def load(folder: Path, text: str, overrides: Overrides | None = None) -> Suite:
     path = folder / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return suite.load(str(path), overrides)
@@ -90,12 +93,12 @@ def test_a_star_stands_for_the_registry(tmp_path: Path) -> None:
 
 def test_overrides_replace_the_suites_values() -> None:
     overrides = Overrides(
-        modules=["sa"], shape=[(2, 16, 4, 4)], dtype=["bfloat16"], hparams={"sa": {"d": 8}}, measure={"budget_s": 1}
+        modules=["sa"], shape=[(2, 16, 4, 4)], dtype=["bfloat16"], hparams={"sa": {"d": 8}}, measure={"sample_s": 1}
     )
     loaded = suite.load("table3", overrides)
     (case,) = loaded.cases()
     assert case.id == "sa(d=8) 2x16x4x4 bfloat16 cpu"
-    assert loaded.file.measure.budget_s == 1
+    assert loaded.file.measure.sample_s == 1
     assert loaded.file.measure.target == 0.02
 
 
@@ -123,7 +126,7 @@ AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
             "'latenc': unknown metric 'latenc'; did you mean 'latency'?",
         ),
         (HEAD.replace('"t"', "3") + AXES, "'title' is 3: input should be a valid string"),
-        (HEAD + AXES + "[measure]\nbudget_s = 'long'\n", "'measure.budget_s' is 'long'"),
+        (HEAD + AXES + "[measure]\nsample_s = 'long'\n", "'measure.sample_s' is 'long'"),
         (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
         ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
         (HEAD + AXES + "[published.rows]\nsa = { parms = '1' }\n", "published.rows.sa"),
@@ -200,7 +203,7 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) 
     example = text.split("```toml")[1].split("```")[0].replace(', "my_module.py:MyContext"', "")
     loaded = load(tmp_path, example)
     assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
-    for model in (suite.SuiteFile, suite.Axes, suite.Measure, suite.Gate, suite.Published, suite.Footnote):
+    for model in (file.SuiteFile, file.Axes, Measure, file.Gate, file.Published, file.Footnote):
         for key in model.model_fields:
             assert key in example
 
@@ -211,4 +214,4 @@ def test_two_modules_of_the_same_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(source, encoding="utf-8")
     both = [f"{tmp_path / name}:Block" for name in ("one.py", "two.py")]
     with pytest.raises(UsageError, match=r"one.py:Block and .*two.py:Block have the same name 'Block'"):
-        suite.load("quick", suite.Overrides(modules=both)).cases()
+        suite.load("quick", Overrides(modules=both)).cases()

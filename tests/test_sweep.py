@@ -10,12 +10,12 @@ import pytest
 from fakes import ScriptedSlot, cases
 
 from ctxbench.engine import sweep as sweeping
-from ctxbench.engine.scheduler import Plan
+from ctxbench.engine.case import Plan
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.errors import UsageError
-from ctxbench.progress import Quiet
-from ctxbench.results import RunFolder
-from ctxbench.suite import Case, Measure
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
 
 PROCESSES = 3
 
@@ -123,7 +123,7 @@ def test_without_a_slot_the_run_ends_with_a_sentence_and_resumes(tmp_path: Path)
     with pytest.raises(UsageError) as caught:
         run(tmp_path / "run", [dying], grid)
     assert "every slot was lost, the last one because host/1 is gone" in str(caught.value)
-    assert "continue with --resume" in str(caught.value)
+    assert "continue with ctxbench resume" in str(caught.value)
     folder = RunFolder.open(tmp_path / "run")
     done = len(folder.frame())
     assert 0 < done < 40

@@ -10,7 +10,7 @@ from ctxbench.contract import CheckResult
 from ctxbench.contract.subject import Subject, failed, is_refusal, not_applicable, passed
 from ctxbench.macs.counter import UncountableError, count_macs
 from ctxbench.metrics.params import count_params
-from ctxbench.registry import Hyperparameter
+from ctxbench.registry.entry import Hyperparameter
 
 
 def closed_forms(subject: Subject) -> CheckResult:

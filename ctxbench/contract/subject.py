@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.contract import CheckResult
-from ctxbench.registry import Entry
+from ctxbench.registry.entry import Entry
 
 # Two outputs in float64 are equal if their difference, relative to their largest element, is below this.
 AGREES = 1e-12

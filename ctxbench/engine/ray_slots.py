@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ctxbench.engine.case import Executor
 from ctxbench.engine.client import KILL_S, EngineError, Exit, ForkServer
-from ctxbench.engine.scheduler import Executor
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError

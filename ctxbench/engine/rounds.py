@@ -9,12 +9,13 @@ from dataclasses import replace
 from statistics import median
 
 from ctxbench.devices import META
-from ctxbench.engine.scheduler import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case
+from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case
 from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
 from ctxbench.metrics import metrics
-from ctxbench.results import Record, RunFolder
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import FEWEST_PROCESSES
-from ctxbench.suite import Case
+from ctxbench.suite.case import Case
 
 # Starts a new interpreter, so that the layout of its address space is drawn anew.
 Launch = Callable[[], AbstractContextManager[Executor]]

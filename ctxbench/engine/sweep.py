@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, blank_record
 from ctxbench.engine.rounds import Rounds
-from ctxbench.engine.scheduler import Executor, Outcome, Plan, Reporter, blank_record
 from ctxbench.errors import UsageError
-from ctxbench.results import Record, RunFolder
-from ctxbench.suite import Case
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case
 
 # A slot takes at most so many cases at a time. They share the start of an interpreter in each round.
 MOST_CASES = 16
@@ -210,7 +211,7 @@ class _Queue:
             done = len(self.part.cases) - self.left
             raise UsageError(
                 f"every slot was lost, the last one because {self._last_loss}; {done} of {len(self.part.cases)} cases "
-                f"are in {self.part.folder.path}, continue with --resume"
+                f"are in {self.part.folder.path}, continue with ctxbench resume"
             )
 
     def _rounds(

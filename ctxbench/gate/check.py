@@ -12,7 +12,8 @@ from ctxbench.gate.result import ExactChange, GateResult, exit_code
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.trees import Modules
 from ctxbench.mode import MODES
-from ctxbench.suite import Case, Suite
+from ctxbench.suite.case import Case
+from ctxbench.suite.cases import Suite
 from ctxbench.worker.protocol import PairRow
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices
-from ctxbench.api import machine
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
 from ctxbench.gate.check import Check, task_rows
 from ctxbench.gate.pairs import Pairs, Source
@@ -18,8 +19,8 @@ from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
 from ctxbench.gate.rules import NO_TIME, run_gate
 from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
-from ctxbench.progress import QuietGate
-from ctxbench.suite import Case, Suite
+from ctxbench.suite.case import Case
+from ctxbench.suite.cases import Suite
 
 
 def check_against(ref: str, request: Request, progress: QuietGate | None = None) -> GateResult:

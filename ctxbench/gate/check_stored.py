@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices
-from ctxbench.api import machine
+from ctxbench.engine.case import Plan
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.rounds import execute
-from ctxbench.engine.scheduler import Plan
+from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
 from ctxbench.failures import found_no_gpu_room
 from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
@@ -22,9 +23,9 @@ from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, unmeasured
 from ctxbench.gate.rules import NO_ROOM, ProcessLogs, judge_processes
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
-from ctxbench.progress import Quiet, QuietGate
-from ctxbench.results import Record, RunFolder
-from ctxbench.suite import Case, Measure
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
 
 NO_LATENCY = (
     "no latency was compared, so nothing says whether a module is slower: the baseline has the latencies of too few "

@@ -35,7 +35,7 @@ from ctxbench.gate.texts import (
     word_of,
     worst_first,
 )
-from ctxbench.report.markdown import escape
+from ctxbench.report.formats.markdown import escape
 
 SCHEMA = 2
 # More rows than this that are ok are folded in the Markdown.

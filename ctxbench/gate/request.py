@@ -9,7 +9,8 @@ from ctxbench.errors import UsageError, unknown
 from ctxbench.gate.result import EXACT_COLUMNS, InconclusiveIs
 from ctxbench.gate.rows import latency_rows
 from ctxbench.gate.rules import GateRule
-from ctxbench.suite import Case, Suite
+from ctxbench.suite.case import Case
+from ctxbench.suite.cases import Suite
 
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ctxbench.mode import MODES
-from ctxbench.suite import Case
+from ctxbench.suite.case import Case
 
 Verdict = Literal["ok", "regressed", "inconclusive"]
 Status = Literal["measured", "broken", "not compared"]

@@ -10,8 +10,9 @@ from scipy.stats import nct
 from scipy.stats import t as student
 
 from ctxbench import devices
-from ctxbench.api import machine
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
 from ctxbench.gate.check import Check, labels, task_rows
 from ctxbench.gate.pairs import Pairs, Source
@@ -21,7 +22,6 @@ from ctxbench.gate.rows import RowKey
 from ctxbench.gate.rules import GateRule, run_gate
 from ctxbench.gate.tree_cases import list_cases
 from ctxbench.gate.trees import modules_here
-from ctxbench.progress import QuietGate
 
 # A change is found by the screening and by its confirmation, each with this probability: 95 % together.
 POWER = 0.975

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ctxbench.devices import Device
     from ctxbench.devices.clock import Clock, Step
     from ctxbench.metrics.control import Control
-    from ctxbench.registry import Entry
-    from ctxbench.suite import Case, Measure
+    from ctxbench.registry.entry import Entry
+    from ctxbench.suite.case import Case, Measure
 
 # `published`: only papers have it, ctxbench does not measure it.
 Origin = Literal["counted", "predicted", "measured", "published"]
@@ -27,7 +27,7 @@ RecordRow = Mapping[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit such as `M = 2^20`: its symbol and how many it stands for."""
+    """A unit such as `G = 10^9`: its symbol and how many it stands for."""
 
     symbol: str
     base: int = 10
@@ -42,10 +42,10 @@ class Unit:
 
     @classmethod
     def parse(cls, text: str) -> "Unit":
-        """A unit from `M = 2^20`; ValueError for a text of another form."""
+        """A unit from `G = 10^9`; ValueError for a text of another form."""
         found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\^(\d+)\s*", text)
         if not found:
-            raise ValueError("write it as a symbol and a power, such as 'M = 2^20'")
+            raise ValueError("write it as a symbol and a power, such as 'G = 10^9'")
         return cls(found[1], int(found[2]), int(found[3]))
 
 

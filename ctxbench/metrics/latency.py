@@ -18,7 +18,6 @@ from ctxbench.metrics.base import (
     Pass,
     Quantity,
     RecordRow,
-    Unit,
     by_mode,
 )
 from ctxbench.metrics.control import STREAM, control_columns
@@ -27,7 +26,7 @@ from ctxbench.mode import MODES, NOUNS, Mode
 
 if TYPE_CHECKING:
     from ctxbench.statistics import Summary
-    from ctxbench.suite import Measure
+    from ctxbench.suite.case import Measure
 
 # A person sees the count of samples this often.
 PROGRESS_S = 0.5
@@ -98,7 +97,7 @@ def measure_latency(
     """
     from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
-    slow = measure.protocol == "interval" and first_s >= measure.budget_s
+    slow = measure.protocol == "interval" and first_s >= measure.sample_s
     if slow and warm and first_s >= SLOW_S and measure.min_samples == 1:
         return Latency([Sample(first_s, 1, first_s * 1e3)], summarise([first_s * 1e3]), "budget")
     pass_s = first_s if slow else warm_up(step, clock, measure.warmup_s)
@@ -106,7 +105,7 @@ def measure_latency(
         passes, rule = measure.passes, None
     else:
         passes = max(1, math.ceil(COST_RATIO * block_cost(clock) / pass_s))
-        rule = StoppingRule(target=measure.target, budget_s=measure.budget_s)
+        rule = StoppingRule(target=measure.target, budget_s=measure.sample_s)
     samples: list[Sample] = []
     times: list[float] = []
     start = clock.now()
@@ -223,10 +222,7 @@ def convention(values: ColumnValues) -> str:
     counts = values("processes")
     over = f"{' or '.join(counts)} fresh processes" if counts else "one process"
     what = "median of the process medians [95 % interval over processes]" if counts else "median [95 % interval in it]"
-    return (
-        f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward(); "
-        "autocorrelation: of each sample with the next"
-    )
+    return f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward()"
 
 
 def time_control(measurement: Measurement) -> None:
@@ -234,38 +230,6 @@ def time_control(measurement: Measurement) -> None:
     samples = measurement.control.block()
     measurement.emit(Samples(STREAM, samples))
     measurement.report(control_columns(samples))
-
-
-def _quantities() -> list[Quantity]:
-    times = [
-        Quantity(
-            key=f"latency_{mode}",
-            column=f"latency_{mode}_ms",
-            title=f"Time, {mode}",
-            unit=MS,
-            origin="measured",
-            part="time",
-            noun=f"{NOUNS[mode]} latency",
-            has_interval=True,
-            on_front=mode == "infer",
-        )
-        for mode in reversed(MODES)
-    ]
-    correlations = [
-        Quantity(
-            key=f"autocorrelation_{mode}",
-            column=f"latency_{mode}_autocorrelation",
-            title=f"Autocorrelation, {mode}",
-            unit=Unit(""),
-            origin="measured",
-            part="samples",
-            noun=f"autocorrelation of the {NOUNS[mode]} samples",
-            better=None,
-            decimals=2,
-        )
-        for mode in reversed(MODES)
-    ]
-    return [*times, *correlations]
 
 
 METRIC = Metric(
@@ -279,7 +243,20 @@ METRIC = Metric(
         *(Column(name, float, since=2) for name in ("control_ms", "control_low_ms", "control_high_ms")),
         Column("control_process_ms", str, since=4),
     ],
-    quantities=_quantities(),
+    quantities=[
+        Quantity(
+            key=f"latency_{mode}",
+            column=f"latency_{mode}_ms",
+            title=f"Time, {mode}",
+            unit=MS,
+            origin="measured",
+            part="time",
+            noun=f"{NOUNS[mode]} latency",
+            has_interval=True,
+            on_front=mode == "infer",
+        )
+        for mode in reversed(MODES)
+    ],
     convention=convention,
     time=time,
     finish=time_control,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
-from ctxbench.suite import restore
+from ctxbench.suite.read import restore
 from ctxbench.worker.protocol import Cases, ListCases, ListedCase, Reply, WrongInput
 from ctxbench.worker.tree import own_file
 

@@ -19,7 +19,7 @@ from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.control import Control
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
-from ctxbench.suite import Case, Measure
+from ctxbench.suite.case import Case, Measure
 
 NO_TRAINING_GRAPH = "no training with execution 'graph': a CUDA graph is captured of an inference only"
 

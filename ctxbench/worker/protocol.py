@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from ctxbench.contract import CheckResult
 from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
-from ctxbench.suite import Case, Measure
+from ctxbench.suite.case import Case, Measure
 
 # Commands to one side of a pair, a byte each: prepare the next row; time a block of it.
 NEXT, BLOCK = b"n", b"b"

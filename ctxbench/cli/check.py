@@ -1,0 +1,122 @@
+"""`ctxbench check`: did a change make a module slower, larger or broken?"""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ctxbench.cli.options import (
+    EXIT_INTERRUPTED,
+    Device,
+    Dtype,
+    Modules,
+    Settings,
+    Shape,
+    Threads,
+    complete_suite,
+    names,
+    overrides_of,
+    split,
+)
+from ctxbench.cli.printing import gate_progress
+from ctxbench.errors import UsageError
+
+
+def check(
+    against: Annotated[
+        str | None, typer.Option(metavar="GIT_REF", help="Compare the working tree with this commit, branch or tag.")
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="Compare with a stored run: a run folder or a records.csv."),
+    ] = None,
+    self_test: Annotated[
+        bool,
+        typer.Option(
+            "--self-test", help="Compare the working tree with itself: which changes can this machine detect?"
+        ),
+    ] = False,
+    inject: Annotated[
+        str | None,
+        typer.Option(metavar="CHANGE", help="With --self-test: slow down every other row by this much, such as 10%."),
+    ] = None,
+    suite: Annotated[
+        str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
+    ] = "ci",
+    modules: Modules = None,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    threads: Threads = None,
+    chosen: Settings = None,
+    accept: Annotated[
+        str | None, typer.Option(help="Exact costs that may grow, such as params,macs; their growth is still shown.")
+    ] = None,
+    renamed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="With --against: a class that the other commit has under another name."),
+    ] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "5m",
+    inconclusive_is: Annotated[
+        str, typer.Option(help="fail: inconclusive rows give exit code 3; ok: they do not fail the check.")
+    ] = "fail",
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown to this file.")] = None,
+) -> None:
+    """Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.
+
+    Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive, 4 newly broken or missing, 5 nothing compared.
+    """
+    from rich.console import Console
+
+    from ctxbench.gate import outputs, request, terminal
+    from ctxbench.gate.check_against import check_against
+    from ctxbench.gate.check_stored import check_stored
+    from ctxbench.gate.self_test import self_test as test_itself
+    from ctxbench.suite import settings
+    from ctxbench.suite.read import load
+
+    if sum([against is not None, baseline is not None, self_test]) != 1:
+        raise UsageError("check takes one of --against GIT_REF, --baseline PATH and --self-test")
+    if inject is not None and not self_test:
+        raise UsageError(
+            "--inject goes with --self-test: it slows down rows on purpose, to test whether the check finds them"
+        )
+    overrides = replace(
+        overrides_of(shape, dtype, device, threads), modules=names(modules), hparams=settings.parse(chosen or [])
+    )
+    asked = request.Request(
+        load(suite, overrides),
+        request.parse_share(margin, "--margin") if margin is not None else None,
+        request.parse_seconds(budget, "--budget"),
+        request.parse_inconclusive_is(inconclusive_is),
+        request.parse_accepted(split(accept) or []),
+        request.parse_renamed(renamed or []),
+    )
+    console = Console()
+    tested = None
+    environ = dict(os.environ)
+    try:
+        if self_test:
+            tested = test_itself(
+                asked, request.parse_share(inject, "--inject") if inject is not None else 0.0, gate_progress()
+            )
+            result, environ = tested.result, {}  # a job's summary does not get rows that are slowed down on purpose
+        elif baseline is not None:
+            result = check_stored(baseline, asked, gate_progress())
+        else:
+            result = check_against(str(against), asked, gate_progress())
+    except KeyboardInterrupt:
+        print("interrupted: no verdict, and nothing is left behind", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    outputs.emit(result, console, junit, json_path, markdown, environ, tested)
+    if tested is not None:
+        console.print(terminal.self_test_table(tested))
+    raise typer.Exit(result.exit_code)

@@ -1,0 +1,120 @@
+"""`ctxbench compare`: a new module beside those of the registry."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ctxbench import metrics as known_metrics
+from ctxbench.cli.options import (
+    EXIT_FAILED_CASES,
+    EXIT_INTERRUPTED,
+    Device,
+    Dtype,
+    Processes,
+    SampleTime,
+    Settings,
+    Shape,
+    Threads,
+    complete_suite,
+    overrides_of,
+    split,
+)
+from ctxbench.cli.printing import print_interrupted, render, reporter
+
+if TYPE_CHECKING:
+    from ctxbench.ranking import Ranking
+
+RANKED = [key for key, quantity in known_metrics.quantities().items() if quantity.better]
+
+
+def compare(
+    candidates: Annotated[
+        list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
+    ],
+    modules: Annotated[
+        str | None,
+        typer.Option(
+            "--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."
+        ),
+    ] = None,
+    suite: Annotated[
+        str,
+        typer.Option(
+            help="Inputs and settings: a suite's name, or the path of a TOML file.", autocompletion=complete_suite
+        ),
+    ] = "compare",
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    threads: Threads = None,
+    processes: Processes = None,
+    sample_s: SampleTime = None,
+    chosen: Settings = None,
+    rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
+    reuse: Annotated[
+        Path | None, typer.Option(help="Copy the rows of registry modules from this earlier run folder.")
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also measure modules that do not meet the contract.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="The run folder; default: results/compare-<time>.")] = None,
+) -> None:
+    """Verify your modules, measure them beside those of the registry, and print a ranking."""
+    from ctxbench import compare as comparing
+    from ctxbench.contract import lines
+    from ctxbench.engine.client import ForkServer
+    from ctxbench.engine.run import machine
+    from ctxbench.suite import settings
+
+    request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
+    comparing.check_names(request, suite, rank_by)
+    with ForkServer() as server:
+        environment = machine(server)
+        broken: list[str] = []
+        for candidate in candidates:
+            for name, results in comparing.check_contract(request, candidate, server):
+                for result in results:
+                    if result.outcome == "failed":
+                        render(lines.line(result))
+                render(lines.summary(name, results))
+                broken += [candidate] if any(result.broken for result in results) else []
+    if broken and not anyway:
+        print("nothing was measured; fix the module, or use --anyway to measure it as it is", file=sys.stderr)
+        raise typer.Exit(EXIT_FAILED_CASES)
+    overrides = overrides_of(shape, dtype, device, threads, processes=processes, sample_s=sample_s)
+    cases, seconds = comparing.expected_s(request, suite, overrides)
+    print(
+        f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",
+        file=sys.stderr,
+    )
+    try:
+        finished = comparing.measure(
+            request,
+            environment,
+            suite=suite,
+            overrides=overrides,
+            broken=broken,
+            reuse=reuse,
+            out=out,
+            reporter=reporter(),
+        )
+    except KeyboardInterrupt as stop:
+        print_interrupted(stop)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    for ranking in comparing.rankings(finished):
+        _print_ranking(ranking, rank_by)
+    print(f"run folder: {finished.path}")
+    if finished.failed:
+        raise typer.Exit(EXIT_FAILED_CASES)
+
+
+def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
+    from ctxbench.ranking import sentences
+    from ctxbench.report.formats.terminal import render_terminal
+    from ctxbench.report.tables.ranking import ranking_table
+
+    render(render_terminal(ranking_table(ranking, rank_by)))
+    for text in sentences(ranking.standings):
+        print(text)

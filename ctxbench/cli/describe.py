@@ -1,0 +1,173 @@
+"""What `ctxbench show` and `memory` print of a module, and `ctxbench run --dry-run` of the cases ahead."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ctxbench.errors import UsageError, unknown
+from ctxbench.mode import MODES
+from ctxbench.registry.entry import Entry
+from ctxbench.suite.case import Shape
+
+# Groups of blocks beyond these are summed up in one line.
+LISTED_GROUPS = 12
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ctxbench.engine.plan import Planned
+    from ctxbench.macs.counter import MacCount
+
+
+def module(entry: Entry) -> Iterator["Table"]:
+    """Facts and hyper-parameters of a module, without importing it."""
+    facts = plain_table("", "")
+    for name, value in (
+        ("key", entry.key),
+        ("title", entry.title),
+        ("paper", entry.paper),
+        ("year", entry.year),
+        ("family", entry.family),
+        ("output channels", entry.out_channels),
+        ("params", entry.params),
+        ("MACs", entry.macs),
+        ("growth", entry.complexity),
+        ("position mixing", str(entry.position_mixing)),
+        ("public code", entry.public_code),
+        ("file", entry.file),
+        ("broken", entry.broken),
+    ):
+        if value:
+            facts.add_row(name, str(value))
+    yield facts
+    if entry.hyperparameters:
+        table = plain_table("hyper-parameter", "type", "default")
+        for parameter in entry.hyperparameters:
+            annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
+            table.add_row(parameter.name, annotation, repr(parameter.default))
+        yield table
+
+
+def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: bool = False) -> Iterator["Table | str"]:
+    """Params and MACs for a shape, counted on the meta device, beside the closed forms; if asked for, by operator.
+
+    UsageError if the module cannot be counted without data.
+    """
+    import torch
+
+    from ctxbench.macs.counter import UncountableError, count_macs
+    from ctxbench.macs.training import count_training_macs
+    from ctxbench.metrics.params import count_params
+
+    with torch.device("meta"):
+        model, x = entry.build(shape[1], hparams), torch.empty(shape)
+    why = ""
+    try:
+        counts = {"macs": count_macs(model, x)}
+    except UncountableError as error:
+        raise UsageError(str(error)) from None
+    try:
+        counts["macs_train"] = count_training_macs(model, x)
+    except UncountableError as error:
+        why = f"no macs_train: {error}"
+    table = plain_table("x".join(map(str, shape)), "counted", "closed form")
+    for name, counted in (("params", count_params(model)), *((name, count.macs) for name, count in counts.items())):
+        formula = entry.closed_form(name, shape, hparams) if name != "macs_train" else None
+        table.add_row(name, f"{counted:,}", "" if formula is None else f"{formula:,}")
+    table.add_row("macs_matmul", f"{counts['macs'].macs_matmul:,}", "")
+    yield table
+    if why:
+        yield why
+    if by_operator:
+        yield _by_operator(counts)
+
+
+def _by_operator(counts: "Mapping[str, MacCount]") -> "Table":
+    """What each operator costs, the largest first, in each of the counts."""
+    table = plain_table("operator", *(title for name in counts for title in (name, "share")))
+    costs = sum((Counter(count.by_operator) for count in counts.values()), Counter())
+    for operator, _ in costs.most_common():
+        cells = []
+        for count in counts.values():
+            macs = count.by_operator.get(operator)
+            cells += ["", ""] if macs is None else [f"{macs:,}", f"{macs / count.macs:.1%}"]
+        table.add_row(operator.removeprefix("aten::"), *cells)
+    return table
+
+
+def memory(
+    entry: Entry, shape: Shape, hparams: Mapping[str, Any], mode: str, device: str, dtype: str, plot: Path | None
+) -> Iterator["Table | str"]:
+    """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave."""
+    import torch
+
+    from ctxbench.memory import CONVENTION, UnpredictableError, predict_peak, remedies
+    from ctxbench.memory.explain import explain
+
+    for name, value, allowed in (
+        ("mode", mode, MODES),
+        ("device", device, ("cuda", "cuda-2020", "cpu")),
+        ("dtype", dtype, ("float32", "bfloat16", "float16", "float64")),
+    ):
+        if value not in allowed:
+            raise unknown(name, value, allowed)
+    with torch.device("meta"):
+        model = entry.build(shape[1], hparams).to(getattr(torch, dtype))
+        x = torch.empty(shape, dtype=getattr(torch, dtype))
+    try:
+        profile = predict_peak(model, x, mode=mode, device=device)  # type: ignore[arg-type]  # checked above
+        lower = remedies(model, x, mode=mode, device=device)  # type: ignore[arg-type]  # checked above
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+    yield f"{entry.key} {list(shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
+    table = plain_table("MiB", "what", "made by", "at", "shape", "blocks")
+    for group in profile.groups()[:LISTED_GROUPS]:
+        size = "x".join(map(str, group.shape))
+        operator = group.op.removeprefix("aten.").removesuffix(".default")
+        table.add_row(_mib(group.bytes), group.category, operator, group.where, size, str(group.count))
+    rest = profile.groups()[LISTED_GROUPS:]
+    if rest:
+        table.add_row(_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller groups", "", "", "", "")
+    yield table
+    for sentence in explain(profile):
+        yield f"- {sentence}"
+    if lower:
+        table = plain_table("MiB", "what would lower the peak")
+        for remedy in lower:
+            table.add_row(_mib(remedy.peak_bytes), remedy.change)
+        yield table
+    yield f"Convention: {CONVENTION}."
+    if plot is not None:
+        from ctxbench.memory.plot import plot as draw
+
+        try:
+            draw(profile, plot)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot draw into {plot}: {error}") from None
+        yield f"drawn: {plot}"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.2f}"
+
+
+def plan(planned: "Sequence[Planned]") -> "Table":
+    """The cases of a dry run with their predicted memory and estimated time."""
+    table = plain_table("case", "predicted CUDA peak", "about", "note")
+    for item in planned:
+        memory = "" if item.memory_bytes is None else f"{item.memory_bytes / 2**20:,.0f} MiB"
+        table.add_row(item.case.id, memory, "" if item.seconds is None else f"{item.seconds:.0f} s", item.note)
+    total = sum(item.seconds or 0 for item in planned)
+    table.add_row(f"{len(planned)} cases", "", f"{total:.0f} s" if total else "", "")
+    return table
+
+
+def plain_table(*columns: str) -> "Table":
+    """An empty table without lines, its first column bold."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns))
+    for index, column in enumerate(columns):
+        table.add_column(column, style="bold" if index == 0 else None, overflow="fold")
+    return table

@@ -1,0 +1,80 @@
+"""What `ctxbench predict` prints: the time of a pass on a device that is not here, and what bounds it, by operator."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ctxbench.cli.describe import plain_table
+from ctxbench.errors import UsageError, unknown
+from ctxbench.mode import MODES
+from ctxbench.predict.sheets import Sheet
+from ctxbench.registry.entry import Entry
+from ctxbench.suite.case import Shape
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ctxbench.predict.passes import Kernel, PassTime
+
+# Groups of kernels beyond these are summed up in one line.
+LISTED_GROUPS = 15
+DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
+
+
+def passes(
+    entry: Entry, shape: Shape, hparams: Mapping[str, Any], mode: str, sheet: Sheet, dtype: str
+) -> Iterator["Table | str"]:
+    """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
+    import torch
+
+    from ctxbench.memory import UnpredictableError
+    from ctxbench.predict.passes import operators_of, time_of
+
+    for name, value, allowed in (("mode", mode, MODES), ("dtype", dtype, DTYPES)):
+        if value not in allowed:
+            raise unknown(name, value, allowed)
+    made = getattr(torch, dtype.replace("tf32", "float32"))
+    with torch.device("meta"):
+        model = entry.build(shape[1], hparams).to(made)
+        x = torch.empty(shape, dtype=made)
+    try:
+        found = time_of(operators_of(model, x, mode=mode), sheet, dtype)  # type: ignore[arg-type]  # checked above
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+    yield (
+        f"{entry.key} {list(shape)} {dtype}, {mode}: predicted for {sheet.title}, not measured: {found.ms:.3g} ms, "
+        f"80 % band {found.low_ms:.3g} to {found.high_ms:.3g} ms"
+    )
+    yield (
+        f"kernels and the gaps between them {found.device_ms:.3g} ms, launching them {found.host_ms:.3g} ms; "
+        "the longer one counts"
+    )
+    yield _by_operator(found)
+    for note in found.notes(dtype):
+        yield f"- {note}"
+    yield "The band of a line holds for its class; see docs/prediction.md."
+
+
+def _by_operator(found: "PassTime") -> "Table":
+    """The kernels, alike ones together, the longest time first."""
+    groups: dict[tuple[str, ...], list[Kernel]] = defaultdict(list)
+    for kernel in found.kernels:
+        operator = kernel.operator
+        key = (operator.name, operator.phase, operator.where, kernel.work.kind, kernel.bound, _basis(kernel))
+        groups[key].append(kernel)
+    order = sorted(groups.items(), key=lambda item: -sum(kernel.ms for kernel in item[1]))
+    total = sum(kernel.ms for kernel in found.kernels)
+    table = plain_table("ms", "share", "operator", "at", "kernels", "class", "bound by", "efficiency from")
+    for (name, _, where, kind, bound, basis), kernels in order[:LISTED_GROUPS]:
+        ms = sum(kernel.ms for kernel in kernels)
+        table.add_row(f"{ms:.3g}", f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound, basis)
+    if rest := [kernel for _, kernels in order[LISTED_GROUPS:] for kernel in kernels]:
+        ms = sum(kernel.ms for kernel in rest)
+        table.add_row(f"{ms:.3g}", f"{ms / total:.0%}", "others", "", str(len(rest)), "", "", "")
+    return table
+
+
+def _basis(kernel: "Kernel") -> str:
+    rate = kernel.rate
+    like = f", as {rate.like}" if rate.like else ""
+    return f"{rate.basis}{like}: x{rate.low:.2g} to x{rate.high:.2g}"

@@ -1,0 +1,107 @@
+"""Options that several commands share, and how their texts are read."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ctxbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from ctxbench.suite.read import Overrides
+
+EXIT_FAILED_CASES = 1
+EXIT_USAGE = 2
+EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
+EXIT_INTERRUPTED = 130
+
+Shape = Annotated[
+    list[str] | None, typer.Option("--shape", metavar="B,C,H,W", help="Input shape; may be given several times.")
+]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--modules",
+        "--module",
+        metavar="NAME[,NAME]",
+        help="Modules: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
+    ),
+]
+Dtype = Annotated[str | None, typer.Option(help="Such as float32 or float32,bfloat16.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")]
+Processes = Annotated[
+    int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
+]
+SampleTime = Annotated[
+    float | None,
+    typer.Option("--sample-time", help="Seconds for the latency samples of a mode in each process, at most."),
+]
+InProcess = Annotated[
+    bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Spread the cases over a Ray cluster: HOST:PORT, or local for this host."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="[MODULE.]NAME=VALUE",
+        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; one that is given twice has both values.",
+    ),
+]
+
+
+def complete_suite() -> list[str]:
+    from ctxbench.suite.read import available
+
+    return available()
+
+
+def complete_module() -> list[str]:
+    from ctxbench import registry
+
+    return registry.names()
+
+
+def complete_target() -> list[str]:
+    from ctxbench.predict.sheets import sheets
+
+    return [*sheets()]
+
+
+def split(text: str | None) -> list[str] | None:
+    return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
+
+
+def names(texts: list[str] | None) -> list[str] | None:
+    """The names in an option that may be given several times, each with commas."""
+    return [name for text in texts for name in split(text) or []] if texts else None
+
+
+def overrides_of(
+    shape: list[str] | None,
+    dtype: str | None,
+    device: str | None,
+    threads: str | None,
+    **measure: float | list[str] | None,
+) -> "Overrides":
+    """What these options replace in a suite."""
+    from ctxbench.suite.case import parse_shape
+    from ctxbench.suite.read import Overrides
+
+    return Overrides(
+        shape=[parse_shape(text) for text in shape] if shape else None,
+        dtype=split(dtype),
+        device=split(device),
+        threads=_numbers(threads),
+        measure={name: value for name, value in measure.items() if value is not None},
+    )
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    try:
+        return [int(part) for part in split(text) or []] or None
+    except ValueError:
+        raise UsageError(f"--threads {text!r} is not a comma-separated list of integers") from None

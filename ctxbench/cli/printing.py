@@ -1,0 +1,73 @@
+"""What the commands print: tables, progress, and where an interrupted run can be continued."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ctxbench.cli.options import EXIT_FAILED_CASES
+
+if TYPE_CHECKING:
+    from ctxbench.engine.progress import Quiet, QuietGate
+    from ctxbench.results.run_folder import RunFolder
+
+
+def reporter() -> "Quiet":
+    from ctxbench.engine.progress import Live, Plain
+
+    return Live() if sys.stderr.isatty() else Plain()
+
+
+def gate_progress() -> "QuietGate":
+    from ctxbench.engine.progress import LiveGate, PlainGate
+
+    return LiveGate() if sys.stderr.isatty() else PlainGate()
+
+
+def render(renderable: Any) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    # what is piped into a file or another program is not cut to 80 columns
+    width = None if sys.stdout.isatty() else 200
+    text = Text(renderable) if isinstance(renderable, str) else renderable  # a plain str would be read as markup
+    Console(width=width, soft_wrap=isinstance(text, Text)).print(text)
+
+
+def print_runs(folders: "Sequence[RunFolder]") -> None:
+    """The table of each run; exit code 1 if a case of one failed."""
+    for folder in folders:
+        print_run(folder.path)
+    if any(folder.failed for folder in folders):
+        raise typer.Exit(EXIT_FAILED_CASES)
+
+
+def print_run(path: Path) -> None:
+    from ctxbench.report.formats import terminal
+    from ctxbench.report.run_data import RunData
+    from ctxbench.report.tables import crossover, predicted
+    from ctxbench.report.tables import suite as tables
+    from ctxbench.results.run_folder import RunFolder
+
+    folder = RunFolder.open(path)
+    render(terminal.render_terminal(tables.comparison_table([folder])))
+    read = RunData.read(folder)
+    made = (crossover.crossover_table, predicted.predicted_crossover_table, predicted.predicted_table)
+    for table in (make(read) for make in made):
+        if table:
+            print()
+            render(terminal.render_terminal(table))
+    print(f"run folder: {path}")
+
+
+def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
+    from ctxbench.engine.run import Interrupted
+
+    if not isinstance(stop, Interrupted):
+        print("interrupted before anything was measured", file=sys.stderr)
+        return
+    print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
+    where = f" --ray {ray}" if ray else ""
+    print(f"continue with: ctxbench resume {stop.path}{where}", file=sys.stderr)

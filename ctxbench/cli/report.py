@@ -1,0 +1,68 @@
+"""`ctxbench report`: tables, figures and a page from run folders."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ctxbench.cli.options import (
+    Modules,
+    Shape,
+    names,
+    split,
+)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
+    out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
+    figures: Annotated[
+        str | None, typer.Option(help="Names of figures, separated by commas; default: all that have data.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Also write a compact table of these quantities, such as params,macs,latency_infer."),
+    ] = None,
+    modules: Modules = None,
+    shape: Shape = None,
+    title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
+    label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
+    notes: Annotated[
+        str, typer.Option(help="Where the notes of the LaTeX tables stand: below, threeparttable or none.")
+    ] = "below",
+    titles: Annotated[
+        bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
+    ] = False,
+    published: Annotated[
+        Path | None, typer.Option(help="A TOML file with published numbers, which stand beside the runs'.")
+    ] = None,
+    crossover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:SECOND[,...]",
+            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
+        ),
+    ] = None,
+) -> None:
+    """Write tables, figures and a page from run folders; measure nothing.
+
+    --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one. --modules
+    and --shape also choose what the figures show.
+    """
+    from ctxbench.report import write_report
+    from ctxbench.report.tables.compact import Choice
+    from ctxbench.results.run_folder import run_folders
+    from ctxbench.suite.case import parse_shape
+    from ctxbench.suite.read import load_published
+
+    choice = None
+    if any((columns, modules, shape, title, label)):
+        shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
+        choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
+    numbers = load_published(published) if published else None
+    pairs = split(crossover) or ()
+    folders = [folder for path in runs for folder in run_folders(path)]
+    written = write_report(folders, out, split(figures), choice, numbers, pairs, titles, notes)
+    for line in written.claims:
+        print(line)
+    print(f"{len(written.files)} files; open {written.page}")

@@ -1,0 +1,141 @@
+"""`ctxbench run`: measure a suite."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ctxbench import metrics as known_metrics
+from ctxbench.cli.options import (
+    EXIT_INTERRUPTED,
+    Device,
+    Dtype,
+    InProcess,
+    Modules,
+    Processes,
+    Ray,
+    SampleTime,
+    Settings,
+    Shape,
+    Threads,
+    complete_suite,
+    names,
+    overrides_of,
+    split,
+)
+from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
+from ctxbench.errors import UsageError
+
+ASKED_FOR = [name for name, metric in known_metrics.metrics().items() if metric.asked_for]
+
+
+def run(
+    context: typer.Context,
+    suite: Annotated[
+        str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
+    ] = "table3",
+    modules: Modules = None,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    memory_format: Annotated[str | None, typer.Option(help="contiguous, channels_last or both with a comma.")] = None,
+    execution: Annotated[str | None, typer.Option(help="eager, compile, graph with a comma.")] = None,
+    threads: Threads = None,
+    metrics: Annotated[
+        str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
+    ] = None,
+    chosen: Settings = None,
+    processes: Processes = None,
+    sample_s: SampleTime = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="End a process's samples at this relative half-width of their median's interval, as 0.02."),
+    ] = None,
+    static: Annotated[
+        bool, typer.Option("--static", help="Only params, MACs and predicted memory; no module is timed.")
+    ] = False,
+    counter: Annotated[str, typer.Option(help="What counts the MACs: ctxbench or torchprofile.")] = "ctxbench",
+    out: Annotated[Path | None, typer.Option(help="The run folder; default: results/<suite>-<time>.")] = None,
+    predict_for: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also predict times on these devices, such as h100-sxm."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="List the cases with predicted memory and estimated time; measure nothing."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also measure cases that are predicted not to fit into memory.")
+    ] = False,
+    in_process: InProcess = False,
+    ray: Ray = None,
+    each_device: Annotated[
+        bool,
+        typer.Option("--each-device", help="With --ray: every kind of device measures every case, in its own folder."),
+    ] = False,
+) -> None:
+    """Measure the cases of a suite, write a run folder and print its table.
+
+    Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
+    """
+    from ctxbench.cli import describe
+    from ctxbench.engine import cluster
+    from ctxbench.engine.plan import plan
+    from ctxbench.engine.run import run_suite
+    from ctxbench.suite import settings
+    from ctxbench.suite.read import load
+
+    _check_ray_options(context)
+    shown = reporter()
+    try:
+        overrides = replace(
+            overrides_of(
+                shape,
+                dtype,
+                device,
+                threads,
+                processes=processes,
+                sample_s=sample_s,
+                target=target,
+                predict_for=split(predict_for),
+            ),
+            modules=names(modules),
+            memory_format=split(memory_format),
+            execution=split(execution),
+            metrics=split(metrics),
+            hparams=settings.parse(chosen or []),
+        )
+        loaded = load(suite, overrides)
+        if dry_run:
+            render(describe.plan(plan(loaded, static=static)))
+            return
+        if ray is not None:
+            runs = cluster.run(
+                loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
+            )
+        else:
+            runs = [
+                run_suite(
+                    loaded,
+                    static=static,
+                    counter=counter,
+                    out=out,
+                    force=force,
+                    in_process=in_process,
+                    reporter=shown,
+                )
+            ]
+    except KeyboardInterrupt as stop:
+        print_interrupted(stop, ray)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    print_runs(runs)
+
+
+def _check_ray_options(context: typer.Context) -> None:
+    """UsageError for an option that means nothing on a cluster, or nothing without one."""
+    if context.params["ray"] is None and context.params["each_device"]:
+        raise UsageError("--each-device goes with --ray ADDRESS")
+    for name in ("static", "dry_run", "in_process"):
+        if context.params["ray"] is not None and context.params[name]:
+            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --ray: it needs no cluster")

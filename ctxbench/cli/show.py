@@ -1,0 +1,42 @@
+"""`ctxbench show`: what is known of a module."""
+
+from typing import Annotated
+
+import typer
+
+from ctxbench.cli.options import (
+    Settings,
+    Shape,
+    complete_module,
+)
+from ctxbench.cli.printing import render
+from ctxbench.errors import UsageError
+
+
+def show(
+    module: Annotated[
+        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
+    ],
+    shape: Shape = None,
+    chosen: Settings = None,
+    by_operator: Annotated[
+        bool, typer.Option("--by-operator", help="With --shape: also the MACs of each operator.")
+    ] = False,
+) -> None:
+    """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
+    from ctxbench import registry
+    from ctxbench.cli import describe
+    from ctxbench.suite import settings
+    from ctxbench.suite.case import parse_shape
+
+    entry = registry.get(module)
+    names = module, entry.key, settings.class_name(entry.reference)
+    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
+    for option, given in (("--set", hparams), ("--by-operator", by_operator)):
+        if given and not shape:
+            raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
+    for table in describe.module(entry):
+        render(table)
+    for each in shape or []:
+        for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
+            render(text)

@@ -1,0 +1,213 @@
+"""Has a case measured in one process, and turns what that process reports into a record."""
+
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ctxbench.devices import META
+from ctxbench.engine.client import Exit
+from ctxbench.environment import relative
+from ctxbench.failures import last_line
+from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.metrics import metrics
+from ctxbench.mode import MODES
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
+from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
+
+
+class Executor(Protocol):
+    """Performs a task somewhere and says how it ended: a fresh process, this process, or a test's script."""
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit: ...
+
+
+class Reporter(Protocol):
+    """Shows a person how far a run is."""
+
+    def process(self, index: int, total: int, case: Case, number: int) -> None: ...
+
+    def metric(self, name: str) -> None: ...
+
+    def sample(self, name: str, count: int, ms: float) -> None: ...
+
+    def done(self, record: Record) -> None: ...
+
+
+class InProcess:
+    """Performs tasks in this very process, for debugging: a crash ends the run, one case's state reaches the next."""
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        from ctxbench.worker.tasks import perform
+
+        def emit(message: Reply) -> bytes:
+            on_message(message)
+            return b""
+
+        perform(task, emit)
+        return Exit(0, 0, False, "")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do with each case."""
+
+    measure: Measure
+    metrics: Sequence[str]
+    counter: str = "ctxbench"
+    force: bool = False
+
+    def once(self) -> "Plan":
+        """What one process of a case measures for all of them."""
+        return replace(self, metrics=[name for name in self.metrics if not metrics()[name].combine])
+
+    def repeated(self) -> "Plan":
+        """What every process of a case measures."""
+        return replace(self, metrics=[name for name in self.metrics if metrics()[name].combine])
+
+    @property
+    def processes(self) -> int:
+        """How many processes are planned for a case: one, and those of the rounds."""
+        return 1 + (self.measure.processes if self.repeated().metrics else 0)
+
+    def task(self, case: Case) -> MeasureCase:
+        return MeasureCase(case, self.measure, self.metrics, self.counter, self.force)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one case: its record, its samples by stream, what was predicted of its passes, what it printed."""
+
+    record: Record
+    samples: Mapping[str, Sequence[Sample]]
+    timelines: Mapping[str, Sequence[TimelineStep]]
+    predicted: Sequence[PredictedTime] = ()
+    log: Sequence[str] = ()
+
+    def write(self, folder: RunFolder, number: int) -> None:
+        """Put it into the run folder, as process `number` of its case."""
+        for text in self.log:
+            folder.log(self.record.case, text)
+        folder.append(number, self.record, self.samples, self.timelines, self.predicted)
+
+
+def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
+    """One case through the executor. Whatever happens to the child becomes the record's status and message."""
+    listener = _Listener(blank_record(case), reporter)
+    start = time.monotonic()
+    kills = _kernel_kills()
+    timeout_s = _timeout_s(case, plan.measure)
+    ended = executor.run(plan.task(case), listener, timeout_s)
+    record = listener.record
+    record.elapsed_s = round(time.monotonic() - start, 3)
+    if listener.traceback is None:
+        record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
+    log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
+    return Outcome(record, listener.samples, listener.timelines, listener.predicted, log)
+
+
+def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
+    """What the static metrics of `plan` say of a case, measured on the meta device; nothing is written."""
+    return measure_case(replace(case, device=META), plan, executor).record
+
+
+class _Listener:
+    """Takes a child's messages down into a record."""
+
+    def __init__(self, record: Record, reporter: Reporter | None) -> None:
+        self.record = record
+        self.reporter = reporter
+        self.samples: dict[str, Sequence[Sample]] = {}
+        self.timelines: dict[str, Sequence[TimelineStep]] = {}
+        self.predicted: list[PredictedTime] = []
+        self.traceback: str | None = None
+        self.doing = "start"
+
+    def __call__(self, message: Reply) -> None:
+        match message:
+            case Values(values, warnings):
+                self.record.take(values)
+                self.record.warn(*warnings)
+            case Doing(what):
+                self.doing = what
+                if self.reporter:
+                    self.reporter.metric(what)
+            case Progress(what, count, ms):
+                if self.reporter:
+                    self.reporter.sample(what, count, ms)
+            case Samples(stream, samples):
+                self.samples[stream] = samples
+            case Timeline(mode, steps):
+                self.timelines[mode] = steps
+            case PredictedTime():
+                self.predicted.append(message)
+            case Failure(status, sentence, traceback):
+                self.record.status, self.record.message, self.traceback = status, sentence, traceback
+
+
+def matmul_rate(case: Case, measure: Measure, executor: Executor) -> float | None:
+    """MAC/s of a large matrix product under a case's device, dtype and threads, in a process of its own."""
+    listener = _Listener(blank_record(case), None)
+    executor.run(MatmulRate(case, measure), listener, measure.timeout_s)
+    rate: float | None = listener.record.get("matmul_macs_per_s")
+    return rate
+
+
+def blank_record(case: Case) -> Record:
+    """The record of a case before anything is measured, without title and family: those may need the module's code."""
+    batch, channels, height, width = case.shape
+    return Record(
+        case=case.id,
+        module=case.module,
+        title="",
+        family="",
+        reference=_relative(case.reference),
+        hparams=case.hparams_json,
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        dtype=case.dtype,
+        memory_format=case.memory_format,
+        execution=case.execution,
+        threads=case.threads,
+        device=case.device,
+    )
+
+
+def _relative(reference: str) -> str:
+    """A reference to a file from the working folder, so that the same module is found in another copy of it."""
+    source, colon, class_name = reference.rpartition(":")
+    return f"{relative(Path(source))}{colon}{class_name}" if source.endswith(".py") else reference
+
+
+def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:
+    """Status and sentence for a child that reported no failure of its own."""
+    if ended.timed_out:
+        return "timeout", f"still in {doing} after {timeout_s:g} s"
+    if ended.signal == signal.SIGKILL and kernel_killed:
+        return "oom", f"killed in {doing} by the kernel, which was out of memory"
+    if ended.signal:
+        return "crashed", f"killed in {doing} by {signal.Signals(ended.signal).name}; {last_line(ended.output)}"
+    if ended.code:
+        return "crashed", f"the process ended in {doing} with exit code {ended.code}; {last_line(ended.output)}"
+    return "ok", ""
+
+
+def _timeout_s(case: Case, measure: Measure) -> float:
+    """Compilation has a time of its own, once for each mode."""
+    return measure.timeout_s + (len(MODES) * measure.compile_timeout_s if case.execution == "compile" else 0.0)
+
+
+def _kernel_kills() -> int:
+    """How many processes the kernel's out-of-memory killer has ended since boot; 0 where that is not told."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

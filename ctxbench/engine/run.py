@@ -1,0 +1,215 @@
+"""A run from its first to its last case: the folder and its lock, the machine, what may be resumed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ctxbench import devices
+from ctxbench.engine import progress
+from ctxbench.engine.case import Executor, InProcess, Plan
+from ctxbench.engine.client import EngineError, ForkServer
+from ctxbench.engine.rounds import Launch, execute
+from ctxbench.environment import command_line, differences, source_of
+from ctxbench.errors import UsageError, unknown
+from ctxbench.failures import last_line
+from ctxbench.metrics import static_metrics
+from ctxbench.metrics.macs import COUNTERS
+from ctxbench.results.run_folder import RunFolder, default_path
+from ctxbench.suite.case import Case, Measure
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.read import restore
+from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: `done` of `total` planned processes are in the folder `path`, which can be resumed."""
+
+    def __init__(self, path: Path, done: int, total: int) -> None:
+        super().__init__(f"{done} of {total} processes are in {path}")
+        self.path, self.done, self.total = path, done, total
+
+
+def run_suite(
+    suite: Suite,
+    *,
+    static: bool = False,
+    counter: str = "ctxbench",
+    out: str | Path | None = None,
+    in_process: bool = False,
+    force: bool = False,
+    reporter: progress.Quiet | None = None,
+    before: Callable[[RunFolder, Sequence[Case]], None] = lambda folder, cases: None,
+) -> RunFolder:
+    """Measure a suite that is already loaded; see `ctxbench.run`. `before` gets the new folder and the cases."""
+    if counter not in COUNTERS:
+        raise unknown("counter", counter, COUNTERS)
+    metrics = [name for name in suite.file.metrics if not static or name in static_metrics()]
+    suite.cases()  # wrong names end here, before a process is started
+    path = Path(out) if out is not None else default_path(suite.name)
+    with ExitStack() as stack:
+        shown = stack.enter_context(reporter or progress.Quiet())
+        measure = _measure_of(suite, in_process)
+        executor, launch = _executors(stack, measure, in_process)
+        environment = machine(executor)
+        cases = cases_on(suite, environment, static)
+        plan = Plan(measure, metrics, counter, force)
+        folder = RunFolder.create(path, meta_of(suite, plan, cases, environment, static))
+        stack.enter_context(locked(path))
+        before(folder, cases)
+        _measure(cases, plan, executor, launch, folder, shown)
+    return folder
+
+
+def meta_of(
+    suite: Suite, plan: Plan, cases: Sequence[Case], environment: Mapping[str, Any], static: bool = False
+) -> dict[str, Any]:
+    """What `run.json` says of a run that begins."""
+    return {
+        "suite": suite.name,
+        "state": "running",
+        "command": command_line(),
+        "static": static,
+        "counter": plan.counter,
+        "metrics": plan.metrics,
+        "force": plan.force,
+        "definition": suite.file.model_dump(mode="json"),
+        "suite_file": source_of(suite.path),
+        "sources": sources_of(cases),
+        "environment": environment,
+    }
+
+
+def resume(
+    path: str | Path, *, retry_failed: bool = False, in_process: bool = False, reporter: progress.Quiet | None = None
+) -> RunFolder:
+    """Continue a run that was interrupted: measure what is missing, with `retry_failed` also the failed cases again.
+
+    Raises UsageError if the folder holds no run, another process writes in it, or this machine or torch is another one.
+    """
+    folder = RunFolder.open(Path(path))
+    meta = folder.meta
+    if "environments" in meta:
+        raise UsageError(f"{path} was measured on a cluster; continue it with --ray ADDRESS")
+    suite = restore(meta["suite"], folder.path / "run.json", meta["definition"])
+    with ExitStack() as stack:
+        stack.enter_context(locked(folder.path))
+        shown = stack.enter_context(reporter or progress.Quiet())
+        measure = _measure_of(suite, in_process)
+        executor, launch = _executors(stack, measure, in_process)
+        environment = machine(executor)
+        if changed := differences(meta["environment"], environment):
+            raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
+        cases = cases_on(suite, environment, meta["static"])
+        plan = reopen(folder, cases, measure, retry_failed)
+        _measure(cases, plan, executor, launch, folder, shown)
+    return folder
+
+
+def reopen(folder: RunFolder, cases: Sequence[Case], measure: Measure, retry_failed: bool) -> Plan:
+    """Make a folder ready for what it lacks; the plan that it was begun with. UsageError if a source has changed."""
+    meta = folder.meta
+    folder.recover()
+    frame = folder.frame()
+    failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
+    kept = [case for case in cases if case.id in folder.finished().keys() - failed]
+    if changed := _changed_sources(meta, kept):
+        raise UsageError(
+            f"{folder.path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold "
+            "the numbers of both; start a new run"
+        )
+    folder.drop(failed)
+    folder.save_meta(sources=sources_of(cases), state="running")
+    return Plan(measure, meta["metrics"], meta["counter"], meta["force"])
+
+
+def sources_of(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
+    """The source file of each module, by the module's key."""
+    return {case.module: source_of(Path(case.entry.file)) for case in {case.module: case for case in cases}.values()}
+
+
+def changed_modules(meta: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, str]:
+    """The modules whose source is another than a run began with, and its file; what a run does not tell is the same."""
+    then, now = meta.get("sources") or {}, sources_of(cases)
+    return {key: now[key]["file"] for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]}
+
+
+def _changed_sources(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
+    """Which source files of these cases, and the suite's, are others than a run began with."""
+    changed = list(dict.fromkeys(changed_modules(meta, cases).values()))
+    suite = meta.get("suite_file") or {}
+    if suite and Path(suite["file"]).is_file() and source_of(Path(suite["file"]))["sha256"] != suite["sha256"]:
+        changed.append(suite["file"])
+    return changed
+
+
+def _measure_of(suite: Suite, in_process: bool) -> Measure:
+    """The suite's settings; in this very process there is one process."""
+    return suite.file.measure.model_copy(update={"processes": 1} if in_process else {})
+
+
+def _executors(stack: ExitStack, measure: Measure, in_process: bool) -> tuple[Executor, Launch]:
+    """What measures once, and what starts a new interpreter for each round."""
+    if in_process:
+        return InProcess(), lambda: nullcontext(InProcess())
+    server = stack.enter_context(ForkServer(malloc=measure.malloc))
+    return server, lambda: ForkServer(static=False, malloc=measure.malloc)
+
+
+def _measure(
+    cases: Sequence[Case], plan: Plan, executor: Executor, launch: Launch, folder: RunFolder, shown: progress.Quiet
+) -> None:
+    try:
+        execute(cases, plan, executor, launch, folder, shown)
+    except KeyboardInterrupt:
+        folder.save_meta(state="interrupted")
+        done = sum(map(len, folder.finished().values()))
+        raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
+    folder.save_meta(state="finished")
+
+
+def machine(executor: Executor) -> dict[str, Any]:
+    """The environment as a child sees it: this process neither imports torch nor touches CUDA.
+
+    Raises EngineError with the child's output if it could not tell.
+    """
+    found: dict[str, Any] = {}
+
+    def take(message: Reply) -> None:
+        if isinstance(message, Environment):
+            found.update(message.environment)
+
+    ended = executor.run(DescribeEnvironment(), take)
+    if not found:
+        raise EngineError(f"the machine could not be described: {last_line(ended.output)}")
+    return found
+
+
+def cases_on(suite: Suite, environment: Mapping[str, Any], static: bool) -> list[Case]:
+    """The suite's cases for this machine; without a device, each once, when static."""
+    if static:
+        return list({case.id: case for case in (replace(c, device=devices.META) for c in suite.cases())}.values())
+    cases = suite.cases(devices.auto(environment))
+    for name in dict.fromkeys(case.device for case in cases):
+        devices.check(name, environment)
+    return cases
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the folder for this process alone."""
+    lock = FileLock(path / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"another ctxbench is writing in {path}") from None
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+        (path / ".lock").unlink(missing_ok=True)

@@ -1,0 +1,76 @@
+"""The contract of a module checked in a fresh process, which may hang, crash or run out of memory."""
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ctxbench.contract import CHANNELS, MEMORY_LIMIT_GIB, SIZE, TIMEOUT_S, CheckResult
+from ctxbench.errors import UsageError
+from ctxbench.failures import last_line
+from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, WrongInput
+
+if TYPE_CHECKING:
+    from ctxbench.engine.case import Executor
+    from ctxbench.engine.client import Exit
+
+
+def verify(
+    reference: str,
+    executor: "Executor",
+    *,
+    channels: int = CHANNELS,
+    hparams: Mapping[str, Any] | None = None,
+    size: tuple[int, int] = SIZE,
+    timeout_s: float = TIMEOUT_S,
+    compilers: bool = True,
+    on_result: Callable[[CheckResult], None] = lambda result: None,
+) -> list[CheckResult]:
+    """Check a module (a key, `path.py:Class` or `package.module:Class`) in a fresh process of `executor`.
+
+    `on_result` gets each result as soon as it is known. Without `compilers`, torch.compile and torch.export are left
+    out: they take seconds and only inform. A check in which the process hangs, crashes or runs out of memory has
+    failed, and no check runs after it. Raises UsageError, with the traceback of the module's own file, if there is
+    nothing to check.
+    """
+    if min(size) < 1:
+        raise UsageError(f"size {size[0]} {size[1]} is not a height and a width of at least 1")
+    results: list[CheckResult] = []
+    running = "load"
+    problem: str | None = None
+
+    def add(result: CheckResult) -> None:
+        results.append(result)
+        on_result(result)
+
+    def on_message(message: Reply) -> None:
+        nonlocal running, problem
+        match message:
+            case CheckStarted(name):
+                running = name
+            case CheckDone(result):
+                add(result)
+            case WrongInput(sentence):
+                problem = sentence
+
+    task = Verify(reference, channels, hparams or {}, size, compilers, MEMORY_LIMIT_GIB)
+    ended = executor.run(task, on_message, timeout_s)
+    if problem is not None:
+        raise UsageError(problem)
+    if reason := _early_end(ended, timeout_s):
+        fact, hint = reason
+        add(CheckResult(running, "failed", fact, f"{hint}; the checks after this one did not run"))
+    return results
+
+
+def _early_end(ended: "Exit", timeout_s: float) -> tuple[str, str] | None:
+    """Fact and hint if the process ended before its last check."""
+    if ended.timed_out:
+        return (
+            f"still running after {timeout_s:g} s",
+            "the process was stopped; look for an endless loop, or allow more time",
+        )
+    if ended.signal:
+        return f"the process was killed by {signal.Signals(ended.signal).name}", last_line(ended.output)
+    if ended.code:
+        return f"the process ended with exit code {ended.code}", last_line(ended.output)
+    return None

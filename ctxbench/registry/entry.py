@@ -1,0 +1,105 @@
+"""What is known of one context module without importing it."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ctxbench.errors import UsageError, unknown
+from ctxbench.registry.formula import evaluate
+from ctxbench.registry.load import import_class
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One keyword of a module's constructor: its name, its type as written, its default."""
+
+    name: str
+    annotation: str
+    default: Any
+
+    def parse(self, value: Any) -> Any:
+        """`value` if it is of the declared type; UsageError otherwise."""
+        from pydantic import TypeAdapter, ValidationError  # slow to import, needed only here
+
+        try:
+            declared = eval(  # noqa: S307  # the annotation comes from a module file that is run anyway
+                self.annotation, {"Literal": typing.Literal, "typing": typing}
+            )
+        except Exception:
+            return value
+        try:
+            return TypeAdapter(declared).validate_python(value, strict=not isinstance(value, int))
+        except ValidationError:
+            raise UsageError(f"hyper-parameter {self.name!r} is {value!r}; it must be {self.annotation}") from None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one context module without importing it.
+
+    `params`, `macs` and `out_channels` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`,
+    `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
+    convention. `position_mixing` says whether an output depends on which position another value is at, or only on the
+    mean over the positions; it may be a condition on the hyper-parameters in the same language. For readers,
+    `complexity` is the growth in n and C, `public_code` where another version is, with its licence. `reference`
+    (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
+    """
+
+    key: str
+    reference: str
+    file: str
+    title: str = ""
+    paper: str = ""
+    year: int | None = None
+    family: str = "other"
+    params: str | None = None
+    macs: str | None = None
+    out_channels: str = "C"
+    complexity: str = ""
+    position_mixing: bool | str = True
+    public_code: str = ""
+    hyperparameters: tuple[Hyperparameter, ...] = ()
+    broken: str | None = None
+
+    def load(self) -> "type[nn.Module]":
+        """Import the module's class. This runs the code of its file."""
+        if self.broken:
+            raise UsageError(f"module {self.key!r} cannot be loaded: {self.broken}")
+        return import_class(self.reference)
+
+    def build(self, channels: int, hparams: Mapping[str, Any] | None = None) -> "nn.Module":
+        """Construct the module for `channels` input channels; hyper-parameters not given keep their defaults."""
+        return self.load()(channels, **self.check_hparams(hparams or {}))
+
+    def check_hparams(self, hparams: Mapping[str, Any]) -> dict[str, Any]:
+        """The given hyper-parameters, each checked against its declared name and type."""
+        known = {parameter.name: parameter for parameter in self.hyperparameters}
+        for name in hparams:
+            if name not in known:
+                raise unknown(f"hyper-parameter of {self.key!r}", name, known)
+        return {name: known[name].parse(value) for name, value in hparams.items()}
+
+    def closed_form(
+        self, which: str, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None
+    ) -> int | None:
+        """Evaluate the closed form `params`, `macs` or `out_channels` for a shape; None if none is declared."""
+        formula: str | None = getattr(self, which)
+        if formula is None:
+            return None
+        batch, channels, height, width = shape
+        names = {name: channels if value is None else value for name, value in self._values(hparams).items()}
+        positions = height * width
+        names |= {"B": batch, "C": channels, "H": height, "W": width}
+        names |= {"n": positions, "N": batch * positions}
+        return evaluate(formula, names)
+
+    def mixes_positions(self, hparams: Mapping[str, Any] | None = None) -> bool:
+        """Whether the module is declared to mix positions with these hyper-parameters."""
+        return bool(evaluate(f"1 if {self.position_mixing} else 0", self._values(hparams)))
+
+    def _values(self, hparams: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {p.name: p.default for p in self.hyperparameters} | dict(hparams or {})

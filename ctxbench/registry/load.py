@@ -1,0 +1,66 @@
+"""Imports the class behind a reference, which runs the code of its file."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ctxbench.errors import ModuleCodeError, UsageError, unknown
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def import_class(reference: str) -> "type[nn.Module]":
+    source, _, class_name = reference.rpartition(":")
+    module = _import_file(Path(source)) if source.endswith(".py") else _import_dotted(source)
+    found = getattr(module, class_name, None)
+    from torch import nn
+
+    if found is None:
+        classes = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)]
+        raise unknown(f"class in {source}", class_name, classes)
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise UsageError(f"{reference} is no subclass of torch.nn.Module")
+    return found
+
+
+def _import_dotted(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise UsageError(f"there is no module {name!r} to import") from None
+        raise ModuleCodeError(name, error) from error
+    except UsageError:
+        raise
+    except Exception as error:
+        raise ModuleCodeError(name, error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Run a Python file once per process, under a name made from its path."""
+    path = path.resolve()
+    name = "ctxbench_file_" + json.dumps(str(path)).strip('"').replace("/", "_").replace(".", "_")
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except UsageError:
+        del sys.modules[name]
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise ModuleCodeError(str(path), error) from error
+    return module

@@ -1,0 +1,72 @@
+"""What a source file declares, read from its syntax tree without running it."""
+
+import ast
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from ctxbench.errors import UsageError
+from ctxbench.registry.entry import Entry, Hyperparameter
+
+
+def find_source(dotted: str) -> Path:
+    """The source file of a dotted module, found without importing its parents."""
+    search: list[str] | None = None
+    spec = None
+    parts = dotted.split(".")
+    for index in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[: index + 1]), search)
+        if spec is None:
+            spec = importlib.util.find_spec(dotted) if index == 0 else None
+        if spec is None:
+            raise UsageError(f"there is no module {dotted!r}")
+        if spec.name == dotted:
+            break
+        search = list(spec.submodule_search_locations or [])
+    if spec is None or spec.origin is None:
+        raise UsageError(f"the module {dotted!r} has no source file")
+    return Path(spec.origin)
+
+
+def class_names(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def scan_source(path: Path, module_name: str) -> Iterator[Entry]:
+    """Entries of the decorated classes of a file, read from its syntax tree."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for decorator in node.decorator_list:
+            if isinstance(decorator, ast.Call) and _called_name(decorator.func) == "register":
+                try:
+                    key = ast.literal_eval(decorator.args[0])
+                    facts = {str(k.arg): ast.literal_eval(k.value) for k in decorator.keywords}
+                    facts["hyperparameters"] = tuple(_source_hyperparameters(node))
+                    yield Entry(key, f"{module_name}:{node.name}", str(path), **facts)
+                except (ValueError, TypeError, IndexError) as error:
+                    raise UsageError(
+                        f"{path}, line {decorator.lineno}: @register takes a key and the keywords of "
+                        f"ctxbench.registry.register, and hyper-parameters have defaults, all literals ({error})"
+                    ) from None
+
+
+def _called_name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _source_hyperparameters(node: ast.ClassDef) -> Iterator[Hyperparameter]:
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            positional = item.args.args
+            required: list[ast.expr | None] = [None] * (len(positional) - len(item.args.defaults))
+            pairs = list(zip(positional, [*required, *item.args.defaults], strict=True))[2:]  # after self, channels
+            pairs += zip(item.args.kwonlyargs, item.args.kw_defaults, strict=True)
+            for argument, default in pairs:
+                annotation = ast.unparse(argument.annotation) if argument.annotation else "typing.Any"
+                yield Hyperparameter(argument.arg, annotation, ast.literal_eval(default) if default else None)

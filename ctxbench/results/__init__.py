@@ -1,0 +1,1 @@
+"""Records, and the run folder that holds them."""

@@ -1,0 +1,112 @@
+"""What came out for one case."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
+
+from ctxbench.metrics import metrics
+from ctxbench.metrics.base import Column
+
+STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
+
+
+@dataclass(slots=True)
+class Record:
+    """What came out for one case: its identity, how it ended, and in `values` the columns that metrics fill.
+
+    Units are in the columns' names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. The
+    files of `ctxbench.metrics` declare them. A column that is not in `values` was not measured, or is not known.
+    `processes` counts the fresh processes that times come from, and `others_share` is the largest share of the
+    cores that other work kept busy during one of them. `slot` names the place of a cluster that measured it, whose
+    environment `run.json` has.
+    """
+
+    case: str
+    module: str
+    title: str
+    family: str
+    reference: str
+    hparams: str
+    batch: int
+    channels: int
+    height: int
+    width: int
+    dtype: str
+    memory_format: str
+    execution: str
+    threads: int | None
+    device: str
+    status: str = "ok"
+    message: str = ""
+    warnings: list[str] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    machine_state: str | None = None
+    elapsed_s: float | None = None
+    processes: int | None = None
+    others_share: float | None = None
+    slot: str = ""
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Put values into their columns. KeyError for a name that is no column."""
+        for name, value in values.items():
+            if name in metric_columns():
+                self.values[name] = value
+            elif name in columns():
+                setattr(self, name, value)
+            else:
+                raise KeyError(f"a record has no column {name!r}")
+
+    def warn(self, *sentences: str) -> None:
+        """Add the warnings that are not there yet."""
+        self.warnings += [sentence for sentence in dict.fromkeys(sentences) if sentence not in self.warnings]
+
+    def get(self, column: str) -> Any:
+        """The value of any column; None if it is not known."""
+        return self.values.get(column) if column in metric_columns() else getattr(self, column)
+
+    def row(self) -> list[str]:
+        """The CSV cells; line breaks become spaces so that a record is one line."""
+        cells = {name: self.get(name) for name in columns()}
+        cells["warnings"] = json.dumps(self.warnings) if self.warnings else None
+        return ["" if value is None else " ".join(str(value).splitlines()) for value in cells.values()]
+
+    @classmethod
+    def of_row(cls, row: Mapping[Any, Any]) -> "Record":
+        """The record behind a row of `RunFolder.frame`."""
+        import pandas as pd
+
+        known: dict[str, Any] = {
+            str(name): value if isinstance(value, list) else None if pd.isna(value) else value
+            for name, value in row.items()
+        }
+        own = {name: value for name, value in known.items() if name not in metric_columns()}
+        return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
+
+
+_OWN_TYPES: dict[str, type[int] | type[float]] = {
+    **dict.fromkeys(("batch", "channels", "height", "width", "threads", "processes"), int),
+    **dict.fromkeys(("elapsed_s", "others_share"), float),
+}
+
+_LATER = {"processes": 4, "others_share": 4, "slot": 8}
+
+
+@cache
+def metric_columns() -> dict[str, Column]:
+    """The columns that metrics fill."""
+    return {column.name: column for metric in metrics().values() for column in metric.columns}
+
+
+@cache
+def columns() -> dict[str, Column]:
+    """The columns of `records.csv` in order: the record's own, with the metrics' in place of `values`."""
+    found: dict[str, Column] = {}
+    for each in fields(Record):
+        if each.name == "values":
+            found |= metric_columns()
+        else:
+            former = "conditions" if each.name == "machine_state" else ""
+            found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str), _LATER.get(each.name, 1), former)
+    return found

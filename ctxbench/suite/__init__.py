@@ -1,0 +1,1 @@
+"""Suites: what to measure, read from TOML files into cases."""

@@ -1,0 +1,113 @@
+"""One point of a suite, and how it is measured."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from ctxbench import registry
+from ctxbench.errors import UsageError
+from ctxbench.predict.sheets import sheet
+from ctxbench.registry.entry import Entry
+
+Shape = tuple[int, int, int, int]
+
+
+def as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+Positive = Annotated[int, Field(gt=0)]
+OneOrMore = BeforeValidator(as_list)
+TargetName = Annotated[str, AfterValidator(lambda name: sheet(name) and name)]
+
+
+# Of every table of a suite file: unknown keys and other types are errors.
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Measure(BaseModel):
+    """How a case's latency is measured: in how many processes, and how long in each, for each mode (infer, train).
+
+    A latency's interval is over `processes`, which are fresh interpreters; fewer than three give none.
+    `malloc` "keep": a CPU process keeps the memory that it frees; "default": as users' own processes do.
+    `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `sample_s` is
+    spent, and for `min_time_s` at least.
+    `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
+    `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
+    `predict_for` names devices (docs/prediction.md) for which the metric `predicted_time` predicts the time of a pass.
+    `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
+    """
+
+    model_config = STRICT
+
+    processes: Positive = 5
+    malloc: Literal["keep", "default"] = "keep"
+    protocol: Literal["interval", "paper"] = "interval"
+    target: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    sample_s: Annotated[float, Field(gt=0, strict=False)] = 2.0
+    warmup_s: Annotated[float, Field(ge=0, strict=False)] = 0.5
+    min_time_s: Annotated[float, Field(ge=0, strict=False)] = 0.0
+    min_samples: Positive = 1
+    repeats: Positive = 20
+    passes: Positive = 100
+    flush_l2: bool = False
+    memory_device: Literal["cuda", "cuda-2020"] = "cuda"
+    predict_for: Annotated[list[TargetName], OneOrMore] = []
+    cudnn_benchmark: bool = False
+    memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
+    compile_timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a suite. `device` is `cpu`, `cuda` or `cuda:N`; `threads` None leaves torch's default."""
+
+    module: str
+    reference: str
+    hparams: Mapping[str, Any]
+    shape: Shape
+    dtype: str = "float32"
+    memory_format: str = "contiguous"
+    execution: str = "eager"
+    device: str = "cpu"
+    threads: int | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The registry's entry of the module; its class is imported if it is not registered by its key."""
+        return registry.get(self.module if self.module in registry.names() else self.reference)
+
+    @property
+    def id(self) -> str:
+        """A readable name, unique in a run: what differs from the defaults is spelled out."""
+        hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
+        parts = [f"{self.module}({hparams})" if hparams else self.module, "x".join(map(str, self.shape))]
+        parts += [self.dtype, self.device]
+        parts += [self.memory_format] * (self.memory_format != "contiguous")
+        parts += [self.execution] * (self.execution != "eager")
+        parts += [f"{self.threads}threads"] * (self.threads is not None)
+        return " ".join(parts)
+
+    @property
+    def hparams_json(self) -> str:
+        return json.dumps(dict(sorted(self.hparams.items())))
+
+
+def parse_shape(value: Any) -> Shape:
+    """A shape from `1,512,128,128`, a list or a tuple. UsageError unless it is four positive integers."""
+    parts = value.replace("x", ",").split(",") if isinstance(value, str) else list(value)
+    try:
+        numbers = [int(part) for part in parts]
+    except (TypeError, ValueError):
+        raise UsageError(f"shape {value!r} is not four integers B,C,H,W, such as 1,512,128,128") from None
+    if len(numbers) != 4:
+        raise UsageError(f"shape {value!r} has {len(numbers)} numbers; it takes four, B,C,H,W, such as 1,512,128,128")
+    if min(numbers) < 1:
+        raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
+    batch, channels, height, width = numbers
+    return batch, channels, height, width

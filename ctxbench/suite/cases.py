@@ -1,0 +1,150 @@
+"""A suite as read, and the grid of its cases."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ctxbench import registry
+from ctxbench.errors import UsageError, unknown
+from ctxbench.suite.case import Case, as_list, parse_shape
+from ctxbench.suite.file import CONDITIONS, POINTS, SuiteFile, parse_pair
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite as read: its name (the file's stem), where it lies, and its content.
+
+    `chosen`: the modules are those that the caller named, not the file's.
+    """
+
+    name: str
+    path: Path
+    file: SuiteFile
+    chosen: bool = False
+
+    @property
+    def named(self) -> set[str]:
+        """The modules that the suite names one by one."""
+        return {*self.file.modules, *(str(case.get("module", "")) for case in self.file.cases)}
+
+    def cases(self, auto_device: str = "cpu") -> list[Case]:
+        """The cases in order: module by module, then the product of the axes, then the explicit extra cases.
+
+        `auto_device` stands in for the device `auto`. Raises UsageError for unknown modules and hyper-parameters.
+        """
+        missing: dict[str, UsageError] = {}
+        found = self.cases_here(auto_device, missing)
+        for error in missing.values():
+            raise error
+        for name in self.file.hparams:
+            if not any(registry.means(name, case.module, case.reference) for case in found):
+                registry.get(name)
+        modules = {*registry.names(), *(case.module for case in found)}
+        for row in self.file.gate.margins:
+            if row.removesuffix(" infer").removesuffix(" train") not in modules:
+                raise UsageError(f"{self.path}: [gate] margins: {unknown('module', row, modules)}")
+        for name in self.file.published.rows:
+            if name.partition("(")[0] not in modules:
+                raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
+        self._check_figures(found)
+        for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
+            if name not in modules:
+                raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
+        if not found:
+            raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
+        return found
+
+    def _check_figures(self, cases: Sequence[Case]) -> None:
+        """UsageError for a figure against a hyper-parameter that no module has."""
+        entries = [*registry.entries(), *(case.entry for case in cases)]
+        known = {*POINTS, *CONDITIONS, *(each.name for entry in entries for each in entry.hyperparameters)}
+        for figure in self.file.figures:
+            for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
+                if name not in known:
+                    raise UsageError(f"{self.path}: key 'figures.{key}': {unknown('hyper-parameter', name, known)}")
+
+    def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
+        """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module.
+
+        Raises UsageError if two modules have the same name.
+        """
+        found: list[Case] = []
+        sources: list[tuple[str, Callable[[], Iterable[Case]]]] = []
+        for name in self.file.modules:
+            keys = [entry.key for entry in registry.entries() if not entry.broken] if name == "*" else [name]
+            sources += [(key, partial(self._grid, key, auto_device)) for key in keys]
+        for values in self.file.cases:
+            sources.append((str(values.get("module", "")), partial(self._extra, values, auto_device)))
+        for name, cases in sources:
+            try:
+                found += cases()
+            except UsageError as error:
+                missing[name] = error
+        unique: dict[str, Case] = {}
+        for case in found:
+            known = unique.setdefault(case.id, case)
+            if known.reference != case.reference:
+                raise UsageError(
+                    f"{known.reference} and {case.reference} have the same name {case.module!r}; rename one class, or "
+                    "register it under another key"
+                )
+        return list(unique.values())
+
+    def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
+        axes = self.file.axes
+        entry = registry.get(name)
+        hparams: dict[str, Any] = {}
+        for given, settings in self.file.hparams.items():
+            if registry.means(given, entry.key, entry.reference):
+                hparams |= settings
+        choices = [as_list(value) for value in hparams.values()]
+        shapes = [
+            (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
+            for shape in axes.shape
+            for b in axes.batch or [0]
+            for c in axes.channels or [0]
+            for s in axes.size or [0]
+        ]
+        threads: list[int | None] = [*axes.threads] or [None]
+        for values, shape, dtype, device, layout, execution, count in itertools.product(
+            itertools.product(*choices), shapes, axes.dtype, axes.device, axes.memory_format, axes.execution, threads
+        ):
+            chosen = entry.check_hparams(dict(zip(hparams, values, strict=True)))
+            device = auto_device if device == "auto" else device
+            case = Case(entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count)
+            if not any(_matches(case, rule) for rule in self.file.exclude):
+                yield case
+
+    def _extra(self, values: Mapping[str, Any], auto_device: str) -> Iterator[Case]:
+        axes = self.file.axes
+        rest = dict(values)
+        entry = registry.get(str(rest.pop("module", "")))
+        shape = rest.pop("shape", axes.shape[0])
+        device = rest.pop("device", axes.device[0])
+        fixed = {name: rest.pop(name, getattr(axes, name)[0]) for name in ("dtype", "memory_format", "execution")}
+        threads = rest.pop("threads", None)
+        chosen = entry.check_hparams(rest)
+        yield Case(
+            entry.key,
+            entry.reference,
+            chosen,
+            parse_shape(shape),
+            **fixed,
+            device=auto_device if device == "auto" else str(device),
+            threads=threads,
+        )
+
+
+def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
+    """Whether a case has every value that an `exclude` rule names."""
+    batch, channels, height, width = case.shape
+    known: dict[str, Any] = {"batch": batch, "channels": channels, "height": height, "width": width}
+    known |= {name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads")}
+    known |= case.hparams
+    return all(
+        registry.means(str(value), case.module, case.reference) if name == "module" else known.get(name) == value
+        for name, value in rule.items()
+    )

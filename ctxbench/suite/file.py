@@ -1,0 +1,156 @@
+"""The keys of a suite file."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+
+from ctxbench import metrics
+from ctxbench.errors import UsageError, unknown
+from ctxbench.metrics.base import Unit
+from ctxbench.suite.case import STRICT, Measure, OneOrMore, Positive, Shape, parse_shape
+
+Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"]
+MemoryFormat = Literal["contiguous", "channels_last"]
+Execution = Literal["eager", "compile", "graph"]
+Scalar = bool | int | float | str
+# What a figure may stand against, besides hyper-parameters: what a case's input says.
+POINTS = ("positions", "batch", "channels")
+# The same of how it is computed.
+CONDITIONS = ("dtype", "memory_format", "execution", "threads")
+
+
+def _as_shapes(value: Any) -> Any:
+    return value if isinstance(value, list) and value and isinstance(value[0], list | tuple) else [value]
+
+
+def _shape(value: Any) -> Any:
+    return parse_shape(value)
+
+
+def _metric(name: str) -> str:
+    """The name of a metric that a suite may ask for."""
+    asked_for = [each for each, metric in metrics.metrics().items() if metric.asked_for]
+    if name not in asked_for:
+        raise unknown("metric", name, asked_for)
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_metric)]
+QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
+PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
+UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]
+
+
+class _Strict(BaseModel):
+    model_config = STRICT
+
+
+class Axes(_Strict):
+    """The grid: each key holds one value or a list; the cases are the product."""
+
+    shape: Annotated[list[Annotated[Shape, BeforeValidator(_shape)]], BeforeValidator(_as_shapes), Field(min_length=1)]
+    batch: Annotated[list[Positive], OneOrMore] = []
+    channels: Annotated[list[Positive], OneOrMore] = []
+    size: Annotated[list[Positive], OneOrMore] = []
+    dtype: Annotated[list[Dtype], OneOrMore, Field(min_length=1)] = ["float32"]
+    device: Annotated[list[str], OneOrMore, Field(min_length=1)] = ["auto"]
+    memory_format: Annotated[list[MemoryFormat], OneOrMore, Field(min_length=1)] = ["contiguous"]
+    execution: Annotated[list[Execution], OneOrMore, Field(min_length=1)] = ["eager"]
+    threads: Annotated[list[Positive], OneOrMore] = []
+
+
+class Footnote(_Strict):
+    """Why a published figure differs or cannot be reproduced; printed below the table."""
+
+    module: str
+    column: QuantityKey
+    text: str
+
+
+class Published(_Strict):
+    """A paper's numbers as printed, for the input `shape`. A column's unit is given once; the digits stay strings.
+
+    A row is named by its module (`sa`), or by module and settings (`criss_cross(reduction=8)`).
+    """
+
+    device: str = ""
+    shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
+    params_unit: UnitText = "M = 10^6"
+    macs_unit: UnitText = "G = 10^9"
+    rows: dict[str, dict[QuantityKey, str]] = {}
+    footnotes: list[Footnote] = []
+
+
+class Gate(_Strict):
+    """What `ctxbench check` counts as a change of latency, relative (0.05: 5 %).
+
+    `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train").
+    """
+
+    margin: Annotated[float, Field(gt=0, strict=False)] = 0.05
+    margins: dict[str, Annotated[float, Field(gt=0, strict=False)]] = {}
+
+    def of(self, module: str, mode: str) -> float:
+        """The margin of a row."""
+        return self.margins.get(f"{module} {mode}", self.margins.get(module, self.margin))
+
+
+class Figure(_Strict):
+    """A figure and its table in the report: the quantities `y` against `x`, a line for each module and setting.
+
+    `x` is a hyper-parameter, or one of `POINTS` or `CONDITIONS`. `scale` names the axes that are logarithmic. With
+    `fit`, a straight line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x
+    (log-y). Settings that change `along` with x tell no lines apart.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+    title: str
+    x: str
+    y: Annotated[list[QuantityKey], Field(min_length=1)]
+    scale: Literal["linear", "log-x", "log-y", "log"] = "linear"
+    fit: bool = False
+    along: list[str] = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.fit and self.scale == "log-x":
+            raise ValueError("nothing is fitted on the scale 'log-x'; choose another scale, or leave out fit")
+        return self
+
+
+class SuiteFile(_Strict):
+    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?"""
+
+    title: str
+    source: str = ""
+    modules: Annotated[list[str], Field(min_length=1)]
+    metrics: list[MetricName] = Field(
+        default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default]
+    )
+    axes: Axes
+    hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
+    exclude: list[dict[str, Scalar]] = []
+    cases: list[dict[str, Scalar | list[int]]] = []
+    crossover: list[PairText] = []
+    measure: Measure = Measure()
+    gate: Gate = Gate()
+    published: Published = Published()
+    figures: list[Figure] = []
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [figure.name for figure in self.figures]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two figures are called {name!r}")
+        return self
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Two modules, named as in tables, from `FIRST:SECOND`. UsageError for anything else."""
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(f"{text!r} is not FIRST:SECOND, such as ham_nmf:mhsa, with modules named as in the table")
+    if parts[0] == parts[1]:
+        raise UsageError(f"{text!r} names the same module twice; a crossover is between two modules")
+    return parts[0], parts[1]

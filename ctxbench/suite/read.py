@@ -1,0 +1,176 @@
+"""Reads suites and applies a caller's overrides; every error names file, key and what is allowed."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ctxbench import registry
+from ctxbench.errors import UsageError, unknown
+from ctxbench.metrics import predicted_time
+from ctxbench.suite.case import Measure, Shape
+from ctxbench.suite.cases import Suite
+from ctxbench.suite.file import Axes, Figure, Footnote, Gate, Published, SuiteFile
+from ctxbench.suite.settings import class_name
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line or a Python caller puts in place of a suite's own values; None keeps the suite's."""
+
+    modules: list[str] | None = None
+    shape: list[Shape] | None = None
+    dtype: list[str] | None = None
+    device: list[str] | None = None
+    memory_format: list[str] | None = None
+    execution: list[str] | None = None
+    threads: list[int] | None = None
+    metrics: list[str] | None = None
+    hparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measure: Mapping[str, Any] = field(default_factory=dict)
+
+
+def available() -> list[str]:
+    """The names of the suites that come with ctxbench."""
+    return sorted(
+        item.name.removesuffix(".toml") for item in files("ctxbench.suites").iterdir() if item.name.endswith(".toml")
+    )
+
+
+def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
+    """Read a suite by name, or by the path of a TOML file, and apply overrides. UsageError for anything malformed."""
+    path = _find(name_or_path)
+    suite = _validate(_read(path), str(path))
+    if overrides is not None:
+        suite = _override(suite, overrides)
+    return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
+
+
+def load_published(path: Path) -> dict[str, Any]:
+    """The table `[published]` of a TOML file as plain values. UsageError for anything malformed."""
+    content = _read(path)
+    if "published" not in content:
+        raise UsageError(f"{path} has no table [published]")
+    try:
+        return Published.model_validate(content["published"]).model_dump(mode="json")
+    except ValidationError as error:
+        raise UsageError(f"{path}: [published]: {_first_sentence(error)}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+
+
+def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
+    """The suite of a stored run, overrides included."""
+    return Suite(name, path, _validate(definition, str(path)))
+
+
+def _find(name_or_path: str) -> Path:
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise UsageError(f"there is no suite file {path}")
+        return path
+    if name_or_path not in available():
+        raise unknown("suite", name_or_path, available())
+    return Path(str(files("ctxbench.suites") / f"{name_or_path}.toml"))
+
+
+def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
+    try:
+        suite = SuiteFile.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {_first_sentence(error)}") from None
+    if suite.measure.predict_for and predicted_time.NAME not in suite.metrics:
+        raise UsageError(f"{where}: measure.predict_for goes with {predicted_time.NAME!r} in metrics")
+    return suite
+
+
+def _first_sentence(error: ValidationError) -> str:
+    """The first problem of a validation: key, what is wrong, value."""
+    problem = error.errors()[0]
+    names = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "list[", "tuple["))]
+    key = ".".join(names)
+    if problem["type"] == "extra_forbidden":
+        model = _model_at(names[:-1])
+        return str(unknown("key", names[-1], model.model_fields)) + (
+            f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
+        )
+    if problem["type"] == "missing":
+        return f"the key {key!r} is missing; docs/suites.md has an example with every key"
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if isinstance(problem["input"], dict):  # of a whole table, which is too long to print
+        return f"key {key!r}: {message}" if key else message
+    return f"key {key!r} is {problem['input']!r}: {message}"
+
+
+def _model_at(names: list[str]) -> type[BaseModel]:
+    models: dict[str, type[BaseModel]] = {
+        "axes": Axes,
+        "measure": Measure,
+        "gate": Gate,
+        "published": Published,
+        "footnotes": Footnote,
+        "figures": Figure,
+    }
+    return next((models[name] for name in reversed(names) if name in models), SuiteFile)
+
+
+def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
+    content = suite.model_dump()
+    if overrides.modules is not None:
+        content["modules"] = overrides.modules
+    if overrides.metrics is not None:
+        content["metrics"] = overrides.metrics
+    for axis in ("shape", "dtype", "device", "memory_format", "execution", "threads"):
+        value = getattr(overrides, axis)
+        if value is not None:
+            content["axes"][axis] = value
+    if overrides.shape is not None:
+        content["axes"] |= {"batch": [], "channels": [], "size": []}
+    for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
+        content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
+    content["measure"] |= overrides.measure
+    if overrides.measure.get("predict_for"):
+        content["metrics"] = [*dict.fromkeys([*content["metrics"], predicted_time.NAME])]
+    if overrides.modules is not None:
+        content["cases"] = []
+        known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
+        content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
+    return _validate(content, "the command's options")
+
+
+def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Hyper-parameters by key. What is given without a module goes to every module that has it.
+
+    UsageError for a module that the suite does not have, and for a name that none of its modules has.
+    """
+    if not given:
+        return {}
+    names = [name for each in modules for name in (registry.names() if each == "*" else [each])]
+    entries = {entry.key: entry for entry in map(registry.get, names)}
+    found: dict[str, dict[str, Any]] = {}
+    for module, hparams in given.items():
+        for name, value in hparams.items():
+            if module:
+                takers = [key for key, e in entries.items() if registry.means(module, key, e.reference)]
+                takers = takers or [key for key in [registry.get(module).key] if key in entries]
+            else:
+                takers = [key for key, e in entries.items() if name in [p.name for p in e.hyperparameters]]
+            if not takers:
+                text = f"{module}.{name}" if module else name
+                raise UsageError(f"--set {text}={value}: no module of this run has it ({', '.join(entries)})")
+            for key in takers:
+                found.setdefault(key, {})[name] = value
+    return found

@@ -1,0 +1,119 @@
+"""The figures of a report: which there are, what data each needs, and how one is drawn and written."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ctxbench.errors import UsageError, unknown
+from ctxbench.suite.file import Figure
+
+from ..curves import SCALING, figures_of
+from . import cost as figure_cost
+from . import crossover as figure_crossover
+from . import curve as figure_curve
+from . import energy as figure_energy
+from . import memory as figure_memory
+from . import points as figure_points
+from . import predicted as figure_predicted
+from . import samples as figure_samples
+from .panels import Panel
+from .style import Drawing, styled, svg_text, write_pdf, write_png
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
+
+    A `curve` has tables of its numbers, too. One that is drawn `always` stands also beside those that a suite names.
+    """
+
+    name: str
+    title: str
+    needs: str
+    available: Callable[[Sequence[Panel]], bool]
+    draw: Callable[[Sequence[Panel]], Drawing]
+    curve: Figure | None = None
+    always: bool = False
+
+
+def of_curve(figure: Figure, needs: str) -> Kind:
+    """The kind of a figure that a suite names, or of SCALING."""
+    return Kind(
+        figure.name,
+        figure.title,
+        needs,
+        partial(figure_curve.has_curve, figure=figure),
+        partial(figure_curve.curve, figure=figure),
+        figure,
+    )
+
+
+KINDS = (
+    Kind("cost", "Cost relative to self-attention", "a row of `sa` and another",
+         figure_cost.has_relative, figure_cost.cost_bars),
+    Kind("pareto", "Time against memory", "latency, memory and MACs of two rows",
+         figure_points.has_pareto, figure_points.pareto),
+    Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
+         figure_points.has_published, figure_points.published_against_ours),
+    Kind("predicted", "Predicted against published and measured", "predicted times for the device of published ones",
+         figure_predicted.has_predicted, figure_predicted.predicted_against_known),
+    *(of_curve(figure, f"three or more {sizes} of a module")
+      for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
+    Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
+         figure_crossover.has_crossover, figure_crossover.crossovers),
+    Kind("split", "Training and inference", "latency in both modes",
+         figure_cost.has_split, figure_cost.train_infer_split),
+    Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
+         figure_energy.has_energy, figure_energy.energies, always=True),
+    Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
+         figure_memory.has_memory, figure_memory.memory_over_time),
+    Kind("samples", "Raw samples", "samples.csv with samples",
+         figure_samples.has_samples, figure_samples.sample_streams),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Written:
+    """A figure on disk, and its SVG for a page."""
+
+    kind: Kind
+    drawing: Drawing
+    svg: str
+    svg_path: Path
+    png_path: Path
+    pdf_path: Path
+
+
+def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
+    """The figures to draw: those with data or, if names are given, those. UsageError for a name without data.
+
+    Where a suite names figures, they are those; the others are drawn if they are asked for.
+    """
+    named = {figure.name: figure for panel in panels for figure in figures_of(panel)}
+    own = [of_curve(figure, f"{' or '.join(figure.y)} for two or more {figure.x}") for figure in named.values()]
+    if names is None:
+        kinds = [*own, *(kind for kind in KINDS if kind.always)] if own else KINDS
+        return [kind for kind in kinds if kind.available(panels)]
+    by_name = {kind.name: kind for kind in (*KINDS, *own)}
+    for name in names:
+        if name not in by_name:
+            raise unknown("figure", name, by_name)
+        if not by_name[name].available(panels):
+            raise UsageError(f"there is no data for the figure {name!r}: it needs {by_name[name].needs}")
+    return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def write_figures(panels: Sequence[Panel], kinds: Sequence[Kind], folder: Path) -> list[Written]:
+    """Draw the figures and write `<name>.svg`, `<name>.png` and `<name>.pdf` into the folder."""
+    written = []
+    for kind in kinds:
+        with styled():
+            drawing = kind.draw(panels)
+            svg = svg_text(drawing.figure)
+            svg_path, png_path, pdf_path = (folder / f"{kind.name}.{ending}" for ending in ("svg", "png", "pdf"))
+            svg_path.write_text(svg, encoding="utf-8")
+            write_png(drawing.figure, png_path)
+            write_pdf(drawing.figure, pdf_path)
+        written.append(Written(kind, drawing, svg, svg_path, png_path, pdf_path))
+    return written

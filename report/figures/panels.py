@@ -1,0 +1,82 @@
+"""What a figure draws: one panel for each device of each run, and in it the rows that can be compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from ctxbench.metrics.base import Quantity, RecordRow
+
+from ..run_data import CONDITIONS, SIZES, RunData
+from ..tables.published import with_published
+
+MOST_ROWS = 60
+# The module that costs are set in relation to.
+REFERENCE = "sa"
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The rows of one run on one device, and what to call them."""
+
+    title: str
+    frame: pd.DataFrame
+    run: RunData
+    device: str
+
+    @property
+    def main(self) -> pd.DataFrame:
+        """The alike rows, at most MOST_ROWS: more names do not fit a figure."""
+        return self.alike.head(MOST_ROWS)
+
+    @cached_property
+    def alike(self) -> pd.DataFrame:
+        """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input."""
+        names = [name for name in CONDITIONS if name != "device"]
+        group = self.frame.groupby(names, dropna=False, sort=False).ngroup()
+        size = self.frame[list(SIZES)].astype("float64").prod(axis=1).groupby(group).first()
+        order = pd.DataFrame({"rows": group.value_counts(), "size": size}).sort_values(
+            ["rows", "size"], ascending=False
+        )
+        return self.frame[group == order.index[0]]
+
+    def heading(self, rows: pd.DataFrame) -> str:
+        """The line above what is drawn of these rows: the run, the device, what the rows share."""
+        return ", ".join([self.title, *self.run.conditions(rows)])
+
+    def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+        """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
+        own = table[table["case"].isin(self.main["case"])]
+        return dict(iter(own.groupby(["case", "mode"], sort=False)))
+
+
+def panels_of(runs: Sequence[RunData]) -> list[Panel]:
+    """A panel for each device of each run that has rows."""
+    found = []
+    for run in runs:
+        frame = with_published(run)
+        for device in run.devices():
+            name = run.device_name(device)
+            title = f"{run.name}: {name}" if len(runs) > 1 else name
+            found.append(Panel(title, frame[frame["device"] == device].reset_index(drop=True), run, device))
+    return found
+
+
+def label_of(row: RecordRow) -> str:
+    """What the module is called, with its settings if it has any."""
+    return f"{row['name']} {row['settings']}".strip()
+
+
+def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
+    """Which rows are the reference with its own hyper-parameters."""
+    return (frame["module"] == REFERENCE) & (frame["settings"] == "")
+
+
+def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
+    """How the numbers of rows were obtained: `predicted, cuda`."""
+    if quantity.origin != "predicted":
+        return quantity.origin
+    methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
+    return ", ".join([quantity.origin, *filter(None, map(str, methods))])

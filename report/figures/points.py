@@ -1,0 +1,207 @@
+"""Point figures: latency against memory with the Pareto front, and published against measured."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ctxbench.comparison import exactly, read_value
+from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics.base import Quantity
+from ctxbench.mode import MODES, Mode
+from ctxbench.ranking import Standing, front
+
+from ..run_data import kind_of
+from ..tables.cells import amount
+from ..tables.numbers import significant
+from ..tables.published import unit_of
+from .labels import freeze_layout, place_labels
+from .layout import NAME, parts, wrapped
+from .panels import Panel, label_of, origin_of
+from .style import FAINT, Drawing, log_axis, looks
+
+# Areas of the largest and the smallest marker, points squared.
+_LARGEST, _SMALLEST = 420.0, 18.0
+# With more names than this, each of the axes takes the whole width.
+_CROWDED = 14
+# Characters of a line below axes.
+_LABEL = 48
+
+
+def memory_column(panel: Panel, mode: Mode) -> str:
+    """Memory as measured on a device of the kind that it is predicted for; elsewhere as predicted."""
+    memory = quantity(f"memory_{mode}")
+    targets = panel.frame[memory.method_column].dropna().unique()
+    there = any(target.startswith(kind_of(panel.device)) for target in targets)
+    use_measured = there and panel.frame[memory.measured_column].notna().any()
+    return memory.measured_column if use_measured else memory.column
+
+
+def _pareto_rows(panel: Panel, mode: Mode) -> pd.DataFrame:
+    frame = panel.main
+    known = frame[memory_column(panel, mode)].notna() & frame[f"latency_{mode}_ms"].notna() & frame["macs"].notna()
+    return frame[known]
+
+
+def has_pareto(panels: Sequence[Panel]) -> bool:
+    return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in MODES)
+
+
+def pareto(panels: Sequence[Panel]) -> Drawing:
+    """Latency against memory, area by MACs, with the front of what nothing beats in both."""
+    panels = [panel for panel in panels if has_pareto([panel])]
+    modes = [mode for mode in reversed(MODES) if any(len(_pareto_rows(panel, mode)) for panel in panels)]
+    crowded = max(len(panel.main) for panel in panels) > _CROWDED
+    lines, columns = (len(modes), 1) if crowded else (1, len(modes))
+    width, height = (7.6, 5.0) if crowded else (4.1, 3.5)
+    rows = [(panel, pd.concat([_pareto_rows(panel, mode) for mode in modes])) for panel in panels]
+    figure, found = parts(width * columns, rows, [height * lines] * len(panels))
+    drawing = Drawing(figure, "Time against peak memory, area by MACs.")
+    drawn: list[tuple[Axes, pd.DataFrame]] = []
+    for panel, part in zip(panels, found, strict=True):
+        for number, (mode, axes) in enumerate(
+            zip(modes, part.subplots(lines, columns, squeeze=False).flat, strict=True)
+        ):
+            if panel is not panels[0]:
+                axes.sharex(drawn[number][0])
+                axes.sharey(drawn[number][0])
+            drawn.append((axes, _pareto_axes(drawing, axes, panel, mode)))
+    for axes, _ in drawn:
+        axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # the front does not move them
+    for axes, points in drawn:
+        _draw_front(axes, points)
+    _finish(figure, drawn)
+    return drawing
+
+
+def _draw_front(axes: Axes, points: pd.DataFrame) -> None:
+    """The staircase through the front, from the upper edge of the axes to the right one."""
+    best = front_of(points)
+    if len(best):
+        x, y = best["x"].to_list(), best["y"].to_list()
+        across = [x[0], *x, axes.get_xlim()[1]]
+        up = [axes.get_ylim()[1], *y, y[-1]]
+        axes.step(across, up, where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
+
+
+def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
+    """Log axes, then a label at each point: `x`, `y`, `label` and `radius` of the marker in points."""
+    filled = [(axes, points) for axes, points in drawn if len(points)]
+    for axes, points in drawn:
+        if points.empty:
+            axes.set_axis_off()
+    for axes, _ in filled:
+        log_axis(axes, "x")
+        log_axis(axes, "y")
+        axes.tick_params(labelbottom=True, labelleft=True)
+    freeze_layout(figure)
+    for axes, points in filled:
+        names = [wrapped(label, NAME) for label in points["label"]]
+        place_labels(axes, points["x"], points["y"], names, list(points["radius"]))
+
+
+def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.DataFrame:
+    frame = _pareto_rows(panel, mode)
+    memory, time, macs_unit = quantity(f"memory_{mode}"), quantity(f"latency_{mode}"), quantity("macs").unit
+    x = frame[memory_column(panel, mode)].astype("float64") / memory.unit.factor
+    y = frame[f"latency_{mode}_ms"]
+    macs = frame["macs"].astype("float64")
+    area = np.maximum(_LARGEST * macs / macs.max(), _SMALLEST)
+    appearance = looks(frame["module"])
+    for row, across, up, size in zip(frame.to_dict("records"), x, y, area, strict=True):
+        look = appearance[row["module"]]
+        marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
+        costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
+        samples = f"{row[time.detail('samples')]} samples"
+        marker.set_gid(drawing.detail(f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {samples}, {costs}"))
+    kind = origin_of(memory, frame) if memory_column(panel, mode) == memory.column else "measured"
+    axes.set(xscale="log", yscale="log", ylabel="ms a pass")
+    axes.set_title(mode)
+    axes.grid(which="major")
+    axes.margins(0.16)
+    every = panel.main
+    failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
+    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed.to_dict("records"))
+    label = f"peak memory, MiB ({kind})"
+    axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', _LABEL)}" if missing else label)
+    labels = [label_of(row) for row in frame.to_dict("records")]
+    values = [read_value(row, time) for row in frame.to_dict("records")]
+    return pd.DataFrame({"x": x, "y": y, "time": values, "radius": np.sqrt(area) / 2, "label": labels})
+
+
+def front_of(points: pd.DataFrame) -> pd.DataFrame:
+    """The points (`x` memory, `time` with its interval) that no other beats in both, by rising `x`; no equal ones.
+
+    Times that no verdict rests on are left out.
+    """
+    axes = ("memory_train", "latency_train")  # of either mode less is better
+    standings = [
+        Standing(str(place), False, dict(zip(axes, (exactly(x), time), strict=True)))
+        for place, (x, time) in enumerate(zip(points["x"], points["time"], strict=True))
+        if not time.obstacle
+    ]
+    best = [int(standing.label) for standing in front(standings, axes)]
+    return points.iloc[best].drop_duplicates(["x", "y"]).sort_values("x")
+
+
+def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
+    """Rows with a published and a number of ours: `x` published, `y` ours, in the published unit."""
+    frame = panel.main
+    x = pd.to_numeric(frame[f"{each.key}_published"], errors="coerce").astype("float64")
+    y = frame[each.column].astype("float64") / unit_of(panel.run, each, frame).factor
+    both = (x > 0) & (y > 0)
+    return frame[both].assign(x=x[both], y=y[both])
+
+
+def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:
+    return [each for each in quantities().values() if any(len(_published_points(p, each)) for p in panels)]
+
+
+def has_published(panels: Sequence[Panel]) -> bool:
+    return bool(_published_quantities(panels))
+
+
+def published_against_ours(panels: Sequence[Panel]) -> Drawing:
+    """Ours over published on log axes, one for each quantity, with the line where both are equal."""
+    shown = _published_quantities(panels)
+    panels = [panel for panel in panels if _published_quantities([panel])]
+    columns = min(3, len(shown))
+    lines = -(-len(shown) // columns)
+    rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
+    figure, found = parts(3.1 * columns, rows, [3.0 * lines] * len(panels))
+    device = panels[0].run.published.get("device") or "the paper's device"
+    drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
+    drawn: list[tuple[Axes, pd.DataFrame]] = []
+    for panel, part in zip(panels, found, strict=True):
+        cells = list(part.subplots(lines, columns, squeeze=False).flat)
+        for axes in cells[len(shown) :]:
+            axes.set_axis_off()
+        for each, axes in zip(shown, cells, strict=False):
+            drawn.append((axes, _published_axes(drawing, axes, panel, each)))
+    _finish(figure, drawn)
+    return drawing
+
+
+def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> pd.DataFrame:
+    frame = _published_points(panel, each)
+    appearance = looks(frame["module"])
+    for row in frame.to_dict("records"):
+        look = appearance[row["module"]]
+        (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, linestyle="", zorder=2)
+        printed = row[f"{each.key}_published"]
+        text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
+        point.set_gid(drawing.detail(text))
+    unit = unit_of(panel.run, each, panel.main).symbol
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{each.origin}, {unit}")
+    axes.set_title(each.title)
+    axes.margins(0.2)
+    axes.grid(which="major")
+    if len(frame):
+        ends = np.array([*axes.get_xlim(), *axes.get_ylim()])
+        line = [ends.min(), ends.max()]
+        axes.set(xlim=line, ylim=line)
+        axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
+    return frame.assign(label=[label_of(row) for row in frame.to_dict("records")], radius=3.0)

@@ -1,0 +1,229 @@
+"""A run folder as a report reads it: typed records, checked cells, and the facts of the machine that made it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ctxbench import devices, registry
+from ctxbench.comparison import read_processes, without_reused
+from ctxbench.devices.cpu import Cpu
+from ctxbench.errors import UsageError, unknown
+from ctxbench.metrics import quantities
+from ctxbench.metrics.base import Quantity
+from ctxbench.metrics.control import STREAM
+from ctxbench.mode import MODES
+from ctxbench.results.record import STATUSES
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.file import parse_pair
+
+PHASES = ("forward", "backward")
+# What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
+CONDITIONS = {
+    "shape": "Input",
+    "dtype": "Dtype",
+    "memory_format": "Layout",
+    "execution": "Execution",
+    "threads": "Threads",
+    "device": "Device",
+}
+# Above this difference between the medians of the two halves of a measurement, a reader is warned.
+DRIFT_WARNING = 0.05
+# An interval of at least this confidence is one of 95 %, rounded.
+SURE = 0.9495
+SIZES = ("batch", "channels", "height", "width")
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings`, `name` as text.
+
+    `name` is what figures and sentences call a module: its key or, with `titles`, its title. The family is the
+    registry's; of a module that is not in it, the recorded one. `added` are published numbers that take the place of
+    the suite's, as in its table `[published]`; so do `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
+    """
+
+    folder: RunFolder
+    frame: pd.DataFrame
+    added: Mapping[str, Any] = field(default_factory=dict)
+    pairs: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, folder: RunFolder, titles: bool = False) -> "RunData":
+        """UsageError names the file and the line of the first cell that cannot be."""
+        frame = folder.frame()
+        check_records(frame, folder.path / "records.csv")
+        frame = without_reused(frame, folder.meta)
+        batch, channels, height, width = (frame[name].astype("string") for name in SIZES)
+        frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
+        shown = {text: _settings(text) for text in frame["hparams"].unique()}
+        frame["settings"] = frame["hparams"].map(shown).astype("string")
+        families = {entry.key: entry.family for entry in registry.entries()}
+        frame["family"] = frame["module"].map(families).fillna(frame["family"])
+        frame["name"] = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
+        return cls(folder, frame)
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.resolve().name
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self.folder.meta
+
+    @property
+    def suite(self) -> str:
+        return str(self.meta.get("suite", self.name))
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.meta.get("definition") or {}
+        return found
+
+    @property
+    def published(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.added or self.definition.get("published") or {}
+        return found
+
+    @property
+    def crossover(self) -> list[tuple[str, str]]:
+        """The pairs of modules whose crossovers are shown."""
+        return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.meta.get("environment") or {}
+        return found
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """`samples.csv`, in time order within a case and mode."""
+        frame = self.folder.samples()
+        path = self.folder.path / "samples.csv"
+        _refuse(~frame["mode"].isin([*MODES, STREAM]), frame["mode"], path, "must be train, infer or control")
+        _refuse(~(np.isfinite(frame["ms"]) & (frame["ms"] > 0)), frame["ms"], path, "must be a positive number")
+        return frame
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """`timeline.csv`, in the order of the pass within a case and mode; empty in a run without one."""
+        frame = self.folder.timeline()
+        path = self.folder.path / "timeline.csv"
+        _refuse(~frame["mode"].isin(MODES), frame["mode"], path, "must be train or infer")
+        _refuse(~frame["phase"].isin(PHASES), frame["phase"], path, "must be forward or backward")
+        for name in ("step", "bytes"):
+            _refuse((frame[name] < 0).fillna(True), frame[name], path, "must be at least 0")
+        return frame
+
+    def device_name(self, device: str) -> str:
+        """The product behind a device's name; the name itself where the environment does not tell."""
+        return devices.product(device, self.environment)
+
+    def devices(self) -> list[str]:
+        return list(dict.fromkeys(self.frame["device"]))
+
+    def only(self, modules: Sequence[str], shapes: Sequence[str]) -> "RunData":
+        """The rows of these modules and inputs, in this order; nothing given: all. UsageError for one without rows."""
+        frame = self.frame
+        for column, wanted in (("module", modules), ("shape", shapes)):
+            there = list(self.frame[column].unique())
+            for name in wanted:
+                if name not in there:
+                    raise unknown(f"{column} of this run", name, there)
+            if wanted:
+                frame = pd.concat([frame[frame[column] == name] for name in dict.fromkeys(wanted)], ignore_index=True)
+        if frame.empty:
+            raise UsageError("no row of this run is chosen")
+        return replace(self, frame=frame)
+
+    def conditions(self, frame: pd.DataFrame) -> list[str]:
+        """What these rows share: threads on a CPU, input, dtype; layout and execution that are not the default.
+
+        A letter stands for a size in which the rows differ: `input [1, 512, H, W]`.
+        """
+        found = []
+        same = [name for name in CONDITIONS if frame[name].nunique(dropna=False) == 1]
+        if "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
+            chosen = frame["threads"].iloc[0]
+            count = self.environment.get("torch_threads") if pd.isna(chosen) else int(chosen)
+            found += [f"{count} thread{'s' * (count != 1)}"] if count else []
+        sizes = [frame[name].unique() for name in SIZES]
+        texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
+        found.append(f"input [{', '.join(texts)}]")
+        others = [str(frame[name].iloc[0]) for name in ("dtype", "memory_format", "execution") if name in same]
+        return found + [value for value in others if value not in ("contiguous", "eager")]
+
+    def differing(self) -> list[str]:
+        """The conditions of which this run has more than one, `settings` (hyper-parameters) first."""
+        return [name for name in ("settings", *CONDITIONS) if self.frame[name].nunique(dropna=False) > 1]
+
+
+def kind_of(device: str) -> str:
+    """The kind of a device; its name where it is of no kind that is known here."""
+    try:
+        return devices.device(device).kind
+    except UsageError:
+        return device
+
+
+def open_run(path: Path, titles: bool = False) -> RunData:
+    """Read a run folder. UsageError if it is none, of an unknown schema, or damaged."""
+    return RunData.read(RunFolder.open(path), titles)
+
+
+def check_records(frame: pd.DataFrame, path: Path) -> None:
+    """UsageError with file, line and value for a record that no run can have written."""
+    wrong_status = ~frame["status"].isin(STATUSES)
+    if wrong_status.any():
+        index = int(wrong_status.to_numpy().argmax())
+        raise UsageError(f"{path}, line {index + 2}: {unknown('status', frame['status'].iloc[index], STATUSES)}")
+    _refuse(frame["case"].duplicated(), frame["case"], path, "stands in an earlier line too")
+    least = dict.fromkeys(SIZES, 1) | {each.column: 0 for each in quantities().values() if each.origin == "counted"}
+    for name, smallest in least.items():
+        _refuse((frame[name] < smallest).fillna(False), frame[name], path, f"must be at least {smallest}")
+    for each in quantities().values():
+        if not each.has_interval:
+            continue
+        median, low, high = (frame[name] for name in (each.column, each.detail("low_ms"), each.detail("high_ms")))
+        _refuse(median.notna() & ~((median > 0) & np.isfinite(median)), median, path, "must be a positive number")
+        _refuse((low > median) | (low <= 0), low, path, f"must be positive and at most the median, {median.name}")
+        _refuse((high < median) | np.isinf(high), high, path, f"must be at least the median, {median.name}")
+        medians = frame[each.detail("process_ms")]
+        wrong = pd.Series([not _are_processes(text) for text in medians], dtype="bool")
+        _refuse(wrong, medians, path, 'must be medians by process, as {"1": 0.912}')
+
+
+def _are_processes(text: str) -> bool:
+    try:
+        read_processes(text or "{}")
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def drifts(row: Mapping[Any, Any], time: Quantity) -> bool:
+    """Whether the halves of a measurement differ by more than DRIFT_WARNING, and by more than its interval explains."""
+    median = row[time.column]
+    low, high, drift = (row[time.detail(name)] for name in ("low_ms", "high_ms", "drift"))
+    if pd.isna(drift) or abs(drift) <= DRIFT_WARNING:
+        return False
+    return bool(pd.isna(low) or pd.isna(high) or abs(drift) > (high - low) / (2 * median))
+
+
+def _refuse(wrong: "pd.Series[bool]", column: "pd.Series[Any]", path: Path, sentence: str) -> None:
+    if wrong.any():
+        index = int(wrong.to_numpy().argmax())
+        raise UsageError(f"{path}, line {index + 2}: {column.name} is {str(column.iloc[index])!r}; it {sentence}")
+
+
+def _settings(text: str) -> str:
+    """Hyper-parameters for a reader: `{"steps": 3}` as `steps=3`."""
+    try:
+        return ", ".join(f"{name}={value}" for name, value in json.loads(text).items())
+    except (json.JSONDecodeError, AttributeError):
+        return text

@@ -1,0 +1,81 @@
+"""The lines under a table: whose numbers, on what, under which conventions."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import pandas as pd
+
+from ctxbench.metrics import metrics, quantities
+from ctxbench.metrics.base import ColumnValues, Unit
+
+from ..run_data import RunData
+from .numbers import is_prefix
+from .rates import ACHIEVED
+from .table import Column
+
+
+def caption_lines(
+    run: RunData, columns: Sequence[Column], units: Mapping[str, Unit], hidden: int = 0
+) -> tuple[str, ...]:
+    """What a reader must know to use the numbers: the `units` shown; `hidden` rows are in the CSV only."""
+    lines = []
+    if any(column.origin == "published" for column in columns):
+        device = run.published.get("device")
+        lines.append(
+            f"paper: {run.definition.get('source', 'published numbers')}"
+            + (f", on {device}; times on different devices are not compared." if device else ".")
+        )
+    elif run.published.get("rows"):
+        lines.append("No published number is shown: none belongs to these inputs, dtypes and hyper-parameters.")
+    lines.append(f"here: {setup(run)}.")
+    derived = ["matmul"] if any(column.key == ACHIEVED for column in columns) else []
+    lines += convention_lines(units, values_in(run.frame), derived)
+    lines += _bold_line(units)
+    if run.meta.get("state") not in (None, "finished"):
+        lines.append(f"The run is not finished (state: {run.meta['state']}); rows are missing.")
+    failed = int((run.frame["status"] != "ok").sum())
+    if failed:
+        lines.append(f"{failed} of {len(run.frame)} rows failed; their status and message are shown.")
+    if hidden:
+        lines.append(f"{hidden} more rows are in the CSV table.")
+    return tuple(lines)
+
+
+def setup(run: RunData) -> str:
+    """Device, software, input, date and commit in one phrase; what differs between rows stands in the rows."""
+    environment = run.environment
+    packages = environment.get("packages") or {}
+    parts = [", ".join(run.device_name(device) for device in run.devices())]
+    parts.append(f"torch {packages.get('torch') or 'unknown'}")
+    parts += [] if run.frame.empty else run.conditions(run.frame)
+    if run.frame["settings"].nunique() == 1 and run.frame["settings"].iloc[0]:
+        parts.append(str(run.frame["settings"].iloc[0]))
+    if environment.get("time"):
+        parts.append(str(environment["time"])[:10])
+    if environment.get("commit"):
+        commit, plus, changes = str(environment["commit"]).partition("+")
+        parts.append(f"commit {commit[:10]}{plus}{changes}")
+    return ", ".join(parts)
+
+
+def convention_lines(units: Mapping[str, Unit], values: ColumnValues, derived: Collection[str] = ()) -> list[str]:
+    """What the numbers are: a line for each metric of which a quantity is in `units`, or that is in `derived`."""
+    lines = []
+    for metric in metrics().values():
+        shown = [units[quantity.key] for quantity in metric.quantities if quantity.key in units]
+        if shown or metric.name in derived:
+            explained = dict.fromkeys(f"; {unit}" for unit in shown if is_prefix(unit))
+            lines.append(f"{metric.convention(values)}{''.join(explained)}.")
+    return lines
+
+
+def values_in(frame: pd.DataFrame) -> ColumnValues:
+    """What the rows of a frame hold in a column, each value once."""
+    return lambda column: [str(value) for value in frame[column].dropna().unique() if str(value)]
+
+
+def _bold_line(shown: Collection[str]) -> list[str]:
+    better = {quantity.better for key, quantity in quantities().items() if key in shown and quantity.better}
+    if not better:
+        return []
+    word = "smallest" if better == {"smaller"} else "best"
+    return [f"Bold: the {word} under the same conditions, and what cannot be told apart from it."]

@@ -1,0 +1,115 @@
+"""What the tables share: a number in its unit, a time with its interval, a ratio, a failed row, whole tables."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ctxbench.comparison import Value, known, read_value
+from ctxbench.machine_load import OTHERS_LIMIT
+from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.statistics import FEWEST_PROCESSES
+
+from .numbers import fixed, ratio_text, significant, with_interval
+from .table import Cell, Column, Row, Table
+
+# A column with its cells, in the order of the rows.
+Filled = tuple[Column, list[Cell]]
+
+
+def value_of(row: RecordRow | None, column: str) -> float | None:
+    """A number of a record; None without the record or the number."""
+    return None if row is None or pd.isna(row[column]) else float(row[column])
+
+
+def interval_of(row: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
+    """The confidence interval of a record's time; None if it has none, or the quantity is no time."""
+    value = read_value(row, quantity) if quantity.has_interval else None
+    return None if value is None or value.high == math.inf else (value.low, value.high)
+
+
+def doubts(value: Value, over: str = "") -> list[str]:
+    """The footnotes of a time, or of a ratio of times (`over` " of the ratio"), that no verdict rests on."""
+    found = []
+    if value.disturbed:
+        limit = f"{OTHERS_LIMIT:.0%} of the cores"
+        found.append(f"Other work kept more than {limit} busy while it was timed: no verdict rests on it.")
+    if value.high == math.inf:
+        found.append(f"Fewer than {FEWEST_PROCESSES} processes: no interval{over}.")
+    return found
+
+
+def amount(row: RecordRow, quantity: Quantity, unit: Unit, column: str = "", digits: int = 3) -> str:
+    """A known number of a record as text in `unit`, without the unit's symbol, with its interval if it has one."""
+    value = float(row[column or quantity.column])
+    interval = interval_of(row, quantity)
+    return with_interval(value, *interval) if interval else plain_amount(value, quantity, unit, digits)
+
+
+def plain_amount(value: float, quantity: Quantity, unit: Unit, digits: int = 3) -> str:
+    """A number without an interval as text in `unit`; of a time whose interval is not known, two digits."""
+    if quantity.decimals is not None:
+        return fixed(value, quantity.decimals)
+    return significant(value / unit.factor, 2 if quantity.has_interval else digits)
+
+
+def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
+    """What a reader may ask about a known number: all its digits, and how sure it is."""
+    value = row[column or quantity.column]
+    if not quantity.has_interval:
+        return f"{int(value):,}" if quantity.unit.factor > 1 else f"{value:.6g} {quantity.unit.symbol}".strip()
+    samples, outliers, stop = (row[quantity.detail(name)] for name in ("samples", "outliers", "stop"))
+    count = known(row, "processes")
+    text = f"{value:.6g} ms, " + (f"{count} process{'es' * (count > 1)}, " if count else "")
+    text += f"{samples} samples, {outliers} outliers kept, ended by {stop}"
+    if interval := interval_of(row, quantity):
+        text += f", {row[quantity.detail('confidence')]:.1%} interval [{interval[0]:.6g}, {interval[1]:.6g}]"
+    between, within, drift = (known(row, quantity.detail(n)) for n in ("spread_between", "spread_within", "drift"))
+    if between is not None and within is not None:
+        text += f", spread between processes {between:.1%}, within {within:.1%}"
+    text += "" if drift is None else f", drift {drift:+.1%}"
+    others = known(row, "others_share")
+    return text if others is None else f"{text}, other work on up to {others:.0%} of the cores"
+
+
+def quantity_cell(row: RecordRow | None, quantity: Quantity, unit: Unit, column: str = "", digits: int = 3) -> Cell:
+    """A number of a record; the status of a failed one without it."""
+    value = value_of(row, column or quantity.column)
+    if row is None or value is None:
+        return failed_cell(row) if row and row["status"] != "ok" else Cell()
+    text = amount(row, quantity, unit, column, digits)
+    return Cell(text, value / unit.factor, detail=detail(row, quantity, column))
+
+
+def failed_cell(row: RecordRow, notes: tuple[int, ...] = ()) -> Cell:
+    """The status of a record that did not end ok."""
+    return Cell(str(row["status"]), notes=notes, detail=str(row["message"]), failed=True)
+
+
+def ratio_cell(ratio: float | None) -> Cell:
+    """A ratio without an interval; empty if there is none."""
+    return Cell() if ratio is None else Cell(ratio_text(ratio), ratio, detail=f"{ratio:.4f}")
+
+
+def heading(title: str, unit: Unit) -> str:
+    """What stands over the columns of a quantity: `Params (M)`."""
+    return f"{title} ({unit.symbol})" if unit.symbol else title
+
+
+def by_row(filled: Sequence[Filled]) -> list[tuple[Cell, ...]]:
+    """The cells of each row."""
+    return list(zip(*(cells for _, cells in filled), strict=True))
+
+
+def put_together(
+    name: str,
+    title: str,
+    filled: Sequence[Filled],
+    about: Sequence[tuple[str, str, str]],
+    caption: Sequence[str],
+    notes: Sequence[str],
+    data: pd.DataFrame,
+) -> Table:
+    """The table of these columns; `about` is each row's module, family and status."""
+    rows = tuple(Row(cells, *who) for cells, who in zip(by_row(filled), about, strict=True))
+    return Table(name, title, tuple(column for column, _ in filled), rows, tuple(caption), tuple(notes), data)

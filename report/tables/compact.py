@@ -1,0 +1,91 @@
+"""A compact table for a paper: a line a module, a column for each chosen quantity and, if there are several, input."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import Quantity, Unit
+
+from ..run_data import RunData
+from .caption import convention_lines, setup, values_in
+from .cells import Filled, failed_cell, heading, put_together, quantity_cell
+from .published import unit_of, with_published
+from .suite import mark_best, with_notes
+from .table import Cell, Column, Footnotes, Table
+
+# The rows of a table: what names one, and its records.
+Rows = Sequence[tuple[tuple[Any, ...], pd.DataFrame]]
+PART = "compact"
+LABELS = ("settings", "dtype", "memory_format", "execution", "threads", "device")
+DEFAULT = ("params", "macs", "memory_train", "latency_infer")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a compact table shows: quantities, modules and inputs (empty: all), title, LaTeX label.
+
+    Figures show these modules and inputs, too.
+    """
+
+    columns: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    shapes: Sequence[str] = ()
+    title: str = ""
+    label: str = ""
+
+
+def compact_table(run: RunData, choice: Choice) -> Table:
+    """The table of one run. UsageError for a quantity, module or input that it does not have."""
+    run = run.only(choice.modules, choice.shapes)
+    frame = with_published(run)
+    chosen = [quantity(key) for key in choice.columns or DEFAULT]
+    names = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
+    rows = list(frame.groupby(["module", *names], sort=False, dropna=False))
+    filled = _labels(rows, names)
+    units, notes = {each.key: unit_of(run, each, frame) for each in chosen}, Footnotes()
+    for each in chosen:
+        filled += _columns(frame, rows, each, units[each.key], notes)
+    about = [(str(key[0]), str(group["family"].iloc[0]), str(group["status"].iloc[0])) for key, group in rows]
+    caption = (f"{setup(run)}.", *convention_lines(units, values_in(frame)))
+    title = choice.title or str(run.definition.get("title") or run.suite)
+    columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
+    return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, frame[columns])
+
+
+def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
+    """What names a row: the module's title, and what else differs."""
+    titles = [str(group["title"].iloc[0]) or str(group["module"].iloc[0]) for _, group in rows]
+    filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(title) for title in titles])]
+    for place, name in enumerate(names, 1):
+        cells = [Cell("" if pd.isna(key[place]) else str(key[place])) for key, _ in rows]
+        filled.append((Column(name, "", name.replace("_", " "), "label"), cells))
+    return filled
+
+
+def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit, notes: Footnotes) -> list[Filled]:
+    """A column of a quantity for each input."""
+    filled: list[Filled] = []
+    shapes = list(frame["shape"].unique())
+    title = heading(each.title, unit)
+    for shape in shapes:
+        part = frame[frame["shape"] == shape].reset_index(drop=True)
+        records = part.to_dict("records")
+        found = with_notes([quantity_cell(row, each, unit) for row in records], records, each, notes)
+        cells = dict(zip(part["case"], mark_best(found, part, each), strict=True))
+        column = Column(f"{each.key} {shape}", title, shape.replace("x", ", "), each.origin, PART)
+        if len(shapes) == 1:
+            column = Column(each.key, "", title, each.origin, PART)
+        filled.append((column, [_first(group, shape, cells) for _, group in rows]))
+    return filled
+
+
+def _first(group: pd.DataFrame, shape: str, cells: Mapping[str, Cell]) -> Cell:
+    """The cell of the row of this input; its status if it failed."""
+    rows = group[group["shape"] == shape]
+    if rows.empty:
+        return Cell()
+    row = rows.iloc[0].to_dict()
+    return cells[row["case"]] if row["status"] == "ok" else failed_cell(row)

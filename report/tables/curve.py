@@ -1,0 +1,83 @@
+"""The tables of a curve: for each quantity a row a line, a column for each x, and what was fitted."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.suite.file import Figure
+
+from ..curves import Fit, Series, fit_of, fit_title, is_numeric, lines_of, quantities_of
+from ..figures.panels import Panel, origin_of
+from .caption import convention_lines, setup, values_in
+from .cells import Filled, heading, put_together, quantity_cell
+from .table import Cell, Column, Table
+
+# More columns than this do not fit a page: the fit alone is shown, and the numbers are in the run's own table.
+MOST_COLUMNS = 14
+
+
+def curve_tables(panels: Sequence[Panel], figure: Figure) -> list[Table]:
+    """A table for each quantity and panel of a figure that has lines."""
+    return [
+        _table(panel, figure, each, f"-{number}" if len(panels) > 1 else "")
+        for number, panel in enumerate(panels, 1)
+        for each in quantities_of([panel], figure)
+    ]
+
+
+def _table(panel: Panel, figure: Figure, each: Quantity, suffix: str) -> Table:
+    lines = lines_of(panel, figure, each)
+    points = list(dict.fromkeys(x for line in lines for x in line.frame["x"]))
+    points = sorted(points) if is_numeric(line.frame["x"] for line in lines) else points
+    filled: list[Filled] = [
+        (Column("module", "", "Module", "label"), [Cell(line.title, short=line.module) for line in lines]),
+        (Column("settings", "", "Settings", "label"), [Cell(line.settings) for line in lines]),
+        (Column("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
+    ]
+    filled = [column for column in filled if any(cell.text for cell in column[1])]
+    rows = [{row["x"]: row for row in line.frame.to_dict("records")} for line in lines]
+    for x in points if len(points) <= MOST_COLUMNS else ():
+        column = Column(str(x), figure.x, str(x), each.origin, "curve")
+        filled.append((column, [_cell(found.get(x), each) for found in rows]))
+    if figure.fit:
+        cells = [_fit_cell(fit_of(line, figure)) for line in lines]
+        filled.append((Column("fit", "", fit_title(figure), "ratio", "curve"), cells))
+    origin = f", {origin_of(each, panel.frame)}" if each.origin in ("predicted", "published") else ""
+    title = f"{figure.title}: {heading(each.title, each.unit)}{origin}"
+    caption = (f"{setup(panel.run)}.", *convention_lines({each.key: each.unit}, values_in(panel.frame)))
+    about = [(line.module, str(line.frame["family"].iloc[0]), _status(line)) for line in lines]
+    name = f"{panel.run.suite}-{figure.name}-{each.key}{suffix}"
+    return put_together(name, title, filled, about, caption, (), _plain(lines, each))
+
+
+def _shape(line: Series) -> str:
+    """The input, where it is the same along the line."""
+    shapes = line.frame["shape"].unique()
+    return str(shapes[0]) if len(shapes) == 1 else ""
+
+
+def _cell(row: RecordRow | None, each: Quantity) -> Cell:
+    if row is not None and each.origin == "published":
+        text = row[f"{each.key}_published"]
+        return Cell("" if pd.isna(text) else str(text))
+    return quantity_cell(row, each, each.unit)
+
+
+def _fit_cell(fit: Fit | str) -> Cell:
+    return Cell(fit.text, fit.line.slope) if isinstance(fit, Fit) else Cell(fit)
+
+
+def _status(line: Series) -> str:
+    failed = line.frame.loc[line.frame["status"] != "ok", "status"]
+    return str(failed.iloc[0]) if len(failed) else "ok"
+
+
+def _plain(lines: Sequence[Series], each: Quantity) -> pd.DataFrame:
+    """The numbers behind the table, for CSV, in units of one."""
+    frames = [
+        pd.DataFrame({"module": line.module, "settings": line.settings, "shape": line.frame["shape"],
+                      "x": line.frame["x"], each.key: line.y * each.unit.factor, "status": line.frame["status"]})
+        for line in lines
+    ]  # fmt: skip
+    return pd.concat(frames)

@@ -1,0 +1,112 @@
+"""A comparison's table: the standings in order, each number with its ratio to the first candidate's."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from ctxbench.comparison import order, ratio
+from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
+
+from .caption import convention_lines
+from .cells import Filled, doubts, heading, plain_amount, put_together
+from .numbers import is_prefix, ratio_text, scaled_unit, with_interval
+from .table import Cell, Column, Footnotes, Table
+
+
+def ranking_table(ranking: Ranking, rank_by: str) -> Table:
+    """The standings by a quantity; `front` marks the Pareto front over the axes that all measured rows have.
+
+    UsageError if there is no quantity `rank_by`.
+    """
+    standings = ranking.standings
+    rows = ranked(standings, rank_by)
+    candidate = next(standing for standing in standings if standing.is_candidate)
+    axes, notes = shared_axes(standings), Footnotes()
+    on_front = {standing.label for standing in front(standings, axes)}
+    filled: list[Filled] = [
+        (Column("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
+        (Column("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
+        (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
+    ]
+    timed = [key for key, each in quantities().items() if each.has_interval]
+    for key in dict.fromkeys([*axes_of_front(), *timed, rank_by]):
+        if any(key in row.values for row in rows):
+            filled += _columns(quantity(key), rows, candidate, notes)
+    if any(row.status != "ok" for row in rows):
+        cells = [Cell(row.status, failed=row.status != "ok", detail=row.message) for row in rows]
+        filled.append((Column("status", "", "Status", "status"), cells))
+    data = pd.DataFrame(
+        [{"module": r.label, **{key: v.value for key, v in r.values.items()}, "status": r.status} for r in rows]
+    )
+    about = [(row.label, "", row.status) for row in rows]
+    shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
+    caption = _caption(ranking, rank_by, candidate, axes, shown)
+    return put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
+
+
+def _caption(
+    ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Mapping[str, Unit]
+) -> list[str]:
+    lines = [
+        f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s, of a time with its 95 % interval over "
+        "rounds; =: that interval contains 1."
+    ]
+    if axes:
+        nouns = listed([quantity(axis).noun for axis in axes])
+        lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
+    lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
+    times = {row.label: [v for v in row.values.values() if v.low < v.high < math.inf] for row in ranking.standings}
+    counts = sorted({len(value.processes) for values in times.values() for value in values} - {0})
+    lines += convention_lines(shown, lambda column: [str(n) for n in counts if column == "processes"])
+    if apart := [label for label, values in times.items() if any(not value.processes for value in values)]:
+        lines.append(f"Measured in other rounds, so = where two intervals overlap: {listed(apart)}.")
+    failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]
+    return [*lines, *(f"{row.label}: {row.status}: {row.message}" for row in failed)]
+
+
+def _name(standing: Standing) -> str:
+    return f"> {standing.label}" if standing.is_candidate else standing.label
+
+
+def _unit(key: str, rows: Sequence[Standing]) -> Unit:
+    """A quantity's unit; of counts, the prefix that suits these rows."""
+    unit = quantity(key).unit
+    return scaled_unit([row.values[key].value for row in rows if key in row.values]) if is_prefix(unit) else unit
+
+
+def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, notes: Footnotes) -> list[Filled]:
+    """A quantity's value and its ratio to the candidate's; no ratio where neither of two values is better."""
+    unit = _unit(what.key, rows)
+    group = heading(what.title, unit)
+    values = [_value(row, what, unit, notes) for row in rows]
+    filled = [(Column(what.key, group, "value", "measured", what.key), values)]
+    if what.better:
+        ratios = [_ratio(row, candidate, what) for row in rows]
+        filled.append((Column(f"{what.key}_ratio", group, "x", "ratio", what.key), ratios))
+    return filled
+
+
+def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
+    found = row.values.get(what.key)
+    if found is None:
+        return Cell()
+    if found.low < found.high < math.inf:
+        text = with_interval(found.value, found.low, found.high)
+    else:
+        text = plain_amount(found.value, what, unit)
+    return Cell(text, found.value / unit.factor, notes=tuple(map(notes.number, doubts(found))))
+
+
+def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
+    value, mine = row.values.get(what.key), candidate.values.get(what.key)
+    if value is None or mine is None or not mine.value or row is candidate:
+        return Cell()
+    if reason := value.obstacle or mine.obstacle:
+        return Cell("–", detail=f"cannot be compared: {reason}")  # noqa: RUF001  # a dash for "none"
+    found, plain = ratio(value, mine), value.value / mine.value
+    if what.has_interval and order(value, mine) == 0:
+        return Cell("=", 1.0, detail=str(found) if found else "the intervals overlap")
+    return Cell(str(found), found.value) if found else Cell(ratio_text(plain), plain)

@@ -1,0 +1,265 @@
+"""Runs of one suite side by side: each quantity run by run, with ratios, and why a row cannot be compared."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ctxbench.comparison import read_value
+from ctxbench.errors import UsageError
+from ctxbench.metrics import quantities
+from ctxbench.metrics.base import Origin, Quantity, RecordRow
+from ctxbench.ranking import listed
+
+from ..run_data import CONDITIONS, SURE, RunData
+from .caption import convention_lines, setup, values_in
+from .cells import Filled, doubts, heading, interval_of, put_together, quantity_cell, ratio_cell, value_of
+from .numbers import ratio_text, with_interval
+from .table import ROW_LIMIT, Cell, Column, Footnotes, Table
+
+Key = tuple[str, ...]
+# What a run has for each key.
+Records = Mapping[Key, RecordRow]
+# Two runs may differ in a digit that one run's table does not show.
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One column of the records that is set side by side: a quantity as counted, predicted or measured."""
+
+    quantity: Quantity
+    column: str
+    origin: Origin
+
+    @property
+    def title(self) -> str:
+        twice = self.quantity.measured_column
+        return f"{self.quantity.title}, {self.origin}" if twice else self.quantity.title
+
+    @property
+    def method(self) -> str:
+        """The column with the method by which the numbers were obtained; empty where there is only one."""
+        return self.quantity.method_column if self.column == self.quantity.column else ""
+
+    @property
+    def has_interval(self) -> bool:
+        return self.quantity.has_interval
+
+
+def compared() -> Iterator[Compared]:
+    """All columns that can be set side by side, in the order of tables."""
+    for quantity in quantities().values():
+        yield Compared(quantity, quantity.column, quantity.origin)
+        if quantity.measured_column:
+            yield Compared(quantity, quantity.measured_column, "measured")
+
+
+def compare_runs(runs: Sequence[RunData]) -> Table:
+    """The rows of all runs, each quantity run by run and over the first run.
+
+    Of runs of different suites, the rows that two of them share; UsageError if there is none. Exact quantities are
+    shown only if a run disagrees.
+    """
+    suites = list(dict.fromkeys(run.suite for run in runs))
+    names = _key_names(runs)
+    found = [{_key(row, names): row for row in run.frame.to_dict("records")} for run in runs]
+    keys = list(dict.fromkeys(key for rows in found for key in rows))
+    if len(suites) > 1:
+        keys = [key for key in keys if sum(key in rows for rows in found) > 1]
+        if not keys:
+            raise UsageError(f"the runs of {listed(suites)} share no case; report on each by itself")
+    shown, notes = keys[:ROW_LIMIT], Footnotes()
+    filled = _label_columns(names, shown, found, notes)
+    every = [each for each in compared() if any(run.frame[each.column].notna().any() for run in runs)]
+    same = [each for each in every if each.quantity.exact and _agree(each, keys, found)]
+    different = [each for each in every if each not in same]
+    for each in different:
+        filled += _quantity_columns(each, found, shown, notes)
+    caption = _caption(runs, same, different, len(keys) - len(shown))
+    if len(suites) > 1:
+        caption += ("The suites differ: the rows are those that two runs share.",)
+    about = [_about(key, found) for key in shown]
+    data = _data(names, keys, found, every)
+    return put_together(
+        f"{'-'.join(suites)}-compared",
+        f"{len(runs)} runs of {listed(suites)}",
+        filled,
+        about,
+        caption,
+        notes.texts,
+        data,
+    )
+
+
+def ratio_key(column: str, number: int) -> str:
+    """The key of the column with the ratio of a later run to the first."""
+    return f"{column}_ratio_{number}"
+
+
+def ratio_interval(first: RecordRow, other: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
+    """The interval of other / first from the intervals of both; None if one has none.
+
+    On a log scale each limit's distance is the root of the sum of squares (MOVER: Zou and Donner, Construction of
+    confidence limits about effect measures, 2008).
+    """
+    limits_1, limits_2 = interval_of(first, quantity), interval_of(other, quantity)
+    if limits_1 is None or limits_2 is None:
+        return None
+    (low_1, high_1), (low_2, high_2) = limits_1, limits_2
+    one, two = first[quantity.column], other[quantity.column]
+    down = math.hypot(math.log(two / low_2), math.log(high_1 / one))
+    up = math.hypot(math.log(high_2 / two), math.log(one / low_1))
+    return two / one * math.exp(-down), two / one * math.exp(up)
+
+
+def _agree(each: Compared, keys: Sequence[Key], found: Sequence[Records]) -> bool:
+    """Whether all runs that have a row's number have the same."""
+    values = [{value_of(rows.get(key), each.column) for rows in found} - {None} for key in keys]
+    return all(len(row) <= 1 for row in values)
+
+
+def _key_names(runs: Sequence[RunData]) -> list[str]:
+    """What identifies a row in every run; the device only where a run has several."""
+    several = any(len(run.devices()) > 1 for run in runs)
+    return ["module", "settings", *(name for name in CONDITIONS if name != "device" or several)]
+
+
+def _key(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in names)
+
+
+def _label_columns(
+    names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], notes: Footnotes
+) -> list[Filled]:
+    """What names a row; its module carries what is wrong with the whole row in a run."""
+    titles = {key[0]: str(row["title"]) for rows in found for key, row in rows.items()}
+    modules = []
+    for key in keys:
+        reasons = (_row_reason(rows.get(key), f"run {number}") for number, rows in enumerate(found, 1))
+        numbers = tuple(notes.number(reason) for reason in reasons if reason)
+        modules.append(Cell(titles[key[0]] or key[0], notes=numbers, detail=key[0], short=key[0]))
+    filled = [(Column("module", "", "Module", "label"), modules)]
+    for place, name in enumerate(names[1:], 1):
+        if len({key[place] for key in keys}) > 1:
+            header = CONDITIONS.get(name, "Settings")
+            filled.append((Column(name, "", header, "label"), [Cell(key[place]) for key in keys]))
+    return filled
+
+
+def _quantity_columns(each: Compared, found: Sequence[Records], keys: Sequence[Key], notes: Footnotes) -> list[Filled]:
+    """One column a run, then one ratio for each run but the first."""
+    quantity = each.quantity
+    group = heading(each.title, quantity.unit)
+    part = quantity.key if each.has_interval else f"{quantity.part} {each.origin}"
+    filled: list[Filled] = []
+    for number, rows in enumerate(found, 1):
+        cells = [quantity_cell(rows.get(key), quantity, quantity.unit, each.column, DIGITS) for key in keys]
+        filled.append((Column(f"{each.column}_{number}", group, f"run {number}", each.origin, part), cells))
+    for number, rows in enumerate(found[1:], 2) if quantity.better else ():
+        cells = [_ratio_cell(found[0].get(key), rows.get(key), each, number, notes) for key in keys]
+        filled.append((Column(ratio_key(each.column, number), group, f"{number} / 1", "ratio", part), cells))
+    return filled
+
+
+def _ratio_cell(
+    first: RecordRow | None, other: RecordRow | None, each: Compared, number: int, notes: Footnotes
+) -> Cell:
+    reason = _reason(first, other, each, number)
+    if reason:
+        return Cell("–", notes=(notes.number(reason),), detail=reason)  # noqa: RUF001  # a dash for "none"
+    one, two = value_of(first, each.column), value_of(other, each.column)
+    if first is None or other is None or not one or two is None:
+        return Cell()
+    if not each.has_interval:
+        return ratio_cell(two / one)
+    values = [read_value(row, each.quantity, each.column) for row in (first, other)]
+    reasons = dict.fromkeys(reason for value in values if value for reason in doubts(value, " of the ratio"))
+    interval = ratio_interval(first, other, each.quantity)
+    if reasons or interval is None:
+        return Cell(ratio_text(two / one), two / one, notes=tuple(sorted(map(notes.number, reasons))))
+    low, high = interval
+    confidence = each.quantity.detail("confidence")
+    sure = min(first[confidence], other[confidence]) >= SURE
+    numbers = () if sure else (notes.number("Few samples: the interval of the ratio covers less than 95 %."),)
+    excluded = sure and (low > 1 or high < 1)
+    return Cell(with_interval(two / one, low, high), two / one, excluded, numbers, detail=f"{two / one:.4f}")
+
+
+def _reason(first: RecordRow | None, other: RecordRow | None, each: Compared, number: int) -> str:
+    """Why a ratio cannot be given; empty if it can, or if neither run has the quantity."""
+    for row, name in ((first, "run 1"), (other, f"run {number}")):
+        if value_of(row, each.column) is None and (reason := _row_reason(row, name)):
+            return reason
+    one, two = value_of(first, each.column), value_of(other, each.column)
+    if (one is None) != (two is None):
+        return f"Not compared: {'run 1' if one is None else f'run {number}'} did not measure it."
+    if first and other and one is not None and each.method:
+        methods = [str(row[each.method]) for row in (first, other)]
+        if methods[0] != methods[1]:
+            word = "by" if each.origin == "counted" else "for"
+            return f"Not compared: {each.quantity.noun} {each.origin} {word} {methods[0]} and {word} {methods[1]}."
+    return ""
+
+
+def _row_reason(row: RecordRow | None, name: str) -> str:
+    if row is None:
+        return f"Not compared: {name} has no such row."
+    return "" if row["status"] == "ok" else f"Not compared: in {name} the row ended with {row['status']}."
+
+
+def _about(key: Key, found: Sequence[Records]) -> tuple[str, str, str]:
+    records = [rows[key] for rows in found if key in rows]
+    failed = [str(record["status"]) for record in records if record["status"] != "ok"]
+    return key[0], str(records[0]["family"]), failed[0] if failed else "ok"
+
+
+def _caption(
+    runs: Sequence[RunData], same: Sequence[Compared], different: Sequence[Compared], hidden: int
+) -> tuple[str, ...]:
+    lines = [f"run {number}: {run.name}: {setup(run)}." for number, run in enumerate(runs, 1)]
+    lines.append(
+        "Ratios: a later run over run 1; of a time with its 95 % interval over processes, bold where that does not "
+        "contain 1."
+    )
+    older = [f"run {number}" for number, run in enumerate(runs, 1) if run.frame["processes"].isna().all()]
+    if older and any(each.has_interval for each in different):
+        lines.append(f"The times of {listed(older)} are of one process each; another process may differ by more.")
+    lines += _control_lines(runs)
+    if same:
+        lines.append(f"The same in all runs: {'; '.join(each.title for each in same)}.")
+    units = {each.quantity.key: each.quantity.unit for each in different}
+    lines += convention_lines(units, values_in(pd.concat([run.frame for run in runs], ignore_index=True)))
+    if len({str(run.definition.get("measure")) for run in runs}) > 1:
+        lines.append("The runs were measured under different settings (budget, target or protocol).")
+    if hidden:
+        lines.append(f"{hidden} more rows are in the CSV table.")
+    return tuple(lines)
+
+
+def _control_lines(runs: Sequence[RunData]) -> list[str]:
+    """How much longer the control workload took in a later run, over the cases that both timed it in."""
+    lines = []
+    first = runs[0].frame.set_index("case")["control_ms"]
+    for number, run in enumerate(runs[1:], 2):
+        ratios = (run.frame.set_index("case")["control_ms"] / first).dropna()
+        if len(ratios):
+            lines.append(
+                f"The control workload, the same work in every case, took {ratio_text(ratios.median())} times as long "
+                f"in run {number} as in run 1 (median of {len(ratios)} cases)."
+            )
+    return lines
+
+
+def _data(
+    names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], known: Sequence[Compared]
+) -> pd.DataFrame:
+    columns: dict[str, list[Any]] = {name: [key[i] for key in keys] for i, name in enumerate(names)}
+    timed = [each.quantity for each in known if each.has_interval]
+    extra = [quantity.detail(name) for quantity in timed for name in ("samples", "low_ms", "high_ms")]
+    for number, rows in enumerate(found, 1):
+        for name in ("status", *(each.column for each in known), *extra):
+            columns[f"{name}_{number}"] = [rows[key][name] if key in rows else None for key in keys]
+    return pd.DataFrame(columns)

@@ -1,0 +1,238 @@
+"""The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from ctxbench.comparison import known, order, read_value
+from ctxbench.devices import META
+from ctxbench.metrics import metrics, quantities
+from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.results.record import columns
+from ctxbench.results.run_folder import RunFolder
+
+from ..run_data import CONDITIONS, DRIFT_WARNING, RunData, drifts, kind_of
+from .caption import caption_lines
+from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell, value_of
+from .numbers import decimals_of, fixed, leading_value
+from .published import unit_of, with_published
+from .rates import rate_columns
+from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
+
+
+def comparison_table(folders: Sequence[RunFolder]) -> Table:
+    """The table of one run, or of several runs of one suite side by side. UsageError for a damaged run."""
+    runs = [RunData.read(folder) for folder in folders]
+    if len(runs) == 1:
+        return suite_table(runs[0])
+    from .runs import compare_runs
+
+    return compare_runs(runs)
+
+
+def suite_table(run: RunData) -> Table:
+    """One run in the paper's layout; `data` has every row, `rows` at most ROW_LIMIT."""
+    frame = with_published(run)
+    shown = frame.head(ROW_LIMIT)
+    records = shown.to_dict("records")
+    notes = Footnotes()
+    units = {key: unit_of(run, quantity, frame) for key, quantity in shown_quantities(run).items()}
+    filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
+    for name in run.differing():
+        values = ["" if pd.isna(value) else str(value) for value in shown[name]]
+        filled.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), [Cell(value) for value in values]))
+    for key, unit in units.items():
+        filled += _quantity_columns(run, quantities()[key], shown, unit, notes)
+    filled += rate_columns(shown, notes)
+    if (frame["status"] != "ok").any():
+        filled.append((Column("status", "", "Status", "status"), _status_cells(records, notes)))
+    about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
+    caption = caption_lines(run, [column for column, _ in filled], units, len(frame) - len(shown))
+    title = _title(run)
+    return put_together(run.suite, title, filled, about, caption, notes.texts, _plain_numbers(frame, units))
+
+
+def _title(run: RunData) -> str:
+    """The suite's title with the input that was run; several are in the rows."""
+    title = str(run.definition.get("title") or run.suite)
+    shapes = run.frame["shape"].unique()
+    text = f"[{shapes[0].replace('x', ', ')}]" if len(shapes) == 1 else ""
+    return title if text in title else f"{title} at {text}"
+
+
+def shown_quantities(run: RunData) -> dict[str, Quantity]:
+    """The quantities that the run has numbers of, and those that were asked for and that failed rows left without."""
+    failed = bool((run.frame["status"] != "ok").any())
+    asked = {
+        quantity.key
+        for metric in metrics().values()
+        for quantity in metric.quantities
+        if failed and quantity.better and metric.name in run.meta.get("metrics", ())
+        if columns()[quantity.column].since <= run.meta["schema"]
+    }
+    return {
+        key: quantity
+        for key, quantity in quantities().items()
+        if key in asked or run.frame[quantity.column].notna().any() or _is_explained(run, quantity)
+    }
+
+
+def _is_explained(run: RunData, quantity: Quantity) -> bool:
+    """Whether the run says why it has no number, or that only papers have one."""
+    if quantity.reason_column and (run.frame[quantity.reason_column].fillna("") != "").any():
+        return True
+    rows: Mapping[str, Mapping[str, str]] = run.published.get("rows") or {}
+    return quantity.origin == "published" and any(quantity.key in row for row in rows.values())
+
+
+def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
+    """The numbers behind the table, for CSV: what names a case, then each quantity published, here, ratio, interval."""
+    names = ["module", "title", "family", "hparams", "batch", "channels", "height", "width"]
+    names += ["dtype", "memory_format", "execution", "threads", "device", "status", "message"]
+    names += ["processes", "others_share"] if any(quantities()[key].has_interval for key in shown) else []
+    for key in shown:
+        quantity = quantities()[key]
+        with_paper = frame[f"{key}_published"].notna().any()
+        names += [f"{key}_published"] if with_paper else []
+        names += [quantity.column]
+        names += [f"{key}_ratio"] if with_paper and quantity.origin != "measured" else []
+        if quantity.has_interval:
+            details = ("low_ms", "high_ms", "samples", "stop", "spread_between", "spread_within")
+            names += [quantity.detail(name) for name in details]
+        names += [quantity.measured_column] if quantity.measured_column else []
+    return frame[names]
+
+
+def _quantity_columns(
+    run: RunData, quantity: Quantity, frame: pd.DataFrame, unit: Unit, notes: Footnotes
+) -> list[Filled]:
+    """The columns of one quantity: published, here, ratio, and what was measured beside a prediction."""
+    key, records = quantity.key, frame.to_dict("records")
+    group = heading(quantity.title, unit)
+    found: list[Filled] = []
+
+    def add(name: str, header: str, origin: Origin, cells: list[Cell], short: str = "") -> None:
+        found.append((Column(name, group, header, origin, quantity.part, short), cells))
+
+    if frame[f"{key}_published"].notna().any():
+        add(f"{key}_published", "paper", "published", published_cells(run, records, key, notes))
+    if quantity.origin == "published":
+        return found
+    cells = with_notes(_number_cells(frame, quantity, unit), records, quantity, notes)
+    cells = [_with_reason(cell, quantity, row, notes) for cell, row in zip(cells, records, strict=True)]
+    cells = mark_best(cells, frame, quantity)
+    if quantity.origin == "predicted":
+        add(key, "predicted", "predicted", cells, "pred.")
+    else:
+        add(key, "here", quantity.origin, cells)
+    if f"{key}_ratio" in frame and frame[f"{key}_ratio"].notna().any():
+        add(f"{key}_ratio", "ratio", "ratio", [ratio_cell(value_of(row, f"{key}_ratio")) for row in records])
+    if quantity.measured_column and frame[quantity.measured_column].notna().any():
+        kinds = sorted({kind_of(device) for device in frame["device"] if device != META})
+        header = f"on {kinds[0].upper()}" if len(kinds) == 1 else "on device"
+        add(f"{key}_measured", header, "measured", _number_cells(frame, quantity, unit, quantity.measured_column))
+    return found
+
+
+def _module_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
+    """Title (key where there is little room), with the warnings that belong to no single number."""
+    cells = []
+    for row in records:
+        elsewhere = {sentence for quantity in quantities().values() for sentence in quantity.notes(row)}
+        numbers = tuple(notes.number(warning) for warning in row["warnings"] if warning not in elsewhere)
+        module = str(row["module"])
+        cells.append(Cell(str(row["title"] or module), notes=numbers, detail=module, short=module))
+    return cells
+
+
+def _status_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
+    return [
+        Cell("ok") if row["status"] == "ok" else failed_cell(row, (notes.number(f"{row['status']}: {row['message']}"),))
+        for row in records
+    ]
+
+
+def published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
+    """What the paper printed, with the sentences that explain it."""
+    reasons: dict[str, list[str]] = {}
+    for footnote in run.published.get("footnotes") or []:
+        if footnote["column"] == key:
+            reasons.setdefault(footnote["module"], []).append(footnote["text"])
+    cells = []
+    for row in records:
+        text = row[f"{key}_published"]
+        if pd.isna(text):
+            cells.append(Cell())
+            continue
+        numbers = tuple(notes.number(reason) for reason in reasons.get(row["module"], []))
+        cells.append(Cell(str(text), leading_value(text), notes=numbers, detail="as printed"))
+    return cells
+
+
+def _number_cells(frame: pd.DataFrame, quantity: Quantity, unit: Unit, column: str = "") -> list[Cell]:
+    """Our numbers; a count has as many decimals as the published number of its row."""
+    cells = []
+    for row, text in zip(frame.to_dict("records"), frame[f"{quantity.key}_published"], strict=True):
+        cell = quantity_cell(row, quantity, unit, column)
+        decimals = decimals_of(text) if pd.notna(text) and quantity.origin != "measured" else None
+        cells.append(_as_printed(cell, decimals))
+    return cells
+
+
+def _as_printed(cell: Cell, decimals: int | None) -> Cell:
+    """The cell with this many decimals, unless they are too few to show its number."""
+    if cell.value is None or decimals is None or 0 < abs(cell.value) < 10**-decimals:
+        return cell
+    return replace(cell, text=fixed(cell.value, decimals))
+
+
+def with_notes(cells: Sequence[Cell], records: Sequence[RecordRow], quantity: Quantity, notes: Footnotes) -> list[Cell]:
+    """The cells with footnotes for what qualifies their numbers; one without a number stays as it is."""
+    return [
+        cell if cell.value is None else replace(cell, notes=tuple(sorted(map(notes.number, _sentences(quantity, row)))))
+        for cell, row in zip(cells, records, strict=True)
+    ]
+
+
+def _with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes) -> Cell:
+    """A dash with a footnote where the quantity does not apply to the row."""
+    reason = known(row, quantity.reason_column) if quantity.reason_column and not cell.text else None
+    return Cell("-", notes=(notes.number(f"Not applicable: {reason}."),), detail=str(reason)) if reason else cell
+
+
+def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
+    """What qualifies our own number: what its metric says of it and, of a time, how sure it is."""
+    found = list(quantity.notes(row))
+    value = read_value(row, quantity)
+    if value is None or not quantity.has_interval:
+        return found
+    found += doubts(value)
+    if known(row, "processes") is None and value.high < math.inf:
+        found.append("Its interval is of one process; another process may differ by more.")
+    if drifts(row, quantity):
+        found.append(f"Drift: the medians of the measurement's halves differ by more than {DRIFT_WARNING:.0%}.")
+    return found
+
+
+def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> list[Cell]:
+    """Bold for the best among the rows that ran under the same conditions, and for those that tie with it.
+
+    Times that no verdict rests on are left out. Counts tie where they look the same.
+    """
+    best: set[int] = set()
+    if quantity.better is None:
+        return cells
+    for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
+        rows = {int(i): read_value(row, quantity) for i, row in zip(group.index, group.to_dict("records"), strict=True)}
+        values = {i: value for i, value in rows.items() if value and not value.obstacle}
+        if len(values) < 2:
+            continue
+        choose = min if quantity.better == "smaller" else max
+        first = choose(values, key=lambda i: values[i].value)
+        if quantity.has_interval:
+            best.update(i for i, value in values.items() if order(value, values[first]) == 0)
+        else:
+            best.update(i for i in values if cells[i].text == cells[first].text)
+    return [replace(cell, best=i in best) for i, cell in enumerate(cells)]

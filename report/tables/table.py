@@ -1,0 +1,121 @@
+"""What a table is: columns, rows of cells, caption, numbered footnotes; every format is rendered from this."""
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import pandas as pd
+
+# How a number was obtained. `label` is text that names a row, `ratio` is here over published (or run over run), `text`
+# is sentences, which may be broken into lines.
+Origin = Literal["label", "published", "counted", "predicted", "measured", "ratio", "status", "text"]
+# More rows than a person reads are in the CSV alone.
+ROW_LIMIT = 1000
+NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry. `value` sorts it, `notes` are footnote numbers, `detail` says more than fits.
+
+    `short` serves narrow places. `failed`: the text is the status of a row that has no number here.
+    """
+
+    text: str = ""
+    value: float | None = None
+    best: bool = False
+    notes: tuple[int, ...] = ()
+    detail: str = ""
+    short: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `group` spans neighbours that share it; columns of one `part` stay together where width is short."""
+
+    key: str
+    group: str
+    header: str
+    origin: Origin
+    part: str = ""
+    short: str = ""
+
+    @property
+    def numeric(self) -> bool:
+        return self.origin in NUMERIC_ORIGINS
+
+    @property
+    def name(self) -> str:
+        """Group and header as one phrase, unique in a table."""
+        return f"{self.group}: {self.header}" if self.group else self.header
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: its cells in the order of the columns, and what a page filters by."""
+
+    cells: tuple[Cell, ...]
+    module: str
+    family: str
+    status: str = "ok"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. `data` holds every row as plain numbers; `rows` may stop earlier, and then `caption` says so."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: tuple[str, ...]
+    notes: tuple[str, ...]
+    data: pd.DataFrame = field(repr=False, compare=False)
+
+    @property
+    def stem(self) -> str:
+        """The name as a file name: a suite may be called anything."""
+        return re.sub(r"[^\w.-]+", "-", self.name).strip(".-") or "table"
+
+    @cached_property
+    def csv(self) -> str:
+        """All rows as plain numbers."""
+        return str(self.data.to_csv(index=False, lineterminator="\n"))
+
+    def labels(self) -> list[int]:
+        """The positions of the columns that name a row."""
+        return [i for i, column in enumerate(self.columns) if column.origin == "label"]
+
+    def blocks(self) -> list[list[int]]:
+        """Positions of the columns of each part with the labels before them; the status stands in the first."""
+        status = [i for i, column in enumerate(self.columns) if column.origin == "status"]
+        parts = dict.fromkeys(column.part for column in self.columns if column.part)
+        blocks = [[i for i, column in enumerate(self.columns) if column.part == part] for part in parts] or [[]]
+        blocks[0] += status
+        return [self.labels() + block for block in blocks]
+
+    def groups(self) -> list[tuple[str, list[int]]]:
+        """Neighbouring columns under one heading: (heading, positions); an empty heading stands alone."""
+        found: list[tuple[str, list[int]]] = []
+        for index, column in enumerate(self.columns):
+            if found and column.group and found[-1][0] == column.group:
+                found[-1][1].append(index)
+            else:
+                found.append((column.group, [index]))
+        return found
+
+
+class Footnotes:
+    """Numbers notes in the order in which they are first used; the same sentence has one number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers) + 1)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._numbers)
