@@ -14,9 +14,9 @@ import pytest
 from fakes import FakeExecutor, counted, timed
 
 from ctxbench import machine_load
-from ctxbench.engine.case import Plan
+from ctxbench.engine.case import Outcome, Plan, blank_record, measure_case
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.rounds import execute
+from ctxbench.engine.rounds import combine, execute
 from ctxbench.messages import Failure, Values
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
@@ -202,6 +202,92 @@ def test_without_a_metric_of_several_processes_there_is_no_round(tmp_path: Path)
     execute(CASES, Plan(Measure(), ["params"]), script, script.launch, folder, Quiet())
     assert (script.launched, len(script.tasks)) == (0, 3)
     assert folder.frame()["params"].tolist() == [7, 7, 7]
+
+
+class Notes(Quiet):
+    """Writes down what a run reports."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int, str, int]] = []
+        self.ended: list[str] = []
+
+    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+        self.begun.append((index, total, case.module, number))
+
+    def done(self, record: Record) -> None:
+        self.ended.append(record.module)
+
+
+def test_a_reporter_hears_of_each_process_and_of_each_case_once(tmp_path: Path) -> None:
+    script, notes = Script(fails=("dm", 0)), Notes()
+    folder = RunFolder.create(tmp_path / "run", {})
+    execute(CASES, Plan(Measure(processes=2), ["params", "latency"]), script, script.launch, folder, notes)
+    assert [(index, total) for index, total, _, _ in notes.begun] == [(index, 9) for index in range(7)]
+    assert [(module, number) for _, _, module, number in notes.begun] == [task[:2] for task in script.tasks]
+    assert notes.ended == ["dm", "sa", "a2"]
+
+
+def test_more_processes_than_were_planned_raise_the_total(tmp_path: Path) -> None:
+    script, notes = Script(load=lambda module, number: 0.9 if number == 1 and module == "sa" else 0.0), Notes()
+    folder = RunFolder.create(tmp_path / "run", {})
+    execute(CASES[:1], Plan(Measure(processes=3), ["params", "latency"]), script, script.launch, folder, notes)
+    assert [(index, total) for index, total, _, _ in notes.begun] == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 5)]
+
+
+def test_a_case_that_was_reused_is_not_timed_again(tmp_path: Path) -> None:
+    script = Script()
+    folder = RunFolder.create(tmp_path / "run", {"reused": {"cases": [CASES[0].id]}})
+    execute(CASES, Plan(Measure(processes=2), ["params", "latency"]), script, script.launch, folder, Quiet())
+    assert [task[:2] for task in script.tasks if task[0] == "sa"] == [("sa", 0)]
+
+
+@pytest.mark.parametrize(("again_s", "extra"), [(0.26, 1), (0.24, 2)])
+def test_rounds_that_measure_again_take_a_quarter_of_the_planned_time_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again_s: float, extra: int
+) -> None:
+    """The planned processes of three cases take 1 s together; those that are measured again `again_s` each."""
+    script = Script(load=lambda module, number: 1.0 if module == "sa" and number != 4 else 0.0)
+
+    def takes(case: Case, plan: Plan, executor: Script, reporter: Quiet) -> Outcome:
+        outcome = measure_case(case, plan, executor, reporter)
+        number = script.tasks[-1][1]
+        outcome.record.elapsed_s = 0.0 if not number else 1 / 12 if number <= 4 else again_s
+        return outcome
+
+    monkeypatch.setattr("ctxbench.engine.rounds.measure_case", takes)
+    run(script, tmp_path / "run", processes=4)
+    assert script.launched == 4 + extra
+
+
+@pytest.mark.parametrize(("processes", "disturbed", "used"), [(5, 2, 3), (5, 3, 5), (2, 1, 2), (3, 1, 3)])
+def test_three_processes_at_rest_are_enough(processes: int, disturbed: int, used: int) -> None:
+    finished = {0: record_of(None), **{n: record_of(float(n)) for n in range(1, processes + 1)}}
+    found = combine(finished, processes, range(disturbed + 1, processes + 1))
+    assert found.processes == used
+    assert [*json.loads(found.get("latency_infer_process_ms"))] == [
+        str(n) for n in range(processes - used + 1, processes + 1)
+    ]
+
+
+def record_of(ms: float | None) -> Record:
+    """The record of one process; without a time, that of process 0."""
+    record = blank_record(CASES[0])
+    record.elapsed_s = 0.5
+    if ms is not None:
+        values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 0, "drift": 0.0}
+        record.take({f"latency_infer_{name}": value for name, value in values.items()})
+    return record
+
+
+def test_a_failed_first_process_of_the_rounds_needs_no_number() -> None:
+    failed = record_of(None)
+    failed.status, failed.message = "nan", "no number"
+    for number, message in ((1, "no number"), (2, "in process 2 of 5: no number")):
+        earlier = {n: record_of(1.0) for n in range(1, number)}
+        found = combine({0: record_of(None), **earlier, number: failed}, 5, [])
+        assert (found.status, found.message) == ("nan", message)
+        assert found.elapsed_s == 0.5 * (number + 1)
+        assert found.others_share == 0.0
 
 
 def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatch: pytest.MonkeyPatch) -> None:
