@@ -36,8 +36,14 @@ def busy_loops() -> Iterator[None]:
 def hold_to_half(tests: "subprocess.Popen[bytes]") -> None:
     """Stop and continue the tests and all that they started, until they end."""
     ended = threading.Event()
-    threading.Thread(target=lambda: (tests.wait(), ended.set()), daemon=True).start()
+
+    def wait() -> None:
+        tests.wait()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     root = psutil.Process(tests.pid)
+    stopped: list[psutil.Process] = []
     while not ended.wait(STOP_S):
         with contextlib.suppress(psutil.NoSuchProcess):
             stopped = [root, *root.children(recursive=True)]
