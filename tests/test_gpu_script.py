@@ -87,7 +87,7 @@ def test_no_step_stops_the_others(tmp_path: Path, page: Path, monkeypatch: pytes
 
 @pytest.mark.processes
 def test_what_a_late_step_started_ends_with_it(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "GRACE_S", 1.0)
+    monkeypatch.setattr(gpu, "GRACE_S", 2 * HANGING_S)
     mark = tmp_path / "alive"
     child = f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(600)"
     start = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(600)"
