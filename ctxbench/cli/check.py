@@ -19,6 +19,7 @@ from ctxbench.cli.options import (
     complete_suite,
     names,
     overrides_of,
+    seconds,
     split,
 )
 from ctxbench.cli.printing import gate_progress
@@ -95,7 +96,7 @@ def check(
     asked = request.Request(
         load(suite, overrides),
         request.parse_share(margin, "--margin") if margin is not None else None,
-        request.parse_seconds(budget, "--budget"),
+        seconds(budget, "--budget"),
         request.parse_inconclusive_is(inconclusive_is),
         request.parse_accepted(split(accept) or []),
         request.parse_renamed(renamed or []),

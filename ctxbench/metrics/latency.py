@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 PROGRESS_S = 0.5
 # So many passes at least come between the first pass and the samples; one where `warmup_s` is 0.
 WARM_PASSES = 3
-# A first pass of this many seconds is a sample if the process has run the module in another mode before: measured at
-# Table 3's shape, it then differs from the second by less than two second passes do.
-SLOW_S = 4.0
 # The columns of a mode.
 DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "ms": float,
@@ -92,13 +89,14 @@ def measure_latency(
     """Time `step` (one pass) on `clock`, after its first pass, which took `first_s` seconds.
 
     Warm-up passes, which are no samples, come first (`warm_up`), unless the first pass took the whole budget. Where
-    that is SLOW_S or more in a `warm` process, the first pass is the only sample. `interval` goes on for `min_time_s`
-    at least. `progress` is called between blocks with the count of samples and the last one's ms.
+    that is `long_pass_s` or more in a `warm` process, the first pass is the only sample: at Table 3's shape it differs
+    from the second by less than two second passes do. `interval` goes on for `min_time_s` at least.
+    `progress` is called between blocks with the count of samples and the last one's ms.
     """
     from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
     slow = measure.protocol == "interval" and first_s >= measure.sample_s
-    if slow and warm and first_s >= SLOW_S and measure.min_samples == 1:
+    if slow and warm and first_s >= (measure.long_pass_s or math.inf) and measure.min_samples == 1:
         return Latency([Sample(first_s, 1, first_s * 1e3)], summarise([first_s * 1e3]), "budget")
     pass_s = first_s if slow else warm_up(step, clock, measure.warmup_s)
     if measure.protocol == "paper":
