@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 from fakes import EngineClock, FakeExecutor
 
@@ -34,7 +35,6 @@ EXPECTED = {
     "Sleep": ("timeout", "still in first_infer after 600 s"),
     "Eat": ("oom", "out of memory"),
     "Killed": ("crashed", "killed in first_infer by SIGKILL"),
-    "Babbles": ("crashed", "killed in first_infer by SIGKILL; it last printed: no known message: b'nonsense'"),
     "Quit": ("crashed", "exit code 3; it last printed: last words"),
     "NotANumber": ("nan", "the output of the infer pass holds NaN"),
     "GradientNotANumber": ("nan", "the gradient of scale holds NaN"),
@@ -69,7 +69,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
         f'title = "t"\nmodules = [{modules}]\nmetrics = ["params", "macs", "latency"]\n[axes]\nshape = [1, 8, 6, 5]\n'
         "[measure]\nprocesses = 1\nsample_s = 0.01\nwarmup_s = 0\ntimeout_s = 600\nmemory_limit_gib = 1\n"
     )
-    clock = EngineClock(at=Doing("first_infer"))
+    clock = EngineClock(Doing("first_infer"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ctxbench.engine.client.time", clock)
         frame = ctxbench.run(str(suite), out=folder / "run", reporter=TimePassesInSleep(clock)).frame
@@ -274,8 +274,44 @@ def test_files_in_the_working_folder_do_not_take_the_place_of_libraries(
 
 def test_a_measuring_process_that_cannot_start_says_what_it_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with ForkServer() as server, pytest.raises(EngineError, match="the measuring process ended with code 1"):
+    sentence = "the measuring process ended with code 1 3 times; it printed nothing"
+    with ForkServer() as server, pytest.raises(EngineError, match=sentence):
         server.run(DescribeEnvironment(), lambda message: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal.Signals) -> None:
+    with ForkServer(static=False) as server:
+        for _ in range(2):  # while it imports torch, then when it is ready
+            os.kill(server._process.pid, number)
+            seen: list[Reply] = []
+            ended = server.run(DescribeEnvironment(), seen.append)
+            assert [type(message) for message in seen] == [Environment]
+            assert (ended.code, ended.signal, ended.early) == (0, 0, False)
+
+
+def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
+    case = f"Case('Sleep', '{FAILING}:Sleep', {{}}, (1, 8, 6, 5))"
+    code = (
+        "from ctxbench.engine.client import ForkServer\n"
+        "from ctxbench.suite.case import Case, Measure\n"
+        "from ctxbench.worker.protocol import MeasureCase\n"
+        "server = ForkServer(static=False)\n"
+        f"server.start(MeasureCase({case}, Measure(), ['latency']))\n"
+        "while server._child is None:\n"
+        "    message = server._next(None)\n"
+        "    server._child = getattr(message, 'pid', None)\n"
+        "print(server._process.pid, server._child, flush=True)\n"
+        "server.stop = lambda: None\n"
+        "input()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        watched = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        process.kill()
+    assert len(watched) == 2
+    _, alive = psutil.wait_procs(watched, timeout=60)
+    assert alive == []
 
 
 def test_a_machine_that_is_not_described_is_an_error() -> None:
@@ -285,7 +321,7 @@ def test_a_machine_that_is_not_described_is_an_error() -> None:
 
 
 def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = EngineClock(at=Doing("first_infer"))
+    clock = EngineClock(Doing("first_infer"))
     monkeypatch.setattr("ctxbench.engine.client.time", clock)
     monkeypatch.setattr("ctxbench.engine.client.KILL_S", 0.2)
     case = Case("Sleep", f"{FAILING}:Sleep", {}, (1, 8, 6, 5))

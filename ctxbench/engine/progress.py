@@ -102,7 +102,8 @@ class Live(Quiet):
         self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
         self._rows: dict[str, Record] = {}
         self._slots: dict[str, str] = {}
-        self._doing, self._detail, self._left_s = "starting", "", None
+        self._doing, self._detail = "starting", ""
+        self._left_s: float | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -222,8 +223,11 @@ def _cells(record: Record) -> dict[str, str]:
     found = {}
     for quantity in quantities().values():
         if (quantity.exact or quantity.has_interval) and (value := record.get(quantity.column)) is not None:
-            number = f"{value / quantity.unit.factor:.3g} {quantity.unit.symbol}".rstrip()
-            found[quantity.title] = number
+            if quantity.part == "counts":
+                power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
+                found[quantity.title] = f"{value / 1000**power:.3g} {' KMG'[power]}".rstrip()
+            else:
+                found[quantity.title] = f"{value / quantity.unit.factor:.3g} {quantity.unit.symbol}"
     return found
 
 

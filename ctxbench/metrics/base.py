@@ -145,6 +145,14 @@ class Measurement(Protocol):
         """Put values into columns of the record, and warnings beside them."""
         ...
 
+    def lacks(self, columns: Sequence[str], reason: str = "") -> None:
+        """Say why this case has no number in these columns; without a reason if another column tells it."""
+        ...
+
+    def check_input_is_read(self, step: "Step") -> None:
+        """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place."""
+        ...
+
     def emit(self, message: Message) -> object: ...
 
 
@@ -188,6 +196,15 @@ class Metric:
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
     combine: Callable[[Mapping[int, RecordRow]], Mapping[str, Any]] | None = None
+
+    def promised(self, *, static: bool) -> list[tuple[str, str]]:
+        """The columns that a process without a failure fills, each with the column of reasons why not, or "".
+
+        A `static` process has no device. A metric that is not asked for fills what applies.
+        """
+        own = [each for each in self.quantities if each.origin != "published"] if self.asked_for else []
+        found = [(each.column, each.reason_column) for each in own if self.count or not static]
+        return found + [(each.measured_column, "") for each in own if each.measured_column and not static]
 
 
 def by_mode(name: str, type_: type[int] | type[float] | type[str], since: int = 1) -> tuple[Column, ...]:

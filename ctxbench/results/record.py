@@ -1,6 +1,7 @@
 """What came out for one case."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -91,6 +92,13 @@ _OWN_TYPES: dict[str, type[int] | type[float]] = {
 }
 
 _LATER = {"processes": 4, "others_share": 4, "slot": 8}
+
+
+def is_of(kind: type[int] | type[float] | type[str], value: object) -> bool:
+    """Whether a value, or None for a number that is not known, can stand in a column of this type."""
+    if kind is float and isinstance(value, int | float):
+        return math.isfinite(value) and not isinstance(value, bool)
+    return value is None or (isinstance(value, kind) and not isinstance(value, bool))
 
 
 @cache
