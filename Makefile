@@ -13,12 +13,12 @@ table3: .venv/.installed
 
 # All tests: first those that any load may delay, side by side; then those that judge real times, alone.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 -m "not timing"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing"
 	$(BIN)/python -m pytest -m timing
 
 # The tests that start no process and take no seconds.
 quick: .venv/.dev
-	$(BIN)/python -m pytest -n 2 -m "not processes and not timing and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not processes and not timing and not slow"
 
 check: lint test
 

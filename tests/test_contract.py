@@ -560,9 +560,8 @@ class Eats(Fine):
 
 
 @pytest.fixture(scope="module")
-def server() -> Any:
-    with ForkServer() as running:
-        yield running
+def server(_server: ForkServer) -> ForkServer:
+    return _server
 
 
 @pytest.fixture
@@ -573,19 +572,19 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "timeout_s", "check_name", "fact", "hint"),
+    ("name", "fact", "hint"),
     [
-        ("Leaves", 60.0, "shape and dtype", "the process ended with exit code 0", "it printed nothing"),
-        ("Crashes", 60.0, "shape and dtype", f"killed by {signal.SIGABRT.name}", "it last printed: about to crash"),
-        ("Eats", 60.0, "shape and dtype", "out of memory", "fix it"),
+        ("Leaves", "the process ended with exit code 0", "it printed nothing"),
+        ("Crashes", f"killed by {signal.SIGABRT.name}", "it last printed: about to crash"),
+        ("Eats", "out of memory", "fix it"),
     ],
 )
 @pytest.mark.processes
 def test_the_engine_holds_what_hangs_crashes_or_eats_memory(
-    server: ForkServer, file: Path, name: str, timeout_s: float, check_name: str, fact: str, hint: str
+    server: ForkServer, file: Path, name: str, fact: str, hint: str
 ) -> None:
-    results = verify(f"{file}:{name}", server, channels=4, timeout_s=timeout_s)
-    assert [result.name for result in results if result.broken] == [check_name]
+    results = verify(f"{file}:{name}", server, channels=4, timeout_s=600)
+    assert [result.name for result in results if result.broken] == ["shape and dtype"]
     assert fact in results[-1].fact
     assert hint in results[-1].hint
 

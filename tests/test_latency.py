@@ -3,8 +3,7 @@
 import itertools
 import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_clock import FakeClock
+from fakes import FakeExecutor
 
 from ctxbench.devices.clock import block_cost
 from ctxbench.engine import case as scheduler
@@ -30,7 +30,7 @@ from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.file import Execution
 from ctxbench.worker.measurement import CaseMeasurement
-from ctxbench.worker.protocol import MeasureCase, Reply, Task
+from ctxbench.worker.protocol import Reply
 
 
 def stream(mean_s: float, noise: float, seed: int = 0, phi: float = 0.0) -> Iterator[float]:
@@ -121,6 +121,7 @@ def test_a_measurement_takes_its_least_time_although_the_interval_is_narrow() ->
     assert measure(itertools.repeat(0.01), warmup_s=0, sample_s=0.1, min_time_s=1)[0].samples[-1].at_s >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "phi", "least"), [(0.02, 0.0, 0.90), (0.05, 0.0, 0.90), (0.05, 0.6, 0.88)])
 def test_the_stated_interval_covers_the_true_median(noise: float, phi: float, least: float) -> None:
     """200 whole measurements each: how often [low, high] holds the median that the stream was made with."""
@@ -149,26 +150,14 @@ def test_a_first_pass_of_twelve_seconds_is_the_sample_of_training_unless_it_comp
     assert len(checked) == (execution == "compile")  # 10 ms after 12 s may be an output that was kept
 
 
-class Scripted:
-    """An executor whose child says what the test wrote."""
-
-    def __init__(self, messages: Sequence[Reply], ended: Exit) -> None:
-        self.messages, self.ended = messages, ended
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        for message in self.messages if isinstance(task, MeasureCase) else []:
-            on_message(message)
-        return self.ended
-
-
 CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4))
 
 
 def record(folder: Path, messages: Sequence[Reply], ended: Exit) -> Any:
     run = RunFolder.create(folder / "run", {})
-    executor = Scripted(messages, ended)
+    executor = FakeExecutor(lambda task: messages, ended)
     plan = Plan(Measure(timeout_s=5, processes=1), ["latency"])
-    execute([CASE], plan, executor, lambda: nullcontext(executor), run, Quiet())
+    execute([CASE], plan, executor, executor.launch, run, Quiet())
     return run.frame().iloc[0]
 
 

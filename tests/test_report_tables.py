@@ -453,7 +453,7 @@ def test_latex_compiles(tmp_path: Path, hostile: Table, notes: str) -> None:
         body = packages[0] + r"\begin{document}" + text + r"\end{document}"
         (tmp_path / "t.tex").write_text(r"\documentclass{article}" + body, encoding="utf-8")
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:]
         assert not (fits and "Overfull" in done.stdout)
 

@@ -14,7 +14,7 @@ from ctxbench.errors import UsageError
 from ctxbench.messages import PredictedTime, Sample, TimelineStep
 from ctxbench.results import run_folder as results
 from ctxbench.results.record import Record, columns
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.run_folder import SCHEMA, RunFolder
 
 
 def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
@@ -163,12 +163,12 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
     ("content", "sentence"),
     [
         ("{", "is damaged"),
-        ('{"schema": 99}', "it has schema 99, this one reads up to 8; install a newer ctxbench"),
-        ('{"schema": 0}', "run.json has schema 0; a run has one from 1 to 8"),
-        ('{"schema": true}', "run.json has schema True; a run has one from 1 to 8"),
-        ('{"schema": "2"}', "run.json has schema '2'; a run has one from 1 to 8"),
-        ("{}", "run.json has schema None; a run has one from 1 to 8"),
-        ("[]", "run.json has schema None; a run has one from 1 to 8"),
+        ('{"schema": 99}', f"it has schema 99, this one reads up to {SCHEMA}; install a newer ctxbench"),
+        ('{"schema": 0}', f"run.json has schema 0; a run has one from 1 to {SCHEMA}"),
+        ('{"schema": true}', f"run.json has schema True; a run has one from 1 to {SCHEMA}"),
+        ('{"schema": "2"}', f"run.json has schema '2'; a run has one from 1 to {SCHEMA}"),
+        ("{}", f"run.json has schema None; a run has one from 1 to {SCHEMA}"),
+        ("[]", f"run.json has schema None; a run has one from 1 to {SCHEMA}"),
     ],
 )
 def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str, sentence: str) -> None:
@@ -218,7 +218,7 @@ def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     old = RunFolder.open(path)
     for write in (old.recover, lambda: old.append(1, record("second"), {}), lambda: old.save_meta(state="running")):
-        with pytest.raises(UsageError, match=r"\(schema 1, now 8\), so it cannot be resumed; start a new run"):
+        with pytest.raises(UsageError, match=rf"\(schema 1, now {SCHEMA}\), so it cannot be resumed; start a new run"):
             write()
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
