@@ -78,6 +78,8 @@ def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2)
     stands, then the first.
     """
     frame = _placed(panel.frame, figure)
+    if frame["x"].nunique() < fewest:
+        return []
     fixed = ["module", "rest", *(name for name in (*CONDITIONS, *POINTS) if name != figure.x)]
     frame = frame.assign(known=numbers_of(frame, quantity).notna())
     counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
