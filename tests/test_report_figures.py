@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
@@ -326,11 +327,14 @@ def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_figure_is_laid_out_once_for_all_its_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    laid_out = []
+    laid_out: list[Figure] = []
     execute = ConstrainedLayoutEngine.execute
-    monkeypatch.setattr(
-        ConstrainedLayoutEngine, "execute", lambda engine, figure: laid_out.append(figure) or execute(engine, figure)
-    )
+
+    def count(engine: ConstrainedLayoutEngine, figure: Figure) -> None:
+        laid_out.append(figure)
+        execute(engine, figure)
+
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", count)
     found = panels(table3_run(tmp_path / "run"))
     for kind in choose(["cost", "pareto"], found):
         write_figure(found, kind, tmp_path, list(WRITERS))

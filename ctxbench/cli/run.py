@@ -88,7 +88,6 @@ def run(
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
     from ctxbench.cli import describe
-    from ctxbench.engine import cluster
     from ctxbench.engine.plan import plan
     from ctxbench.engine.run import resume as resume_run
     from ctxbench.engine.run import run_suite
@@ -99,6 +98,8 @@ def run(
     _check_ray_options(context)
     shown = reporter()
     try:
+        if ray is not None:
+            from ctxbench.engine import cluster
         if resume is not None and ray is not None:
             runs = cluster.resume(resume, ray, retry_failed=retry_failed, reporter=shown)
         elif resume is not None:
