@@ -28,14 +28,14 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Everything that the README and the docs show, from the committed runs.
+# Everything that the README and the docs show, from the committed runs; Markdown shows the figures as PNG.
 report: .venv/.installed
-	$(BIN)/ctxbench report results/table3-cpu --out docs/report
+	$(BIN)/ctxbench report results/table3-cpu --out docs/report --formats png
 	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,scaling-batch,scaling-channels,memory
-	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite || exit 1; done
-	$(BIN)/ctxbench report results/crossover-cpu --out docs/report/crossover --figures crossover
+	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite --formats png || exit 1; done
+	$(BIN)/ctxbench report results/crossover-cpu --out docs/report/crossover --figures crossover --formats png
 	$(BIN)/ctxbench report results/field-cpu --out docs/report/field
-	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures predicted
+	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures predicted --formats png
 	$(BIN)/python docs/update.py
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.

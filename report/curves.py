@@ -81,6 +81,8 @@ def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2)
     if known.sum() < fewest:
         return []
     frame = _placed(panel.frame, figure).assign(known=known)
+    if frame["x"].nunique() < fewest:
+        return []
     fixed = ["module", "rest", *(name for name in (*CONDITIONS, *POINTS) if name != figure.x)]
     counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
     frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")

@@ -84,13 +84,6 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
 
 
-@pytest.fixture
-def svg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report's PNG and PDF files are left out: drawing each figure two times more takes most of the time."""
-    for name in ("write_png", "write_pdf"):
-        monkeypatch.setattr(f"ctxbench.report.figures.kinds.{name}", lambda figure, path: None)
-
-
 @dataclass(frozen=True)
 class Done:
     """What a command left: its exit code and what it printed."""

@@ -1,4 +1,4 @@
-"""A budget for a whole suite on a clock of the test's own, how long a run is said to take, and what is told meanwhile."""
+"""A budget for a whole suite on a clock of the test's own, how long a run is said to take, what is told."""
 
 from collections.abc import Mapping
 from pathlib import Path

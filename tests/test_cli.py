@@ -1,5 +1,6 @@
 """The command line: exit codes, sentences, what is printed, and what is not imported."""
 
+import importlib
 import importlib.metadata
 import json
 import re
@@ -22,13 +23,29 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "ctxbench", *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["show", "ham_nmf"], ["run", "--help"]])
-def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
+HEAVY = {"torch", "pandas", "matplotlib", "numpy", "scipy"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["--help"], HEAVY | {"pydantic", "rich", "importlib.metadata", "ctxbench.cli.run"}),
+        (["list"], HEAVY | {"pydantic", "rich", "ctxbench.cli.run"}),
+        (["show", "ham_nmf"], HEAVY),
+        (["run", "--help"], HEAVY),
+        (
+            ["predict", "sa", "--for", "t4", "--shape", "1,8,8,8"],
+            {"sympy", "torch._dynamo", "matplotlib", "scipy.stats"},
+        ),
+        (["report", "--help"], HEAVY),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:
     code = (
         "import sys\nfrom ctxbench import cli\n"
         f"sys.argv = ['ctxbench', *{arguments!r}]\n"
         "try:\n    cli.main()\nexcept SystemExit as done:\n    assert not done.code, done.code\n"
-        "heavy = {'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)\n"
+        f"heavy = {forbidden!r} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -81,6 +98,13 @@ def test_a_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sen
     assert done.stderr.startswith("ctxbench: ")
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_line_of_each_command_is_the_first_of_its_own_help() -> None:
+    for name, line in cli.COMMANDS.items():
+        file = cli.FILES.get(name, name)
+        function = getattr(importlib.import_module(f"ctxbench.cli.{file}"), file)
+        assert " ".join(function.__doc__.split("\n\n")[0].split()) == line
 
 
 def test_a_wrong_input_ends_the_command_with_2() -> None:

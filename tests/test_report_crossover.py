@@ -284,7 +284,7 @@ def test_the_figure_marks_the_crossover_and_its_interval(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path, svg_alone: None) -> None:
+def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path) -> None:
     folder = linear_against_square(tmp_path / "run")
     report = write_report([folder.path], tmp_path / "out", crossover=["sa:linear"])
     text = (tmp_path / "out" / "tables" / "mine-crossover.md").read_text(encoding="utf-8")
@@ -294,7 +294,7 @@ def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_several_runs_have_a_crossover_table_each(tmp_path: Path, svg_alone: None) -> None:
+def test_several_runs_have_a_crossover_table_each(tmp_path: Path) -> None:
     one, two = (linear_against_square(tmp_path / name).path for name in ("one", "two"))
     write_report([one, two], tmp_path / "out")
     found = sorted(path.name for path in (tmp_path / "out" / "tables").glob("*.csv"))
@@ -341,7 +341,7 @@ def test_the_suite_crossover_names_its_pairs() -> None:
 
 @pytest.mark.processes
 def test_a_static_run_finds_the_crossover_of_two_modules(
-    shared_server: None, svg_alone: None, suite_file: Callable[..., Path], tmp_path: Path
+    shared_server: None, suite_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The closed forms of the MACs cross where the table says."""
     path = suite_file(["ham_nmf", "sa"], metrics=("macs", "memory"))

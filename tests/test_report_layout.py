@@ -28,7 +28,7 @@ from report_data import (
 
 from ctxbench import registry
 from ctxbench.report import write_report
-from ctxbench.report.figures.kinds import KINDS, choose, write_figures
+from ctxbench.report.figures.kinds import KINDS, choose, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
 from ctxbench.report.figures.layout import wrapped
 from ctxbench.report.figures.panels import panels_of
@@ -229,7 +229,7 @@ def two_inputs(path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_modules_and_inputs_can_be_chosen_for_figures(tmp_path: Path, svg_alone: None) -> None:
+def test_modules_and_inputs_can_be_chosen_for_figures(tmp_path: Path) -> None:
     run = two_inputs(tmp_path / "run")
     choice = Choice(modules=["linear", "sa"], shapes=["1x64x32x32"])
     report = write_report([run], tmp_path / "out", choice=choice, titles=True)
@@ -358,8 +358,8 @@ def test_own_modules_have_the_same_colours_in_all_figures(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_the_png_has_the_colours_of_the_families(tmp_path: Path) -> None:
     found = panels_of([open_run(table3_run(tmp_path / "run"))])
-    (written,) = write_figures(found, choose(["pareto"], found), tmp_path)
-    with Image.open(written.png_path) as image:
+    (kind,) = choose(["pareto"], found)
+    with Image.open(write_figure(found, kind, tmp_path, ["png"]).paths["png"]) as image:
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3).astype(int)
     for family in ("attention", "linear attention", "matrix decomposition"):
         wanted = 255 * np.array(to_rgb(FAMILIES[family].colour))

@@ -83,7 +83,6 @@ def run(
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
     from ctxbench.cli import describe
-    from ctxbench.engine import cluster
     from ctxbench.engine.plan import plan
     from ctxbench.engine.run import run_suite
     from ctxbench.suite import settings
@@ -115,6 +114,8 @@ def run(
             render(describe.plan(plan(loaded, static=static), loaded.file.measure))
             return
         if ray is not None:
+            from ctxbench.engine import cluster
+
             runs = cluster.run(
                 loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
             )

@@ -21,6 +21,7 @@ from ctxbench.metrics.control import Control
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
 from ctxbench.suite.case import Case, Measure
+from ctxbench.without_compiler import without_compiler
 
 NO_TRAINING_GRAPH = "no training with execution 'graph': a CUDA graph is captured of an inference only"
 
@@ -44,9 +45,10 @@ class CaseMeasurement:
         """Measure the metrics of these names, and those that need not be asked for."""
         self.report({"title": self.entry.title, "family": self.entry.family})
         wanted = [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
-        for metric in wanted:
-            if metric.count:
-                metric.count(self)
+        with without_compiler():  # also around the module's construction on meta
+            for metric in wanted:
+                if metric.count:
+                    metric.count(self)
         if self.case.device == devices.META:
             return
         self._compute(wanted)

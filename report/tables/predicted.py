@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from ctxbench.comparison import Value
 from ctxbench.crossover import Crossover, Size, crossover_in_bands
@@ -205,6 +204,8 @@ class Agreement:
     @property
     def rank_correlation(self) -> float:
         """Spearman's."""
+        from scipy.stats import spearmanr  # a second of processor time, needed only here
+
         return float(spearmanr(self.rows["predicted"], self.rows["published"])[0])
 
 
