@@ -23,6 +23,7 @@ from ctxbench.mode import MODES
 from ctxbench.ranking import Ranking, Standing
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import SCHEMA, RunFolder
+from ctxbench.results.run_meta import REUSED
 from ctxbench.suite.case import Case
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import Overrides, load
@@ -166,6 +167,8 @@ def _reusable(
     folder = RunFolder.open(path)
     if folder.meta["schema"] < SCHEMA:
         raise UsageError(f"{path} cannot be reused: it was written by an older ctxbench; measure it again")
+    folder.require(REUSED)
+    folder.warn_if_altered()
     if folder.meta["state"] != "finished":
         raise UsageError(f"{path} cannot be reused: it is not finished; continue it with --resume {path}")
     if changed := _changed(folder.meta, suite, environment):

@@ -138,7 +138,9 @@ def _from_records(records: Path, path: Path) -> Baseline:
     frame = read_records(records, 1, optional=columns().keys() - set(wanted))
     meta: Mapping[str, Any] = {}
     if (records.parent / "run.json").is_file():
-        meta = RunFolder.open(records.parent).meta
+        folder = RunFolder.open(records.parent)
+        folder.warn_if_altered()
+        meta = folder.meta
     cases = {}
     for number, values in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records"), start=1):
         stored = _readable(f"{records}, record {number}", _from_record, values)

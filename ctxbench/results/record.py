@@ -10,6 +10,8 @@ from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column
 
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
+# Characters of a message or a warning in a record; all of it is in log.txt.
+LONGEST = 400
 
 
 @dataclass(slots=True)
@@ -49,9 +51,14 @@ class Record:
     slot: str = ""
 
     def take(self, values: Mapping[str, Any]) -> None:
-        """Put values into their columns. KeyError for a name that is no column."""
+        """Put values into their columns; one that its column cannot hold is left out, with a warning.
+
+        KeyError for a name that is no column.
+        """
         for name, value in values.items():
-            if name in metric_columns():
+            if name in columns() and not _fits(columns()[name], value):
+                self.warn(f"{name} was {str(value)[:LONGEST]!r}, not {columns()[name].holds}: it is left out")
+            elif name in metric_columns():
                 self.values[name] = value
             elif name in columns():
                 setattr(self, name, value)
@@ -85,8 +92,20 @@ class Record:
         return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
 
 
+def _fits(column: Column, value: Any) -> bool:
+    """Whether a column can hold a value; it can always be empty."""
+    try:
+        column.read("" if value is None else str(value))
+    except ValueError:
+        return value is None
+    return True
+
+
+_SIZES = ("batch", "channels", "height", "width")
+_IDENTITY = ("case", "module", "hparams", *_SIZES, "dtype", "memory_format", "execution", "device", "status")
+
 _OWN_TYPES: dict[str, type[int] | type[float]] = {
-    **dict.fromkeys(("batch", "channels", "height", "width", "threads", "processes"), int),
+    **dict.fromkeys((*_SIZES, "threads", "processes"), int),
     **dict.fromkeys(("elapsed_s", "others_share"), float),
 }
 
@@ -108,5 +127,13 @@ def columns() -> dict[str, Column]:
             found |= metric_columns()
         else:
             former = "conditions" if each.name == "machine_state" else ""
-            found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str), _LATER.get(each.name, 1), former)
+            found[each.name] = Column(
+                each.name,
+                _OWN_TYPES.get(each.name, str),
+                _LATER.get(each.name, 1),
+                former,
+                least=float(each.name in _SIZES),
+                choices=STATUSES if each.name == "status" else (),
+                required=each.name in _IDENTITY,
+            )
     return found
