@@ -1,12 +1,13 @@
 """The command line: each command parses, calls one function, prints."""
 
 import signal
-import sys
 import traceback
-from typing import Annotated
+import warnings
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ctxbench.cli import streams, surroundings
 from ctxbench.cli.check import check
 from ctxbench.cli.compare import compare
 from ctxbench.cli.env import env
@@ -19,7 +20,8 @@ from ctxbench.cli.report import report
 from ctxbench.cli.run import run
 from ctxbench.cli.show import show
 from ctxbench.cli.verify import verify
-from ctxbench.errors import UsageError
+from ctxbench.errors import AlteredRun, UsageError
+from ctxbench.terminal import say
 
 app = typer.Typer(
     name="ctxbench",
@@ -50,18 +52,41 @@ def options(
     pass
 
 
+_as_python_does = warnings.showwarning
+
+
 def main() -> None:
-    """Entry point: a wrong input is one sentence on standard error and exit code 2.
+    """Entry point: a wrong input, or what the machine lacks, is one sentence on standard error and exit code 2.
 
     A defect of ctxbench itself has its own exit code, so that it is not taken for a verdict. SIGTERM, with which CI
     systems cancel a job, ends a command as Ctrl-C does.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    streams.prepare()
+    warnings.showwarning = _show_warning
     try:
         app()
+    except SystemExit as end:
+        if not end.code and (sentence := streams.unwritten()):
+            _end(sentence)
+        raise
     except UsageError as error:
-        print(f"ctxbench: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
-    except Exception:
-        traceback.print_exc()
+        _end(str(error))
+    except Exception as error:
+        if sentence := surroundings.sentence(error):
+            _end(sentence)
+        say(traceback.format_exc().rstrip(), stderr=True)
         raise SystemExit(EXIT_INTERNAL) from None
+
+
+def _end(sentence: str) -> NoReturn:
+    say(f"ctxbench: {sentence}", stderr=True)
+    raise SystemExit(EXIT_USAGE) from None
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **others: Any) -> None:
+    """A warning of ours as a sentence; any other as Python shows it."""
+    if issubclass(category, AlteredRun):
+        say(f"ctxbench: {message}", stderr=True)
+    else:
+        _as_python_does(message, category, *where, **others)

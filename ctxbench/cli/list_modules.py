@@ -5,8 +5,8 @@ from ctxbench.cli.printing import render
 
 def list_modules() -> None:
     """List the modules that ctxbench and installed packages bring."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     from ctxbench import registry
 
@@ -14,6 +14,6 @@ def list_modules() -> None:
     for column in ("key", "title", "family", "year"):
         table.add_column(column, style="bold" if column == "key" else None)
     for entry in registry.entries():
-        title = f"[red]broken[/]: {escape(entry.broken)}" if entry.broken else escape(entry.title)
-        table.add_row(escape(entry.key), title, entry.family, str(entry.year or ""))
+        title = Text.assemble(("broken", "red"), f": {entry.broken}") if entry.broken else Text(entry.title)
+        table.add_row(entry.key, title, entry.family, str(entry.year or ""))
     render(table)

@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.terminal import console, say
+
 if TYPE_CHECKING:
     from ctxbench.engine.progress import Quiet, QuietGate
 
@@ -21,13 +23,12 @@ def gate_progress() -> "QuietGate":
 
 
 def render(renderable: Any) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     # what is piped into a file or another program is not cut to 80 columns
     width = None if sys.stdout.isatty() else 200
-    text = Text(renderable) if isinstance(renderable, str) else renderable  # a plain str would be read as markup
-    Console(width=width, soft_wrap=isinstance(text, Text)).print(text)
+    text = Text(renderable) if isinstance(renderable, str) else renderable
+    console(width=width).print(text, soft_wrap=isinstance(text, Text))
 
 
 def print_run(path: Path) -> None:
@@ -43,16 +44,16 @@ def print_run(path: Path) -> None:
     made = (crossover.crossover_table, predicted.predicted_crossover_table, predicted.predicted_table)
     for table in (make(read) for make in made):
         if table:
-            print()
+            say("")
             render(terminal.render_terminal(table))
-    print(f"run folder: {path}")
+    say(f"run folder: {path}")
 
 
 def print_interrupted(stop: KeyboardInterrupt, options: str = "") -> None:
     from ctxbench.engine.run import Interrupted
 
     if not isinstance(stop, Interrupted):
-        print("interrupted before anything was measured", file=sys.stderr)
+        say("interrupted before anything was measured", stderr=True)
         return
-    print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
-    print(f"continue with: ctxbench run --resume {stop.path}{options}", file=sys.stderr)
+    say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)
+    say(f"continue with: ctxbench run --resume {stop.path}{options}", stderr=True)

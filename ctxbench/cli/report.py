@@ -11,6 +11,7 @@ from ctxbench.cli.options import (
     names,
     split,
 )
+from ctxbench.terminal import say
 
 
 def report(
@@ -63,4 +64,4 @@ def report(
     pairs = split(crossover) or ()
     folders = [folder for path in runs for folder in run_folders(path)]
     written = write_report(folders, out, split(figures), choice, numbers, pairs, titles, notes)
-    print(f"{len(written.files)} files; open {written.page}")
+    say(f"{len(written.files)} files; open {written.page}")

@@ -15,7 +15,7 @@ from ctxbench.failures import last_line
 from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
 from ctxbench.mode import MODES
-from ctxbench.results.record import Record
+from ctxbench.results.record import LONGEST, Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
@@ -107,8 +107,21 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     record.elapsed_s = round(time.monotonic() - start, 3)
     if listener.traceback is None:
         record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
-    log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
+    texts = (*_shorten(record), listener.traceback, ended.output)
+    log = [text for text in texts if text and text.strip()]
     return Outcome(record, listener.samples, listener.timelines, listener.predicted, log)
+
+
+def _shorten(record: Record) -> list[str]:
+    """Cut message and warnings to LONGEST characters; what was cut, as it was."""
+    whole = [text for text in (record.message, *record.warnings) if len(text) > LONGEST]
+    record.message = _cut(record.message)
+    record.warnings = [_cut(text) for text in record.warnings]
+    return whole
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... (all of it is in log.txt)"
 
 
 def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:

@@ -1,6 +1,5 @@
 """Shows the progress of a run or a gate: a live line on a terminal, plain lines elsewhere."""
 
-import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 from ctxbench.mode import MODES
 from ctxbench.results.record import Record
 from ctxbench.suite.case import Case
+from ctxbench.terminal import console, say
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -52,13 +52,13 @@ class Plain(Quiet):
 
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
         where = f"{slot}: " * bool(slot)
-        print(f"[{index + 1}/{total}] {where}{_round(number)}: {case.id}", file=sys.stderr, flush=True)
+        say(f"[{index + 1}/{total}] {where}{_round(number)}: {case.id}", stderr=True)
 
     def done(self, record: Record) -> None:
-        print(f"{record.case}: {_outcome(record)}", file=sys.stderr, flush=True)
+        say(f"{record.case}: {_outcome(record)}", stderr=True)
 
     def note(self, text: str) -> None:
-        print(f"note: {text}", file=sys.stderr, flush=True)
+        say(f"note: {text}", stderr=True)
 
 
 class Live(Quiet):
@@ -68,15 +68,14 @@ class Live(Quiet):
     """
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
-            console=Console(stderr=True),
+            TextColumn("{task.fields[detail]}", markup=False),
+            console=console(stderr=True),
             auto_refresh=False,
             transient=True,
         )
@@ -112,15 +111,15 @@ class Live(Quiet):
         self._update(detail=f"{name}: {count} samples, last {ms:.3g} ms")
 
     def done(self, record: Record) -> None:
-        from rich.markup import escape
+        from rich.text import Text
 
         style = "green" if record.status == "ok" else "bold red"
         self._progress.console.print(
-            f"[{style}]{record.status:>7}[/] {escape(record.case)}  {escape(_outcome(record))}"
+            Text.assemble((f"{record.status:>7}", style), f" {record.case}  {_outcome(record)}")
         )
 
     def note(self, text: str) -> None:
-        self._progress.console.print(f"note: {text}", markup=False)
+        self._progress.console.print(f"note: {text}")
 
     def _update(self, **changes: object) -> None:
         self._progress.update(self._task, **changes)  # type: ignore[arg-type]  # fields are passed through
@@ -145,7 +144,7 @@ class PlainGate(QuietGate):
         return self
 
     def stage(self, text: str) -> None:
-        print(f"{time.monotonic() - self._start:4.0f} s  {text}", file=sys.stderr, flush=True)
+        say(f"{time.monotonic() - self._start:4.0f} s  {text}", stderr=True)
 
     def row(self, round_: int, index: int, total: int, name: str) -> None:
         if index == 0:
@@ -156,10 +155,9 @@ class LiveGate(QuietGate):
     """One line with the round and the row, drawn only while no process measures: rich's own thread stays off."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._live = RichLive(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._live = RichLive(console=console(stderr=True), auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
@@ -184,7 +182,7 @@ class LiveGate(QuietGate):
 def _outcome(record: Record) -> str:
     """The case in a few words: its latencies, or why there are none."""
     if record.status != "ok":
-        return f"{record.status}: {record.message}"
+        return f"{record.status}: {' '.join(record.message.splitlines())}"
     parts = [f"{mode} {ms:.4g} ms" for mode in MODES if (ms := record.get(f"latency_{mode}_ms")) is not None]
     count = [f"{record.processes} process{'es' * (record.processes > 1)}"] if record.processes else []
     return ", ".join([*parts, *count, f"done in {record.elapsed_s:.1f} s"])

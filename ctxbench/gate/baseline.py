@@ -14,7 +14,7 @@ from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
-from ctxbench.results.record import STATUSES, columns
+from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder, read_records
 from ctxbench.suite.case import Case, Measure, parse_shape
 
@@ -157,8 +157,6 @@ def _measure(meta: Mapping[str, Any]) -> Measure:
 
 
 def _from_record(values: Mapping[str, Any]) -> StoredCase:
-    if values["status"] not in STATUSES:
-        raise ValueError(f"status {values['status']!r} is none of {', '.join(STATUSES)}")
     case = Case(
         **{name: values[name] for name in CASE_COLUMNS}
         | {"hparams": json.loads(values["hparams"]), "shape": parse_shape([values[name] for name in SIZE_COLUMNS])}

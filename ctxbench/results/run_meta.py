@@ -72,9 +72,8 @@ class _Meta(_Part):
 
 
 # What a run must tell to be compared with this machine, continued, or reused.
-MACHINE = tuple(
-    f"environment.{key}" for key in ("cpu", "cpu_usable", "driver", "gpus", "packages.torch", "torch_threads")
-)
+_FACTS = ("cpu", "cpu_usable", "driver", "gpus", "packages.torch", "torch_threads")
+MACHINE = tuple(f"environment.{key}" for key in _FACTS)
 CONTINUED = (*MACHINE, "suite", "definition.measure", "metrics", "counter", "static", "force")
 REUSED = (*MACHINE, "state", "definition.measure", "metrics", "static")
 
