@@ -83,7 +83,7 @@ class Column:
             if not text or (self.choices and text not in self.choices):
                 raise ValueError
             return text
-        value = self.type(text)
+        value: int | float = int(text) if self.type is int else float(text)
         is_wide = self.type is int and not -(2**63) <= value < 2**63
         if is_wide or not (math.isfinite(value) and self.least <= value <= self.most):
             raise ValueError
