@@ -17,7 +17,7 @@ shape = [1, 8, 4, 4]
 batch = [{batches}]
 [measure]
 processes = 1
-budget_s = 0.001
+sample_s = 0.001
 warmup_s = 0
 """
 CASES = 20

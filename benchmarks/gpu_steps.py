@@ -87,7 +87,7 @@ def failures(frame: "pd.DataFrame") -> list[str]:
 
 
 def fork_and_backward(out: Path, deadline: float) -> tuple[bool, str]:
-    measure = {"processes": 1, "budget_s": 0.5, "warmup_s": 0.1, "timeout_s": 60}
+    measure = {"processes": 1, "sample_s": 0.5, "warmup_s": 0.1, "timeout_s": 60}
     frame = measured(
         out / "fork", modules=["sa", "ham_nmf"], shape=[(1, 64, 16, 16)], metrics=["latency"], measure=measure
     )
@@ -146,7 +146,7 @@ def table3(out: Path, deadline: float) -> tuple[bool, str]:
     from ctxbench.results.run_folder import RunFolder
 
     measures: list[dict[str, Any]] = [
-        {"processes": 3, "budget_s": 0.5, "warmup_s": 0.3, "timeout_s": 60},
+        {"processes": 3, "sample_s": 0.5, "warmup_s": 0.3, "timeout_s": 60},
         {"processes": 1, "protocol": "paper", "repeats": 5, "passes": 10, "warmup_s": 0.3, "timeout_s": 60},
     ]
     frames = []
@@ -174,7 +174,7 @@ def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
     times: dict[str, Any] = {}
     seen = [] if "graph" in kinds else ["there is no graph execution"]
     for name, (execution, flush) in kinds.items():
-        measure = {"processes": 1, "flush_l2": flush, "budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
+        measure = {"processes": 1, "flush_l2": flush, "sample_s": 1, "warmup_s": 0.3, "timeout_s": 60}
         options = {"shape": [SMALL, LARGE], "execution": execution, "metrics": ["latency"], "measure": measure}
         frame = measured(out / f"time-{name}", modules=["sa"], **options)
         print(frame.filter(regex="case|status|message|warnings|_infer_ms|host").to_string(), flush=True)
@@ -220,7 +220,7 @@ def second_gpu(out: Path, deadline: float) -> tuple[bool, str]:
 
     if torch.cuda.device_count() < 2:
         raise CannotRun(f"torch sees {torch.cuda.device_count()} GPU")
-    measure = {"processes": 1, "budget_s": 1, "warmup_s": 0.3, "timeout_s": 60}
+    measure = {"processes": 1, "sample_s": 1, "warmup_s": 0.3, "timeout_s": 60}
     options = {"device": ["cuda:0", "cuda:1"], "shape": [LARGE], "metrics": ["memory", "latency"], "measure": measure}
     frame = measured(out / "cuda-1", modules=["sa"], **options)
     if bad := failures(frame):
@@ -233,7 +233,7 @@ def second_gpu(out: Path, deadline: float) -> tuple[bool, str]:
 def repeat(out: Path, deadline: float) -> tuple[bool, str]:
     import repeatability
 
-    measure = {"processes": 4, "budget_s": 0.3, "warmup_s": 0.1, "timeout_s": 60}
+    measure = {"processes": 4, "sample_s": 0.3, "warmup_s": 0.1, "timeout_s": 60}
     options = {"suite": "quick", "modules": ["sa", "ham_nmf"], "metrics": ["latency"], "measure": measure}
     frames = [measured(out / f"repeat-{number}", **options) for number in (1, 2, 3)]
     if bad := [text for frame in frames for text in failures(frame)]:

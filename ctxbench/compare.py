@@ -44,7 +44,7 @@ class Request:
     """
 
     candidates: Sequence[str]
-    against: Sequence[str] | None = None
+    modules: Sequence[str] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def hparams(self, candidate: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def check_names(request: Request, suite: str, rank_by: str) -> None:
     ranked = [key for key, each in quantities().items() if each.better]
     if rank_by not in ranked:
         raise unknown("quantity to rank by", rank_by, ranked)
-    for name in request.against or ():
+    for name in request.modules or ():
         registry.get(name)
 
 
@@ -111,7 +111,7 @@ def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int,
     """How many cases a comparison has, and about how many seconds it takes if each pass fits into the budget."""
     loaded, _ = _suite(request, suite, overrides)
     cases, measure = len(loaded.cases()), loaded.file.measure
-    return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.budget_s) + PROCESS_S) + COSTS_S)
+    return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S) + COSTS_S)
 
 
 def rankings(run: RunFolder) -> list[Ranking]:
@@ -145,7 +145,7 @@ def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, li
                 f"{found[key]} and {candidate} are both called {key!r}; give one another key with @register"
             )
         found[key] = candidate
-    names = request.against if request.against is not None else [e.key for e in registry.entries() if not e.broken]
+    names = request.modules if request.modules is not None else [e.key for e in registry.entries() if not e.broken]
     others = [registry.get(other).key for other in names if other not in found]
     classes = {candidate.rpartition(":")[2] for candidate in request.candidates}
     for setting in request.settings:
@@ -170,7 +170,7 @@ def _reusable(
     folder.require(REUSED)
     folder.warn_if_altered()
     if folder.meta["state"] != "finished":
-        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with --resume {path}")
+        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with ctxbench resume {path}")
     if changed := _changed(folder.meta, suite, environment):
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     found = {}

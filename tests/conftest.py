@@ -23,7 +23,7 @@ shape = [1, 8, 6, 5]
 {axes}
 [measure]
 processes = {processes}
-budget_s = 0.01
+sample_s = 0.01
 warmup_s = 0
 timeout_s = {timeout}
 {measure}

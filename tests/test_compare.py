@@ -296,7 +296,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 ) -> None:
     metrics = ("params", "macs", "memory", "latency", "predicted_time")
     suite = suite_file(["sa"], metrics=metrics, processes=3, measure="predict_for = ['t4', 'h200']")
-    options = ["--suite", suite, "--against", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
+    options = ["--suite", suite, "--modules", "sa,linear", "--set", "linear.reduction=4", "--set", "Mine.width=3"]
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
     assert re.search(r"Mine meets the contract: \d+ passed, 1 note", first.output)
@@ -338,11 +338,11 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
         compare.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
-    with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; budget_s: 0.01 then, 0.3 now"):
+    with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; sample_s: 0.01 then, 0.3 now"):
         compare.measure(request, now, reuse=tmp_path / "one")
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
-        ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with --resume"),
+        ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with ctxbench resume"),
         (f'"schema": {SCHEMA}', '"schema": 3', "it was written by an older ctxbench; measure it again"),
     ):
         meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
@@ -360,7 +360,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_path: Path) -> None:
-    refused = invoke("compare", f"{file}:Local", "--against", "sa", "--out", tmp_path / "run")
+    refused = invoke("compare", f"{file}:Local", "--modules", "sa", "--out", tmp_path / "run")
     assert refused.exit_code == 1
     assert "local: a change at the centre reaches 9 of 1023 positions (1%), a 3x3 window" in refused.output
     assert not (tmp_path / "run").exists()
@@ -370,7 +370,7 @@ def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_pa
     ("options", "sentence"),
     [
         (["--rank-by", "speed"], "unknown quantity to rank by 'speed'"),
-        (["--against", "saa"], "unknown module 'saa'; did you mean 'sa'"),
+        (["--modules", "saa"], "unknown module 'saa'; did you mean 'sa'"),
         (["--suite", "comparre"], "unknown suite 'comparre'; did you mean 'compare'"),
         (["--set", "width"], "--set 'width' is not [module.]hyperparameter=value"),
     ],

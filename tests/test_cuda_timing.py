@@ -168,7 +168,7 @@ def measured(**changes: Any) -> tuple[dict[str, Any], list[str]]:
     """The values and warnings of a tiny case's latency and memory."""
     messages: list[Message] = []
     case = Case("sa", REFERENCE, {}, SHAPE, **changes)
-    CaseMeasurement(case, Measure(budget_s=0.01, warmup_s=0), messages.append).run(["memory", "latency"])
+    CaseMeasurement(case, Measure(sample_s=0.01, warmup_s=0), messages.append).run(["memory", "latency"])
     values = [message for message in messages if isinstance(message, Values)]
     return {k: v for each in values for k, v in each.values.items()}, [
         text for each in values for text in each.warnings

@@ -51,7 +51,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     modules = ", ".join(f'"{FAILING}:{name}"' for name in EXPECTED)
     suite.write_text(
         f'title = "t"\nmodules = [{modules}]\nmetrics = ["params", "macs", "latency"]\n[axes]\nshape = [1, 8, 6, 5]\n'
-        "[measure]\nprocesses = 1\nbudget_s = 0.01\nwarmup_s = 0\ntimeout_s = 6\nmemory_limit_gib = 1\n"
+        "[measure]\nprocesses = 1\nsample_s = 0.01\nwarmup_s = 0\ntimeout_s = 6\nmemory_limit_gib = 1\n"
     )
     frame = ctxbench.run(str(suite), out=folder / "run").frame
     return frame.set_index("module")
@@ -171,7 +171,7 @@ def test_resume_after_kills_at_random_moments(suite_file: SuiteFile, tmp_path: P
     clock = random.Random(0)
     for attempt in range(6):
         started = (out / "run.json").exists()
-        arguments = [sys.executable, "-m", "ctxbench", "run", "--resume", str(out)] if started else command(suite, out)
+        arguments = [sys.executable, "-m", "ctxbench", "resume", str(out)] if started else command(suite, out)
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         before = finished(out)
         try:
@@ -207,7 +207,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suite_file: SuiteFile, 
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert re.search(rf"[23] of 4 processes are in {out}", errors)
-    assert f"ctxbench run --resume {out}" in errors
+    assert f"ctxbench resume {out}" in errors
     stopped = RunFolder.open(out)
     assert stopped.meta["state"] == "interrupted"
     assert stopped.frame()["params"].tolist() == [8, 8]

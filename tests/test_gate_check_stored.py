@@ -222,7 +222,7 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     assert [row["replicates"] for row in result["rows"]] == [3, 3]
     measuring = [task for task in asked if isinstance(task, MeasureCase) and task.case.device == "cpu"]
     assert [task.metrics for task in measuring] == [[], *[["latency"]] * 3]
-    assert {(task.measure.budget_s, task.measure.timeout_s) for task in measuring} == {(0.06, 61.0)}
+    assert {(task.measure.sample_s, task.measure.timeout_s) for task in measuring} == {(0.06, 61.0)}
     assert state(root) == before
 
 
@@ -232,7 +232,7 @@ def test_what_runs_is_the_latency_with_the_baseline_s_own_settings(
     played = times(1)
     ask(run, "A.py:A")
     (plan,) = played.plans
-    assert (plan.measure.processes, plan.measure.budget_s, plan.force) == (3, 0.06, True)
+    assert (plan.measure.processes, plan.measure.sample_s, plan.force) == (3, 0.06, True)
     assert plan.metrics == ["latency"]
     (run / "run.json").unlink()
     ask(run / "records.csv", "A.py:A")

@@ -47,7 +47,7 @@ def measure(passes: Iterator[float], cost: float = 0.0, **settings: Any) -> tupl
 
 
 def test_constant_passes_end_by_the_interval() -> None:
-    latency, passes = measure(itertools.repeat(0.01), warmup_s=0.045, budget_s=10)
+    latency, passes = measure(itertools.repeat(0.01), warmup_s=0.045, sample_s=10)
     assert latency.stop == "interval"
     assert latency.summary.median == pytest.approx(10.0)
     assert latency.summary.low == latency.summary.high == pytest.approx(10.0)
@@ -55,20 +55,20 @@ def test_constant_passes_end_by_the_interval() -> None:
 
 
 def test_the_budget_ends_a_noisy_measurement() -> None:
-    latency, _ = measure(stream(0.1, 0.5), warmup_s=0, budget_s=3)
+    latency, _ = measure(stream(0.1, 0.5), warmup_s=0, sample_s=3)
     assert latency.stop == "budget"
     assert latency.samples[-1].at_s >= 3 > latency.samples[-2].at_s
     assert latency.summary.relative_half_width > 0.02
 
 
-def test_a_pass_longer_than_the_budget_still_gives_the_least_number_of_samples() -> None:
-    latency, passes = measure(itertools.repeat(20.0), warmup_s=1, budget_s=8, min_samples=3)
+def test_a_pass_longer_than_the_sample_still_gives_the_least_number_of_samples() -> None:
+    latency, passes = measure(itertools.repeat(20.0), warmup_s=1, sample_s=8, min_samples=3)
     assert (len(latency.samples), latency.stop, passes) == (3, "budget", 1 + 3 + 3)
     assert latency.summary.confidence < 0.95
 
 
 def test_blocks_grow_until_the_clock_costs_under_a_thousandth() -> None:
-    latency, _ = measure(itertools.repeat(1e-5), cost=2e-7, warmup_s=0, budget_s=0.01)
+    latency, _ = measure(itertools.repeat(1e-5), cost=2e-7, warmup_s=0, sample_s=0.01)
     assert {sample.passes for sample in latency.samples} == {20}
     assert latency.samples[0].ms == pytest.approx(1e-2, rel=1.1e-3)
 
@@ -85,7 +85,7 @@ def test_the_papers_protocol_is_twenty_repeats_of_a_hundred() -> None:
 
 def test_outliers_are_kept_and_counted() -> None:
     passes = itertools.chain([0.01], itertools.cycle([0.01, 0.0101, 0.0099, 0.01, 0.0102, 0.0098, 0.01, 0.05]))
-    latency, _ = measure(passes, warmup_s=0, budget_s=1)
+    latency, _ = measure(passes, warmup_s=0, sample_s=1)
     spikes = sum(sample.ms > 40 for sample in latency.samples)
     assert spikes > 0
     assert latency.summary.outliers == spikes
@@ -93,27 +93,27 @@ def test_outliers_are_kept_and_counted() -> None:
 
 def test_drift_is_the_second_half_over_the_first() -> None:
     passes = itertools.chain([0.1], [0.1] * 10, itertools.repeat(0.12))
-    latency, _ = measure(passes, warmup_s=0, budget_s=2.19)
+    latency, _ = measure(passes, warmup_s=0, sample_s=2.19)
     assert latency.summary.drift == pytest.approx(0.2)
 
 
 def test_a_long_first_pass_is_no_warm_up_and_no_sample() -> None:
-    latency, passes = measure(itertools.chain([5.0], itertools.repeat(0.01)), warmup_s=0.045, budget_s=1)
+    latency, passes = measure(itertools.chain([5.0], itertools.repeat(0.01)), warmup_s=0.045, sample_s=1)
     assert passes == 1 + 5 + len(latency.samples)
     assert max(sample.ms for sample in latency.samples) == pytest.approx(10)
 
 
 @pytest.mark.parametrize(("warmup_s", "warm"), [(0, 1), (0.0001, 3)])
 def test_the_length_of_a_block_comes_from_warm_passes(warmup_s: float, warm: int) -> None:
-    latency, passes = measure(itertools.chain([5.0], itertools.repeat(1e-3)), cost=1e-5, warmup_s=warmup_s, budget_s=1)
+    latency, passes = measure(itertools.chain([5.0], itertools.repeat(1e-3)), cost=1e-5, warmup_s=warmup_s, sample_s=1)
     assert {sample.passes for sample in latency.samples} == {10}
     assert passes == 1 + warm + 10 * len(latency.samples)
 
 
 def test_a_measurement_takes_its_least_time_although_the_interval_is_narrow() -> None:
-    latency, _ = measure(itertools.repeat(0.01), warmup_s=0, budget_s=10, min_time_s=1)
+    latency, _ = measure(itertools.repeat(0.01), warmup_s=0, sample_s=10, min_time_s=1)
     assert (latency.stop, len(latency.samples)) == ("interval", 102)  # the first planned count after 1 s
-    assert measure(itertools.repeat(0.01), warmup_s=0, budget_s=0.1, min_time_s=1)[0].samples[-1].at_s >= 1
+    assert measure(itertools.repeat(0.01), warmup_s=0, sample_s=0.1, min_time_s=1)[0].samples[-1].at_s >= 1
 
 
 @pytest.mark.parametrize(("noise", "phi", "least"), [(0.02, 0.0, 0.90), (0.05, 0.0, 0.90), (0.05, 0.6, 0.88)])
@@ -121,7 +121,7 @@ def test_the_stated_interval_covers_the_true_median(noise: float, phi: float, le
     """200 whole measurements each: how often [low, high] holds the median that the stream was made with."""
     covered = 0
     for seed in range(200):
-        summary = measure(stream(0.01, noise, seed, phi), warmup_s=0, budget_s=4)[0].summary
+        summary = measure(stream(0.01, noise, seed, phi), warmup_s=0, sample_s=4)[0].summary
         covered += summary.low <= 10.0 <= summary.high
     assert least <= covered / 200 <= 1.0
 
@@ -132,7 +132,7 @@ def test_a_first_pass_of_twelve_seconds_is_the_sample_of_training_unless_it_comp
 ) -> None:
     messages: list[Reply] = []
     case = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), execution=execution)
-    measurement = CaseMeasurement(case, Measure(budget_s=1, warmup_s=0), messages.append)
+    measurement = CaseMeasurement(case, Measure(sample_s=1, warmup_s=0), messages.append)
     clock = FakeClock(itertools.repeat(0.01))
     monkeypatch.setattr(measurement, "clock", lambda: clock)
     monkeypatch.setattr(latency_metric, "time_control", lambda measurement: None)

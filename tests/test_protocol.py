@@ -39,7 +39,7 @@ TASKS: list[Task] = [
     DescribeEnvironment(),
     Verify("m.py:C", 64, {"rank": 16}, (11, 9), True, 8.0),
     ListCases("ci", "/a/ci.toml", {"title": "t"}, "cpu", None),
-    TakeSide(Measure(budget_s=0.5, memory_limit_gib=2), [PairRow(CASE, "train", 0.1)]),
+    TakeSide(Measure(sample_s=0.5, memory_limit_gib=2), [PairRow(CASE, "train", 0.1)]),
     MatmulRate(CASE, Measure()),
     MeasureCase(CASE, Measure(protocol="paper"), ["params", "latency"], "torchprofile", True),
 ]

@@ -158,7 +158,7 @@ def test_a_driver_that_ends_loses_nothing_finished(
         _, said = driver.communicate(timeout=60)
     if death == signal.SIGINT:
         assert driver.returncode == 130
-        assert f"continue with: ctxbench run --resume {out} --ray {node.address}" in said
+        assert f"continue with: ctxbench resume {out} --ray {node.address}" in said
     before = {case for case, processes in RunFolder.open(out).finished().items() if set(processes) >= {0, 1}}
     assert len(before) < 4
     (run,) = on_cluster.resume(out, node.address)

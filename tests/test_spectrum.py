@@ -88,7 +88,7 @@ def test_inputs_that_are_too_large_and_ranks_that_are_too_high() -> None:
 
 
 def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None:
-    quick = {"warmup_s": 0, "budget_s": 1e-6, "target": 0.5}
+    quick = {"warmup_s": 0, "sample_s": 1e-6, "target": 0.5}
     run = ctxbench.run(
         "spectrum", modules=["linear", "sa", "ham_cd", "ham_nmf", "ham_vq"], shape=[(1, 16, 8, 8)], measure=quick,
         metrics=["spectrum"], out=tmp_path / "run", in_process=True,

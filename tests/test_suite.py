@@ -93,12 +93,12 @@ def test_a_star_stands_for_the_registry(tmp_path: Path) -> None:
 
 def test_overrides_replace_the_suites_values() -> None:
     overrides = Overrides(
-        modules=["sa"], shape=[(2, 16, 4, 4)], dtype=["bfloat16"], hparams={"sa": {"d": 8}}, measure={"budget_s": 1}
+        modules=["sa"], shape=[(2, 16, 4, 4)], dtype=["bfloat16"], hparams={"sa": {"d": 8}}, measure={"sample_s": 1}
     )
     loaded = suite.load("table3", overrides)
     (case,) = loaded.cases()
     assert case.id == "sa(d=8) 2x16x4x4 bfloat16 cpu"
-    assert loaded.file.measure.budget_s == 1
+    assert loaded.file.measure.sample_s == 1
     assert loaded.file.measure.target == 0.02
 
 
@@ -126,7 +126,7 @@ AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
             "'latenc': unknown metric 'latenc'; did you mean 'latency'?",
         ),
         (HEAD.replace('"t"', "3") + AXES, "'title' is 3: input should be a valid string"),
-        (HEAD + AXES + "[measure]\nbudget_s = 'long'\n", "'measure.budget_s' is 'long'"),
+        (HEAD + AXES + "[measure]\nsample_s = 'long'\n", "'measure.sample_s' is 'long'"),
         (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
         ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
         (HEAD + AXES + "[published.rows]\nsa = { parms = '1' }\n", "published.rows.sa"),

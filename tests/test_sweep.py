@@ -123,7 +123,7 @@ def test_without_a_slot_the_run_ends_with_a_sentence_and_resumes(tmp_path: Path)
     with pytest.raises(UsageError) as caught:
         run(tmp_path / "run", [dying], grid)
     assert "every slot was lost, the last one because host/1 is gone" in str(caught.value)
-    assert "continue with --resume" in str(caught.value)
+    assert "continue with ctxbench resume" in str(caught.value)
     folder = RunFolder.open(tmp_path / "run")
     done = len(folder.frame())
     assert 0 < done < 40

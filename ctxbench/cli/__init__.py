@@ -17,6 +17,7 @@ from ctxbench.cli.new import new
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_USAGE
 from ctxbench.cli.predict import predict
 from ctxbench.cli.report import report
+from ctxbench.cli.resume import resume
 from ctxbench.cli.run import run
 from ctxbench.cli.show import show
 from ctxbench.cli.verify import verify
@@ -30,7 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (run, show, verify, compare, new, memory, predict, report, check, env):
+for command in (run, resume, show, verify, compare, new, memory, predict, report, check, env):
     app.command()(command)
 app.command("list")(list_modules)
 

@@ -9,10 +9,10 @@ from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
-    Budget,
     Device,
     Dtype,
     Processes,
+    SampleTime,
     Settings,
     Shape,
     Threads,
@@ -33,8 +33,11 @@ def compare(
     candidates: Annotated[
         list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
     ],
-    against: Annotated[
-        str | None, typer.Option(help="Keys of registry modules, separated by commas; default: all.")
+    modules: Annotated[
+        str | None,
+        typer.Option(
+            "--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."
+        ),
     ] = None,
     suite: Annotated[
         str,
@@ -47,7 +50,7 @@ def compare(
     device: Device = None,
     threads: Threads = None,
     processes: Processes = None,
-    budget: Budget = None,
+    sample_s: SampleTime = None,
     chosen: Settings = None,
     rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
     reuse: Annotated[
@@ -65,7 +68,7 @@ def compare(
     from ctxbench.engine.run import machine
     from ctxbench.suite import settings
 
-    request = comparing.Request(candidates, split(against), settings.parse(chosen or []))
+    request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
     comparing.check_names(request, suite, rank_by)
     with ForkServer() as server:
         environment = machine(server)
@@ -80,9 +83,12 @@ def compare(
     if broken and not anyway:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES)
-    overrides = overrides_of(shape, dtype, device, threads, processes=processes, budget_s=budget)
+    overrides = overrides_of(shape, dtype, device, threads, processes=processes, sample_s=sample_s)
     cases, seconds = comparing.expected_s(request, suite, overrides)
-    say(f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the budget", stderr=True)
+    say(
+        f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",
+        stderr=True,
+    )
     try:
         finished = comparing.measure(
             request,

@@ -18,7 +18,7 @@ def memory(
     ],
     shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")] = "1,512,128,128",
     mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
-    device: Annotated[str, typer.Option(help="Predict for cuda, cuda-2020 or cpu.")] = "cuda",
+    target: Annotated[str, typer.Option("--for", metavar="DEVICE", help="cuda, cuda-2020 or cpu.")] = "cuda",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     chosen: Settings = None,
     plot: Annotated[
@@ -34,5 +34,5 @@ def memory(
     entry = registry.get(module)
     names = module, entry.key, settings.class_name(entry.reference)
     hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
-    for part in describe.memory(entry, parse_shape(shape), hparams, mode, device, dtype, plot):
+    for part in describe.memory(entry, parse_shape(shape), hparams, mode, target, dtype, plot):
         render(part)

@@ -32,8 +32,16 @@ Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such a
 Processes = Annotated[
     int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
 ]
-Budget = Annotated[
-    float | None, typer.Option(help="Seconds for the latency samples of a mode in each process, at most.")
+SampleTime = Annotated[
+    float | None,
+    typer.Option("--sample-time", help="Seconds for the latency samples of a mode in each process, at most."),
+]
+InProcess = Annotated[
+    bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Spread the cases over a Ray cluster: HOST:PORT, or local for this host."),
 ]
 Settings = Annotated[
     list[str] | None,

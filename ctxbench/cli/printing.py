@@ -1,13 +1,18 @@
 """What the commands print: tables, progress, and where an interrupted run can be continued."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from ctxbench.cli.options import EXIT_FAILED_CASES
 from ctxbench.terminal import console, say
 
 if TYPE_CHECKING:
     from ctxbench.engine.progress import Quiet, QuietGate
+    from ctxbench.results.run_folder import RunFolder
 
 
 def reporter() -> "Quiet":
@@ -31,6 +36,14 @@ def render(renderable: Any) -> None:
     console(width=width).print(text, soft_wrap=isinstance(text, Text))
 
 
+def print_runs(folders: "Sequence[RunFolder]") -> None:
+    """The table of each run; exit code 1 if a case of one failed."""
+    for folder in folders:
+        print_run(folder.path)
+    if any(folder.failed for folder in folders):
+        raise typer.Exit(EXIT_FAILED_CASES)
+
+
 def print_run(path: Path) -> None:
     from ctxbench.report.formats import terminal
     from ctxbench.report.run_data import RunData
@@ -49,11 +62,12 @@ def print_run(path: Path) -> None:
     say(f"run folder: {path}")
 
 
-def print_interrupted(stop: KeyboardInterrupt, options: str = "") -> None:
+def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
     from ctxbench.engine.run import Interrupted
 
     if not isinstance(stop, Interrupted):
         say("interrupted before anything was measured", stderr=True)
         return
     say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)
-    say(f"continue with: ctxbench run --resume {stop.path}{options}", stderr=True)
+    where = f" --ray {ray}" if ray else ""
+    say(f"continue with: ctxbench resume {stop.path}{where}", stderr=True)

@@ -8,13 +8,14 @@ import typer
 
 from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
-    EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
-    Budget,
     Device,
     Dtype,
+    InProcess,
     Modules,
     Processes,
+    Ray,
+    SampleTime,
     Settings,
     Shape,
     Threads,
@@ -23,7 +24,7 @@ from ctxbench.cli.options import (
     overrides_of,
     split,
 )
-from ctxbench.cli.printing import print_interrupted, print_run, render, reporter
+from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
 from ctxbench.errors import UsageError
 
 ASKED_FOR = [name for name, metric in known_metrics.metrics().items() if metric.asked_for]
@@ -46,7 +47,7 @@ def run(
     ] = None,
     chosen: Settings = None,
     processes: Processes = None,
-    budget: Budget = None,
+    sample_s: SampleTime = None,
     target: Annotated[
         float | None,
         typer.Option(help="End a process's samples at this relative half-width of their median's interval, as 0.02."),
@@ -56,10 +57,6 @@ def run(
     ] = False,
     counter: Annotated[str, typer.Option(help="What counts the MACs: ctxbench or torchprofile.")] = "ctxbench",
     out: Annotated[Path | None, typer.Option(help="The run folder; default: results/<suite>-<time>.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the interrupted run in this run folder.")] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="With --resume: also measure the failed cases again.")
-    ] = False,
     predict_for: Annotated[
         str | None,
         typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also predict times on these devices, such as h100-sxm."),
@@ -71,13 +68,8 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Also measure cases that are predicted not to fit into memory.")
     ] = False,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
-    ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Spread the cases over a Ray cluster: HOST:PORT, or local for this host."),
-    ] = None,
+    in_process: InProcess = False,
+    ray: Ray = None,
     each_device: Annotated[
         bool,
         typer.Option("--each-device", help="With --ray: every kind of device measures every case, in its own folder."),
@@ -90,76 +82,54 @@ def run(
     from ctxbench.cli import describe
     from ctxbench.engine import cluster
     from ctxbench.engine.plan import plan
-    from ctxbench.engine.run import resume as resume_run
     from ctxbench.engine.run import run_suite
     from ctxbench.suite import settings
     from ctxbench.suite.read import load
 
-    _check_resume_options(context)
     _check_ray_options(context)
     shown = reporter()
     try:
-        if resume is not None and ray is not None:
-            runs = cluster.resume(resume, ray, retry_failed=retry_failed, reporter=shown)
-        elif resume is not None:
-            runs = [resume_run(resume, retry_failed=retry_failed, in_process=in_process, reporter=shown)]
-        else:
-            overrides = replace(
-                overrides_of(
-                    shape,
-                    dtype,
-                    device,
-                    threads,
-                    processes=processes,
-                    budget_s=budget,
-                    target=target,
-                    predict_for=split(predict_for),
-                ),
-                modules=names(modules),
-                memory_format=split(memory_format),
-                execution=split(execution),
-                metrics=split(metrics),
-                hparams=settings.parse(chosen or []),
+        overrides = replace(
+            overrides_of(
+                shape,
+                dtype,
+                device,
+                threads,
+                processes=processes,
+                sample_s=sample_s,
+                target=target,
+                predict_for=split(predict_for),
+            ),
+            modules=names(modules),
+            memory_format=split(memory_format),
+            execution=split(execution),
+            metrics=split(metrics),
+            hparams=settings.parse(chosen or []),
+        )
+        loaded = load(suite, overrides)
+        if dry_run:
+            render(describe.plan(plan(loaded, static=static)))
+            return
+        if ray is not None:
+            runs = cluster.run(
+                loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
             )
-            loaded = load(suite, overrides)
-            if dry_run:
-                render(describe.plan(plan(loaded, static=static)))
-                return
-            if ray is not None:
-                runs = cluster.run(
-                    loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
+        else:
+            runs = [
+                run_suite(
+                    loaded,
+                    static=static,
+                    counter=counter,
+                    out=out,
+                    force=force,
+                    in_process=in_process,
+                    reporter=shown,
                 )
-            else:
-                runs = [
-                    run_suite(
-                        loaded,
-                        static=static,
-                        counter=counter,
-                        out=out,
-                        force=force,
-                        in_process=in_process,
-                        reporter=shown,
-                    )
-                ]
+            ]
     except KeyboardInterrupt as stop:
-        print_interrupted(stop, "" if ray is None else f" --ray {ray}")
+        print_interrupted(stop, ray)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    for each in runs:
-        print_run(each.path)
-    if any(each.failed for each in runs):
-        raise typer.Exit(EXIT_FAILED_CASES)
-
-
-def _check_resume_options(context: typer.Context) -> None:
-    """UsageError for an option that a resumed run would ignore, or that only a resumed run has."""
-    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
-    resumed = {"resume", "retry_failed", "in_process", "ray"}
-    others = [name for name in given if name not in resumed]
-    if "resume" in given and others:
-        option = {"chosen": "--set", "predict_for": "--for"}.get(others[0], f"--{others[0].replace('_', '-')}")
-        raise UsageError(f"{option} cannot be used with --resume: a resumed run keeps the settings in its run.json")
-    if "retry_failed" in given and "resume" not in given:
-        raise UsageError("--retry-failed goes with --resume FOLDER")
+    print_runs(runs)
 
 
 def _check_ray_options(context: typer.Context) -> None:

@@ -58,7 +58,7 @@ def _estimate(measure: Measure, pass_s: float) -> float:
         if measure.protocol == "paper":
             blocks = measure.repeats * measure.passes * seconds
         else:
-            blocks = max(measure.budget_s, measure.min_samples * seconds)
+            blocks = max(measure.sample_s, measure.min_samples * seconds)
         return 2 * seconds + max(measure.warmup_s, seconds) + blocks
 
     return measure.processes * (mode(pass_s) + mode(TRAIN_PASSES * pass_s))

@@ -211,7 +211,7 @@ class _Queue:
             done = len(self.part.cases) - self.left
             raise UsageError(
                 f"every slot was lost, the last one because {self._last_loss}; {done} of {len(self.part.cases)} cases "
-                f"are in {self.part.folder.path}, continue with --resume"
+                f"are in {self.part.folder.path}, continue with ctxbench resume"
             )
 
     def _rounds(

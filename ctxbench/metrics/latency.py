@@ -101,7 +101,7 @@ def measure_latency(
     """
     from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
-    slow = measure.protocol == "interval" and first_s >= measure.budget_s
+    slow = measure.protocol == "interval" and first_s >= measure.sample_s
     if slow and warm and first_s >= SLOW_S and measure.min_samples == 1:
         return Latency([Sample(first_s, 1, first_s * 1e3)], summarise([first_s * 1e3]), "budget")
     pass_s = first_s if slow else warm_up(step, clock, measure.warmup_s)
@@ -109,7 +109,7 @@ def measure_latency(
         passes, rule = measure.passes, None
     else:
         passes = max(1, math.ceil(COST_RATIO * block_cost(clock) / pass_s))
-        rule = StoppingRule(target=measure.target, budget_s=measure.budget_s)
+        rule = StoppingRule(target=measure.target, budget_s=measure.sample_s)
     samples: list[Sample] = []
     times: list[float] = []
     start = clock.now()

@@ -124,7 +124,7 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
         raise UsageError(f"{path}, line {line}: the text is not UTF-8; save the file as UTF-8") from None
     if not text.endswith("\n"):
         line = text.count("\n") + 1
-        raise UsageError(f"{path}, line {line}: the line is torn; remove it, or continue the run with --resume")
+        raise UsageError(f"{path}, line {line}: the line is torn; remove it, or continue the run with ctxbench resume")
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         header, *rows = _rows_of(reader, path)

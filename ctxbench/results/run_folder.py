@@ -105,7 +105,9 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file; --out takes a folder")
         if (path / "run.json").exists():
-            raise UsageError(f"{path} already holds a run; continue it with --resume {path}, or choose another --out")
+            raise UsageError(
+                f"{path} already holds a run; continue it with ctxbench resume {path}, or choose another --out"
+            )
         folder = cls(path, {**meta, "schema": SCHEMA})
         with folder._written():
             path.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ class Measure(BaseModel):
 
     A latency's interval is over `processes`, which are fresh interpreters; fewer than three give none.
     `malloc` "keep": a CPU process keeps the memory that it frees; "default": as users' own processes do.
-    `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `budget_s` is
+    `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `sample_s` is
     spent, and for `min_time_s` at least.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
@@ -47,7 +47,7 @@ class Measure(BaseModel):
     malloc: Literal["keep", "default"] = "keep"
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    budget_s: Annotated[float, Field(gt=0, strict=False)] = 2.0
+    sample_s: Annotated[float, Field(gt=0, strict=False)] = 2.0
     warmup_s: Annotated[float, Field(ge=0, strict=False)] = 0.5
     min_time_s: Annotated[float, Field(ge=0, strict=False)] = 0.0
     min_samples: Positive = 1

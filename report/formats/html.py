@@ -11,7 +11,7 @@ from ..tables.table import Table
 
 def template_text(name: str) -> str:
     """A file of the folder `templates`."""
-    return (files(__package__ or "ctxbench.report") / "templates" / name).read_text(encoding="utf-8")
+    return (files("ctxbench.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache
