@@ -35,6 +35,14 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """Columns of numbers that this case does not have, and why; no reason where another column tells it."""
+
+    columns: Sequence[str]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Doing:
     """What begins now, such as `latency_infer`."""
 
@@ -94,4 +102,4 @@ class Failure:
         return f"{self.status}: {self.message}"
 
 
-Message = Values | Doing | Progress | Samples | Timeline | PredictedTime | Failure
+Message = Values | Missing | Doing | Progress | Samples | Timeline | PredictedTime | Failure

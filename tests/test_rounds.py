@@ -223,7 +223,7 @@ def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatc
     monkeypatch.setattr(machine_load, "_machine_s", lambda: next(machine))
     monkeypatch.setattr(machine_load, "_own_s", lambda: next(own))
     monkeypatch.setattr(machine_load, "_usable", lambda: [0, 1])
-    monkeypatch.setattr("ctxbench.machine_load.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ctxbench.machine_load.monotonic", lambda: next(clock))
     assert machine_load.Others().share() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
     assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]
 

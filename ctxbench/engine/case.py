@@ -1,9 +1,10 @@
 """Has a case measured in one process, and turns what that process reports into a record."""
 
+import math
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -11,12 +12,24 @@ from typing import Protocol
 from ctxbench.devices import META
 from ctxbench.engine.client import Exit
 from ctxbench.environment import relative
-from ctxbench.failures import last_line
-from ctxbench.messages import Doing, Failure, PredictedTime, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.failures import last_line, signal_name
+from ctxbench.messages import (
+    Doing,
+    Failure,
+    Missing,
+    PredictedTime,
+    Progress,
+    Sample,
+    Samples,
+    Timeline,
+    TimelineStep,
+    Values,
+)
 from ctxbench.metrics import metrics
+from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
-from ctxbench.results.record import LONGEST, Record
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
+from ctxbench.results.run_folder import PHASES, RunFolder
 from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
 
@@ -105,8 +118,13 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     ended = executor.run(plan.task(case), listener, timeout_s)
     record = listener.record
     record.elapsed_s = round(time.monotonic() - start, 3)
-    if listener.traceback is None:
+    record.warn(*ended.warnings)
+    if listener.refused:
+        record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"
+    elif listener.traceback is None:
         record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
+    if record.status == "ok" and (lacking := _lacking(record, plan, listener.missing)):
+        record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
     texts = (*_shorten(record), listener.traceback, ended.output)
     log = [text for text in texts if text and text.strip()]
     return Outcome(record, listener.samples, listener.timelines, listener.predicted, log)
@@ -129,8 +147,22 @@ def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
     return measure_case(replace(case, device=META), plan, executor).record
 
 
+def _lacking(record: Record, plan: Plan, missing: Collection[str]) -> list[str]:
+    """The columns that the metrics of `plan` promise, without a number and without a reason for that."""
+    promised = [each for name in plan.metrics for each in metrics()[name].promised(static=record.device == META)]
+    return [
+        column
+        for column, reason_column in promised
+        if record.get(column) is None and column not in missing and not (reason_column and record.get(reason_column))
+    ]
+
+
+# What a child says of its case beside the columns of metrics.
+_TOLD = ("title", "family", "machine_state", "others_share")
+
+
 class _Listener:
-    """Takes a child's messages down into a record."""
+    """Takes a child's messages down into a record; what no metric of ctxbench sends is `refused`, with all after it."""
 
     def __init__(self, record: Record, reporter: Reporter | None) -> None:
         self.record = record
@@ -138,14 +170,22 @@ class _Listener:
         self.samples: dict[str, Sequence[Sample]] = {}
         self.timelines: dict[str, Sequence[TimelineStep]] = {}
         self.predicted: list[PredictedTime] = []
+        self.missing: set[str] = set()
         self.traceback: str | None = None
+        self.refused = ""
         self.doing = "start"
 
     def __call__(self, message: Reply) -> None:
+        self.refused = self.refused or _strange(message)
+        if self.refused:
+            return
         match message:
             case Values(values, warnings):
                 self.record.take(values)
                 self.record.warn(*warnings)
+            case Missing(columns, reason):
+                self.missing |= set(columns)
+                self.record.warn(*[reason] * bool(reason))
             case Doing(what):
                 self.doing = what
                 if self.reporter:
@@ -161,6 +201,30 @@ class _Listener:
                 self.predicted.append(message)
             case Failure(status, sentence, traceback):
                 self.record.status, self.record.message, self.traceback = status, sentence, traceback
+
+
+def _strange(message: Reply) -> str:
+    """What a message holds that ctxbench never sends, as a clause; empty if all is well."""
+    match message:
+        case Values(values):
+            own, metric = columns(), metric_columns()
+            for name, value in values.items():
+                if name not in metric and name not in _TOLD:
+                    return f"a value for {name!r}, which is no column of a metric"
+                if not own[name].takes(value):
+                    return f"{value!r} for {name}, which is no finite {own[name].type.__name__}"
+        case Samples(stream, samples):
+            if stream not in (*MODES, STREAM):
+                return f"samples of an unknown stream {stream!r}"
+            if not all(0 <= each.at_s < math.inf and 0 < each.ms < math.inf and each.passes > 0 for each in samples):
+                return "samples that are no times"
+        case Timeline(_, steps) if not all(each.step >= 0 <= each.bytes and each.phase in PHASES for each in steps):
+            return "a timeline that is none"
+        case PredictedTime(ms=ms, low_ms=low, high_ms=high) if not 0 < low <= ms <= high < math.inf:
+            return "a predicted time that is none"
+        case Failure(status) if status not in STATUSES or status == "ok":
+            return f"a failure with the unknown status {status!r}"
+    return ""
 
 
 def matmul_rate(case: Case, measure: Measure, executor: Executor) -> float | None:
@@ -206,8 +270,8 @@ def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) 
     if ended.signal == signal.SIGKILL and kernel_killed:
         return "oom", f"killed in {doing} by the kernel, which was out of memory"
     if ended.signal:
-        return "crashed", f"killed in {doing} by {signal.Signals(ended.signal).name}; {last_line(ended.output)}"
-    if ended.code:
+        return "crashed", f"killed in {doing} by {signal_name(ended.signal)}; {last_line(ended.output)}"
+    if ended.code or ended.early:
         return "crashed", f"the process ended in {doing} with exit code {ended.code}; {last_line(ended.output)}"
     return "ok", ""
 

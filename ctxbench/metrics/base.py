@@ -89,6 +89,17 @@ class Column:
             raise ValueError
         return value
 
+    def takes(self, value: object) -> bool:
+        """Whether a value, or None for one that is not known, can stand in a cell."""
+        kind = int | float if self.type is float else self.type
+        if value is None or isinstance(value, bool) or not isinstance(value, kind):
+            return value is None
+        try:
+            self.read(str(value))
+        except ValueError:
+            return False
+        return True
+
     @property
     def holds(self) -> str:
         """What its cells hold, for a sentence."""
@@ -184,6 +195,14 @@ class Measurement(Protocol):
         """Put values into columns of the record, and warnings beside them."""
         ...
 
+    def lacks(self, columns: Sequence[str], reason: str = "") -> None:
+        """Say why this case has no number in these columns; without a reason if another column tells it."""
+        ...
+
+    def check_input_is_read(self, step: "Step") -> None:
+        """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place."""
+        ...
+
     def emit(self, message: Message) -> object: ...
 
 
@@ -227,6 +246,15 @@ class Metric:
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
     combine: Callable[[Mapping[int, RecordRow]], Mapping[str, Any]] | None = None
+
+    def promised(self, *, static: bool) -> list[tuple[str, str]]:
+        """The columns that a process without a failure fills, each with the column of reasons why not, or "".
+
+        A `static` process has no device. A metric that is not asked for fills what applies.
+        """
+        own = [each for each in self.quantities if each.origin != "published"] if self.asked_for else []
+        found = [(each.column, each.reason_column) for each in own if self.count or not static]
+        return found + [(each.measured_column, "") for each in own if each.measured_column and not static]
 
 
 def by_mode(name: str, type_: type[int] | type[float] | type[str], since: int = 1) -> tuple[Column, ...]:

@@ -45,7 +45,7 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     try:
         joules = measure_energy(one_pass.step, measurement.device.clock(), measurement.device)
     except NotMeasurable as error:
-        measurement.report({}, str(error))
+        measurement.lacks([f"energy_{mode}_j"], str(error))
         return
     measurement.report({f"energy_{mode}_j": joules})
 

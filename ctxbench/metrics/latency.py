@@ -37,6 +37,8 @@ WARM_PASSES = 3
 # A first pass of this many seconds is a sample if the process has run the module in another mode before: measured at
 # Table 3's shape, it then differs from the second by less than two second passes do.
 SLOW_S = 4.0
+# A pass that takes this share of the first one has been computed, and not found in a cache of the module's own.
+COMPUTED = 0.5
 # The columns of a mode.
 DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "ms": float,
@@ -162,8 +164,12 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     first_s = 0.0 if measurement.case.execution == "compile" else one_pass.first_s
     warm = mode != MODES[0]
     latency = measure_latency(one_pass.step, clock, measurement.settings, first_s, warm, progress)
+    if latency.summary.median < COMPUTED * one_pass.first_s * 1e3:
+        measurement.check_input_is_read(one_pass.step)
     measurement.emit(Samples(mode, latency.samples))
     measurement.report(latency.columns(mode))
+    if math.isnan(latency.summary.autocorrelation):
+        measurement.lacks([f"latency_{mode}_autocorrelation"])  # the number of samples says why
     if measurement.device.queues:
         host = host_ms(one_pass.step, measurement.device.synchronize)
         bound = host >= LAUNCH_SHARE * latency.summary.median

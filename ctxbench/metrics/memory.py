@@ -26,12 +26,8 @@ def count(measurement: Measurement) -> None:
     """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
     from ctxbench.memory import UnpredictableError, predict_peak
 
-    case = measurement.case
-    if case.execution != "eager":
-        measurement.report({}, f"no memory prediction: {NOT_EAGER[case.execution]}")
-        return
-    if case.dtype.startswith("autocast"):
-        measurement.report({}, "no memory prediction under autocast")
+    if reason := _outside_convention(measurement):
+        measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], f"no memory prediction{reason}")
         return
     target = measurement.settings.memory_device
     model, x = on_meta_as_measured(measurement)
@@ -43,7 +39,7 @@ def count(measurement: Measurement) -> None:
             profile = predict_peak(model, x, mode=mode, device=target)
             today = profile if target == "cuda" else predict_peak(model, x, mode=mode, device="cuda")
         except UnpredictableError as error:
-            measurement.report({}, f"no memory prediction ({mode}): {error}")
+            measurement.lacks([f"memory_{mode}_predicted_bytes"], f"no memory prediction ({mode}): {error}")
             continue
         peaks.append(today.peak_bytes)
         marks |= dict.fromkeys(profile.marks)
@@ -51,6 +47,14 @@ def count(measurement: Measurement) -> None:
         measurement.report(values, *_change_since(today.peak_bytes, profile.peak_bytes, mode))
         measurement.emit(Timeline(mode, _timeline(profile.timeline)))
     measurement.predicted_bytes = max(peaks, default=None)
+
+
+def _outside_convention(measurement: Measurement) -> str:
+    """Why the convention does not cover a case's execution or dtype, as the end of a sentence; empty if it does."""
+    case = measurement.case
+    if case.execution != "eager":
+        return f": {NOT_EAGER[case.execution]}"
+    return " under autocast" if case.dtype.startswith("autocast") else ""
 
 
 def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
@@ -83,10 +87,11 @@ def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
 
 
 def measure(measurement: Measurement, mode: Mode) -> None:
-    """Report the measured peak; the convention covers neither an execution other than eager nor autocast."""
+    """Report the measured peak, if the convention covers the case; `count` has said why not."""
     from ctxbench.memory.measure import measure_allocation
 
-    if measurement.case.execution != "eager" or measurement.case.dtype.startswith("autocast"):
+    if _outside_convention(measurement):
+        measurement.lacks([f"memory_{mode}_bytes"])
         return
     measurement.emit(Doing(f"memory_{mode}"))
     peak = measure_allocation(measurement.model, measurement.x, mode=mode)

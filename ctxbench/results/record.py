@@ -51,14 +51,9 @@ class Record:
     slot: str = ""
 
     def take(self, values: Mapping[str, Any]) -> None:
-        """Put values into their columns; one that its column cannot hold is left out, with a warning.
-
-        KeyError for a name that is no column.
-        """
+        """Put values into their columns. KeyError for a name that is no column."""
         for name, value in values.items():
-            if name in columns() and not _fits(columns()[name], value):
-                self.warn(f"{name} was {str(value)[:LONGEST]!r}, not {columns()[name].holds}: it is left out")
-            elif name in metric_columns():
+            if name in metric_columns():
                 self.values[name] = value
             elif name in columns():
                 setattr(self, name, value)
@@ -90,15 +85,6 @@ class Record:
         }
         own = {name: value for name, value in known.items() if name not in metric_columns()}
         return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
-
-
-def _fits(column: Column, value: Any) -> bool:
-    """Whether a column can hold a value; it can always be empty."""
-    try:
-        column.read("" if value is None else str(value))
-    except ValueError:
-        return value is None
-    return True
 
 
 _SIZES = ("batch", "channels", "height", "width")

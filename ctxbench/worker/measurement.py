@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import devices, machine_load
+from ctxbench.contract.replaced import replaced
 from ctxbench.devices.clock import Clock, Step
-from ctxbench.failures import DoesNotFit, NotFinite
-from ctxbench.messages import Doing, Message, Values
+from ctxbench.failures import DoesNotFit, NotFinite, StaleOutput
+from ctxbench.messages import Doing, Message, Missing, Values
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Metric, Pass
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
@@ -68,7 +69,9 @@ class CaseMeasurement:
         modes: Sequence[Mode] = MODES
         if self.case.execution == "graph":
             modes = ("infer",)
-            self.report({}, NO_TRAINING_GRAPH)
+            timed = [metric for metric in wanted if metric.measure or metric.time]
+            promised = [column for metric in timed for column, _ in metric.promised(static=False)]
+            self.lacks([column for column in promised if "_train" in column], NO_TRAINING_GRAPH)
         for metric in wanted:
             for mode in modes if metric.measure else ():
                 assert metric.measure is not None
@@ -99,11 +102,17 @@ class CaseMeasurement:
             "flags": {**self.device.flags(), "seed": self.settings.seed},
         }
         self.report({"machine_state": json.dumps(state), "others_share": others.share()})
+        if names := replaced():
+            self.report({}, f"the module replaces {', '.join(names)}, which everything in its process then uses")
 
     def report(self, values: Mapping[str, Any], *warnings: str) -> None:
         """Put values into columns of the record, and warnings beside them."""
         if values or warnings:
             self.emit(Values(values, warnings))
+
+    def lacks(self, columns: Sequence[str], reason: str = "") -> None:
+        """Say why this case has no number in these columns; without a reason if another column tells it."""
+        self.emit(Missing(columns, reason))
 
     @cached_property
     def device(self) -> devices.Device:
@@ -164,7 +173,30 @@ class CaseMeasurement:
         with compile_deadline(self.settings.compile_timeout_s) if compiles else nullcontext():
             seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
         self._check_output(outputs[0], mode)
+        self._first = _at_one_position(outputs[0])
         return Pass(step, seconds)
+
+    def check_input_is_read(self, step: Step) -> None:
+        """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place.
+
+        The input is negated for one pass. Where the output stays the same, as that of an even function does, a new
+        module tells whether this is one.
+        """
+        self.x.data.neg_()
+        try:
+            if not torch.equal(_at_one_position(step()), self._first):
+                return
+            torch.manual_seed(self.settings.seed)
+            model = self.entry.build(self.case.shape[1], self.case.hparams).to(self.x).eval()
+            with torch.inference_mode(), self.autocast():
+                here, there = (_at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
+        finally:
+            self.x.data.neg_()
+        if not torch.equal(here, there):
+            raise StaleOutput(
+                "after the input has changed in its place, a pass gives the output of the input before; the passes "
+                "were answered from memory and not computed"
+            )
 
     def _check_fit(self) -> None:
         """Refuse a case whose predicted peak exceeds the memory free on its device."""
@@ -220,3 +252,9 @@ class CaseMeasurement:
         if kind != "autocast":
             return nullcontext()
         return torch.autocast(self.device.kind, dtype=getattr(torch, name))
+
+
+def _at_one_position(y: Any) -> Tensor:
+    """A copy of an output's `[C]` at the first position of the first image."""
+    found: Tensor = y[0, :, 0, 0].detach().clone()
+    return found
