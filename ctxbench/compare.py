@@ -93,7 +93,7 @@ def measure(
     key, or the earlier run is not finished, is of an older schema, or was made elsewhere or with other settings.
     """
     loaded, keys = _suite(request, suite, overrides or Overrides())
-    earlier = _reusable(reuse, loaded, keys, environment) if reuse else {}
+    earlier = reusable(reuse, loaded, keys, environment) if reuse else {}
 
     def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
         reused = [case.id for case in cases if case.id in earlier]
@@ -157,7 +157,7 @@ def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, li
     return load(name, chosen), list(found)
 
 
-def _reusable(
+def reusable(
     path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]
 ) -> dict[str, dict[int, Outcome]]:
     """The processes of the cases that the run in `path` holds, the candidates' apart, by their numbers.
@@ -175,7 +175,7 @@ def _reusable(
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     found = {}
     for case, processes in folder.finished().items():
-        if processes[0].module not in candidates:
+        if 0 in processes and processes[0].module not in candidates:
             processes[0].warn(f"reused from {path}")
             found[case] = {number: Outcome(record, {}, {}) for number, record in processes.items()}
     return _with_streams(found, folder)

@@ -22,7 +22,7 @@ metrics = ["params", "macs", "latency"]
 shape = [1, 8, 6, 5]
 [measure]
 processes = {processes}
-budget_s = 0.1
+sample_s = 0.1
 warmup_s = 0.05
 """
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)

@@ -43,7 +43,7 @@ shape = [1, 8, 6, 5]
 batch = {batches}
 [measure]
 processes = {processes}
-budget_s = 0.02
+sample_s = 0.02
 warmup_s = 0
 timeout_s = {timeout}
 """
