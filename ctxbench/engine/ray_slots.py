@@ -24,6 +24,7 @@ from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Ta
 
 # Starts a cluster on this host alone.
 LOCAL = "local"
+LOOPBACK = "127.0.0.1"
 # Seconds in which a slot must become free and tell what it is: it imports torch.
 OPEN_S = 120.0
 # Seconds for which a slot may be silent beyond what its task may take.
@@ -208,6 +209,9 @@ class Cluster:
 @contextmanager
 def connect(address: str) -> Iterator[Cluster]:
     """A cluster: one that is started on this host alone (LOCAL), or the one at an address. Its actors end with this."""
+    if address == LOCAL:
+        # Ray reads it when it is imported, on Linux too: without clusters, its processes listen on the loopback only.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         import ray
     except ImportError:
@@ -228,7 +232,10 @@ def connect(address: str) -> Iterator[Cluster]:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, handler)
     try:
-        yield Cluster(address, [node for node in ray.nodes() if node["Alive"]])
+        cluster = Cluster(address, [node for node in ray.nodes() if node["Alive"]])
+        if address == LOCAL and any(node["NodeManagerAddress"] != LOOPBACK for node in cluster.nodes):
+            cluster.left_out.append("Ray listens on every interface of this host: who reaches it can run code here")
+        yield cluster
     finally:
         ray.shutdown()
 

@@ -271,7 +271,7 @@ class RunFolder:
         frame = read_table(self.path / "predictions.csv", PREDICTION_COLUMNS, self.meta["schema"])
         for mode in MODES:
             column = f"latency_{mode}_predicted_notes"
-            frame[column] = [json.loads(text or "[]") for text in frame[column]]
+            frame[column] = [_warnings(text) for text in frame[column]]
         return frame
 
     @contextmanager
