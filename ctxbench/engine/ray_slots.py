@@ -25,6 +25,8 @@ from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Ta
 # Starts a cluster on this host alone.
 LOCAL = "local"
 LOOPBACK = "127.0.0.1"
+# Read by Ray when it is imported, on Linux too: without clusters, its processes listen on the loopback only.
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Seconds in which a slot must become free and tell what it is: it imports torch.
 OPEN_S = 120.0
 # Seconds for which a slot may be silent beyond what its task may take.
@@ -210,11 +212,11 @@ class Cluster:
 def connect(address: str) -> Iterator[Cluster]:
     """A cluster: one that is started on this host alone (LOCAL), or the one at an address. Its actors end with this."""
     if address == LOCAL:
-        # Ray reads it when it is imported, on Linux too: without clusters, its processes listen on the loopback only.
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        os.environ[CLUSTERS] = "0"
     try:
         import ray
     except ImportError:
+        os.environ.pop(CLUSTERS, None)
         raise UsageError('--ray needs the package ray: pip install "ctxbench[ray]"') from None
     if address != LOCAL:
         _check_address(address)
@@ -229,6 +231,7 @@ def connect(address: str) -> Iterator[Cluster]:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"the Ray cluster at {address} cannot be used: {_lines(error)[0]}") from None
     finally:
+        os.environ.pop(CLUSTERS, None)
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, handler)
     try:
