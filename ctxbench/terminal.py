@@ -33,9 +33,17 @@ def console(*, stderr: bool = False, width: int | None = None) -> "Console":
     """A console that obeys neither characters nor markup in the texts that it is given."""
     from rich.console import Console
     from rich.segment import Segment
+    from rich.text import Text
 
     class Safe(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(safe(text), **options)
+
         def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+            if isinstance(renderable, Text) and safe(renderable.plain) != renderable.plain:
+                # Before lines are broken: an escaped character is longer.
+                styled = [(safe(c), renderable.get_style_at_offset(self, i)) for i, c in enumerate(renderable.plain)]
+                renderable = Text.assemble(*styled)
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(safe(segment.text), segment.style)
 

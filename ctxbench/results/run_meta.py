@@ -85,8 +85,8 @@ def check_meta(meta: Mapping[str, Any], path: Path) -> None:
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"]))
-        is_missing = problem["type"] == "missing"
-        what = "is missing" if is_missing else f"is {str(problem['input'])[:80]!r}: {problem['msg'].lower()}"
+        wanted = problem["msg"].removeprefix("Input should be ").partition(" or instance")[0]
+        what = "is missing" if problem["type"] == "missing" else f"is {repr(problem['input'])[:80]}, not {wanted}"
         raise UsageError(f"{path} is damaged: {key} {what}") from None
 
 
