@@ -2,14 +2,12 @@
 
 NAME is one of `LISTS`, which are tables of what ctxbench declares or has stored, the folder of a committed run, or
 `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand the name of a figure of
-the run's suite, for the tables of its numbers; or `claims`, for what `docs/suites/<suite>.py` finds in the run: rows of
-claim, what was measured, and whether the claim holds.
+the run's suite, for the tables of its numbers; or `claims`, for the verdicts on the claims of the run's suite.
 Run: python docs/update.py
 """
 
 import ast
 import re
-import runpy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +15,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-import ctxbench
 from ctxbench import registry
 from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
@@ -32,6 +29,7 @@ from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.panels import panels_of
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.claims import claim_table
 from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.report.tables.curve import curve_tables
 from ctxbench.report.tables.numbers import significant
@@ -152,22 +150,10 @@ def _costs(entry: Entry) -> Iterator[str]:
     """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
     with torch.device("meta"):
         module, image = entry.build(SHAPE[1]), torch.empty(SHAPE)
-    yield significant(count_params(module) / 2**20)
+    yield significant(count_params(module) / 1e6)
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
         yield f"{predict_peak(module, image, mode=mode).peak_bytes / 2**20:.0f}"
-
-
-def speed_list() -> str:
-    """How many times as long as each module the plain statement of its equations takes."""
-    rows = pd.read_csv(ROOT / "results" / "plain-statement-cpu.csv")
-    rows["ratio"] = rows["plain_ms"] / rows["module_ms"]
-    wide = rows.pivot(index="module", columns=["shape", "threads", "mode"], values="ratio")
-    header = [f"{shape}<br>{mode}, {threads} thread{'s' * (threads > 1)}" for shape, threads, mode in wide.columns]
-    body = [
-        (f"`{key}`", *(f"{ratio:.3g}" for ratio in ratios)) for key, ratios in zip(wide.index, wide.values, strict=True)
-    ]
-    return _markdown(("module", *header), body)
 
 
 def sweep_list() -> str:
@@ -186,7 +172,6 @@ LISTS: dict[str, Callable[[], str]] = {
     "metrics": metric_list,
     "quantities": quantity_list,
     "columns": column_list,
-    "speed": speed_list,
     "sweep": sweep_list,
     "devices": device_list,
     "left-out": left_out_list,
@@ -213,12 +198,10 @@ def figure_tables(folder: str, name: str) -> str:
 
 def claim_list(folder: str) -> str:
     """What a committed run says of its suite's claims."""
-    run = ctxbench.load(ROOT / folder)
-    path = ROOT / "docs" / "suites" / f"{run.folder.meta['suite']}.py"
-    claims = runpy.run_path(str(path))["claims"]
-    words = {True: "yes", False: "no"}
-    rows = [(claim, measured, words.get(holds, holds)) for claim, measured, holds in claims(run.frame)]
-    return _markdown(("claim", "measured", "holds"), rows)
+    table = claim_table(open_run(ROOT / folder))
+    if table is None:
+        raise SystemExit(f"the suite of {folder} has no claims")
+    return render_markdown(table)
 
 
 def updated(text: str) -> str:

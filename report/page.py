@@ -84,6 +84,7 @@ def _section(table: Table, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "table": table,
+        "filtered": any(row.module for row in table.rows),
         "families": sorted({row.family for row in table.rows}),
         "statuses": sorted({row.status for row in table.rows}),
         "downloads": downloads,

@@ -14,6 +14,7 @@ from .formats.latex import NOTES, render_latex
 from .formats.markdown import render_markdown
 from .page import render_page, report_command
 from .run_data import RunData, open_run
+from .tables.claims import claim_lines, claim_table
 from .tables.compact import Choice, compact_table
 from .tables.crossover import crossover_table, pairings
 from .tables.curve import curve_tables
@@ -25,10 +26,11 @@ from .tables.table import Table
 
 @dataclass(frozen=True)
 class Report:
-    """What was written: the page, and every file with it."""
+    """What was written: the page, and every file with it; `claims` are lines on the claims of the runs' suites."""
 
     page: Path
     files: tuple[Path, ...]
+    claims: tuple[str, ...]
 
 
 def write_report(
@@ -69,7 +71,8 @@ def write_report(
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
-    return Report(page, (page, *written, *pictures))
+    claims = [line for run in read if (judged := claim_table(run)) for line in claim_lines(judged)]
+    return Report(page, (page, *written, *pictures), tuple(claims))
 
 
 def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any], crossover: Sequence[str]) -> list[RunData]:
@@ -92,8 +95,8 @@ def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Tabl
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table, crossovers and predicted times."""
-    kinds = (suite_table, crossover_table, predicted_crossover_table, predicted_table)
+    """The comparison first, if there are several runs; then each run's table, claims, crossovers, predicted times."""
+    kinds = (suite_table, claim_table, crossover_table, predicted_crossover_table, predicted_table)
     made = [(run, number, table) for make in kinds for number, run in enumerate(runs, 1) if (table := make(run))]
     if len(runs) == 1:
         return [table for _, _, table in made]

@@ -1,6 +1,5 @@
-"""Stored baselines: what is read from runs and from pytest-benchmark, and what is compared exactly."""
+"""Stored baselines: what is read from runs, and what is compared exactly."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -75,31 +74,6 @@ def run_folder(path: Path, *records: Record, **meta: Any) -> Path:
     return path
 
 
-def benchmark(mode: str, **changes: Any) -> dict[str, Any]:
-    """One benchmark as pytest-benchmark writes it."""
-    info = {
-        "case": CASE.id,
-        **{name: getattr(CASE, name) for name in ("module", "reference", "hparams", "dtype", "device", "threads")},
-        "shape": list(CASE.shape),
-        "memory_format": "contiguous",
-        "execution": "eager",
-        "mode": mode,
-        "params": 30,
-        "macs": 1000,
-        "macs_counter": "ctxbench",
-        f"memory_{mode}_predicted_bytes": 512,
-        "memory_predicted_for": "cuda",
-    }
-    return {"name": f"test_{mode}", "extra_info": {**info, **changes}, "stats": {"median": 0.006}}
-
-
-def json_file(path: Path, *benchmarks: Any, **content: Any) -> Path:
-    machine = {"node": "x", "ctxbench": {key: value for key, value in ENVIRONMENT.items() if key != "time"}}
-    content = {"datetime": "2026-11-03T08:00:00", "machine_info": machine, "benchmarks": benchmarks, **content}
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
-
-
 def test_a_run_folder_and_its_records_say_the_same(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", RECORD)
     baseline = load_baseline(folder)
@@ -164,27 +138,6 @@ def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) ->
     assert baseline.cases[CASE.id].exact == {"params": 2**53 + 1}
 
 
-def test_pytest_benchmark_s_json_holds_a_case_in_its_modes(tmp_path: Path) -> None:
-    other = {"name": "test_other", "extra_info": {}, "stats": {}}
-    path = json_file(tmp_path / "out.json", benchmark("infer"), other, benchmark("train"))
-    baseline = load_baseline(path)
-    assert baseline.name == f"{path} (2026-11-03, torch 2.13.0+cpu)"
-    (stored,) = baseline.cases.values()
-    assert stored.case == CASE
-    assert stored.exact == {
-        "params": 30,
-        "macs": 1000,
-        "memory_infer_predicted_bytes": 512,
-        "memory_train_predicted_bytes": 512,
-    }
-    assert (stored.rows, stored.timed) == ({"infer": ProcessLogs(), "train": ProcessLogs()}, False)
-
-
-def test_pytest_benchmark_s_json_without_ctxbench_s_environment_names_no_machine(tmp_path: Path) -> None:
-    path = json_file(tmp_path / "out.json", benchmark("infer"), machine_info={"node": "x"})
-    assert load_baseline(path).environment is None
-
-
 def newer(path: Path) -> None:
     run_folder(path, RECORD)
     (path / "run.json").write_text('{"schema": 99}', encoding="utf-8")
@@ -193,16 +146,10 @@ def newer(path: Path) -> None:
 BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "there is no .*; --baseline takes a run folder": ("nothing", lambda path: None),
     "there is no .*records.csv": ("folder", lambda path: path.mkdir()),
-    "is no run folder, no records.csv": ("notes.txt", lambda path: path.write_text("x")),
-    "cannot read .*Expecting value": ("torn.json", lambda path: path.write_text("[1, ")),
-    "cannot read .*codec can't decode": ("binary.json", lambda path: path.write_bytes(b'"\xff"')),
-    "it has no list of benchmarks": ("run.json", lambda path: path.write_text("[]")),
-    "has no benchmark of ctxbench's: put": ("other.json", lambda path: json_file(path, {"extra_info": {}}, 3, {})),
-    "benchmark 'test_eval': mode 'eval' is none of infer, train": ("a.json", lambda p: json_file(p, benchmark("eval"))),
-    "benchmark 'test_infer': shape .* has 1 numbers": ("b.json", lambda p: json_file(p, benchmark("infer", shape=[1]))),
+    "is no run folder and no records.csv": ("notes.txt", lambda path: path.write_text("x")),
     "what it says of its machine is damaged": (
-        "e.json",
-        lambda path: json_file(path, benchmark("infer"), machine_info={"ctxbench": {"cpu": "x"}}),
+        "e",
+        lambda path: run_folder(path, RECORD, environment={"cpu": "x"}),
     ),
     "lacks the column 'batch'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
     "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),

@@ -1,4 +1,4 @@
-"""`ctxbench check --baseline` on run folders and pytest-benchmark's JSON that were really measured, and on scripts."""
+"""`ctxbench check --baseline` on run folders that were really measured, and on scripts."""
 
 import csv
 import json
@@ -530,37 +530,6 @@ def test_a_suite_without_latency_compares_a_timed_run_exactly(
 ) -> None:
     result = ask(measured["run"], suite=str(write_suite(tmp_path, ["*"], ["params"])))
     assert (result.rows, result.compared, result.exit_code) == ((), 10, ExitCode.OK)
-
-
-# pytest-benchmark
-
-BENCHMARK = """
-import pytest
-
-@pytest.mark.parametrize("mode", ["infer", "train"])
-def test_a(mode, benchmark, ctxbench_case):
-    case = ctxbench_case("A.py:A", shape=(1, 16, 8, 8), mode=mode)
-    benchmark.extra_info.update(case.extra_info)
-    benchmark.pedantic(case.step, rounds=40)
-"""
-
-
-@pytest.mark.processes
-def test_the_json_of_pytest_benchmark_is_compared_exactly(
-    root: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (pytester.path / "A.py").write_text(MODULES["A.py"])
-    git(pytester.path, "init", "--quiet")
-    pytester.makepyfile(BENCHMARK)
-    pytester.runpytest_subprocess("--benchmark-json=out.json").assert_outcomes(passed=2)
-    monkeypatch.chdir(pytester.path)
-    assert_only_exact(ask(pytester.path / "out.json"), 4)
-    (pytester.path / "A.py").write_text(
-        MODULES["A.py"].replace("torch.ones(1)", "torch.ones(3)").replace("* self.weight", "* self.weight.sum()")
-    )
-    result = ask(pytester.path / "out.json")
-    assert ExactChange(f"A {SHAPE}", "params", 1, 3) in result.exact
-    assert result.exit_code == ExitCode.REGRESSED
 
 
 # Ctrl-C

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench.memory import MemoryProfile, UnpredictableError, measure_peak, predict_peak
-from ctxbench.memory.attention import CPU_FLASH_KNOWN
+from ctxbench.memory.attention_rules import CPU_FLASH_KNOWN
 from ctxbench.mode import MODES, Mode
 
 PREFIX = "aten._scaled_dot_product_"
@@ -198,7 +198,7 @@ _known_here = pytest.mark.skipif(
 
 
 def test_fused_attention_on_the_cpu_of_another_torch_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.memory.attention.CPU_FLASH_KNOWN", "1.0")
+    monkeypatch.setattr("ctxbench.memory.attention_rules.CPU_FLASH_KNOWN", "1.0")
     profile = predict_peak(SelfAttention(2, 8), torch.randn(2, 5, 16), mode="infer", device="cpu")
     assert "known for torch 1.0 only" in " ".join(profile.marks.values())
 

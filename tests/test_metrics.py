@@ -130,7 +130,7 @@ def test_a_metric_is_one_file(copy: Path) -> None:
     page = (copy / "report" / "index.html").read_text(encoding="utf-8")
     assert "counted; with a semicolon" in page
     assert "Buffers" in page
-    options = ("--suite", str(suite), "--against", "a2", "--rank-by", "buffers", "--out", str(copy / "compared"))
+    options = ("--suite", str(suite), "--modules", "a2", "--rank-by", "buffers", "--out", str(copy / "compared"))
     ranked = ctxbench(copy, "compare", "sa", *options)
     assert "Ranked by Buffers" in " ".join(ranked.split())
     assert ranked.index("> sa") < ranked.index("a2  ")

@@ -276,34 +276,34 @@ def test_every_quantity_that_a_run_has_numbers_of_is_shown(tmp_path: Path) -> No
     energy: dict[str, Any] = {"energy_infer_j": 0.01234, "energy_train_j": 2.5}
     for module, factor in (("sa", 2.0), ("da", 1.0)):
         values = {name: value * factor for name, value in energy.items()}
-        row = record(module, compile_infer_s=12.3 * factor, latency_infer_autocorrelation=-0.004, **values)
+        row = record(module, compile_infer_s=12.3 * factor, attention_entropy=-0.000004, **values)
         add(folder, row, timed(row, {"infer": stream(10.0)}))
     table = table_of(folder.path)
     parts = {c.key: (c.part, c.group, c.header, c.origin) for c in table.columns if c.part}
     assert parts["energy_train"] == ("energy", "Energy, train (J)", "here", "measured")
     assert parts["compile_infer"] == ("compile", "Compile, infer (s)", "here", "measured")
-    assert parts["autocorrelation_infer"] == ("samples", "Autocorrelation, infer", "here", "measured")
+    assert parts["attention_entropy"] == ("attention", "Entropy of the attention's rows", "here", "measured")
     assert "compile_train" not in parts
     assert [cell(table, "sa", key).text for key in ("energy_infer", "energy_train")] == ["0.0247", "5.00"]
-    assert cell(table, "sa", "autocorrelation_infer").text == "0.00"
+    assert cell(table, "sa", "attention_entropy").text == "0.0000"
     assert [cell(table, "da", key).best for key in ("energy_infer", "compile_infer")] == [True, True]
-    assert not any(cell(table, module, "autocorrelation_infer").best for module in ("sa", "da"))
+    assert not any(cell(table, module, "attention_entropy").best for module in ("sa", "da"))
     caption = "\n".join(table.caption)
     assert "Energy: joules a pass from the board's own counter" in caption
     assert "Compile: seconds of the first pass" in caption
     data = pd.read_csv(io.StringIO(table.csv)).set_index("module")
     assert data.loc["da", "compile_infer_s"] == 12.3
-    assert {"energy_infer_j", "latency_infer_autocorrelation"} <= set(data.columns)
+    assert {"energy_infer_j", "attention_entropy"} <= set(data.columns)
 
 
 def test_runs_are_compared_in_every_quantity_that_they_have(tmp_path: Path) -> None:
     one, two = new_run(tmp_path / "one"), new_run(tmp_path / "two")
     for folder, factor in ((one, 1.0), (two, 3.0)):
-        add(folder, record("sa", energy_infer_j=factor, latency_infer_autocorrelation=0.1 * factor))
+        add(folder, record("sa", energy_infer_j=factor, attention_entropy=0.1 * factor))
     table = table_of(one.path, two.path)
     assert cell(table, "sa", "energy_infer_j_ratio_2").text == "3.00"
-    assert cell(table, "sa", "latency_infer_autocorrelation_2").text == "0.30"
-    assert not any(column.key.startswith("latency_infer_autocorrelation_ratio") for column in table.columns)
+    assert cell(table, "sa", "attention_entropy_2").text == "0.3000"
+    assert not any(column.key.startswith("attention_entropy_ratio") for column in table.columns)
     assert any(line.startswith("Energy: joules a pass") for line in table.caption)
 
 

@@ -1,27 +1,20 @@
 """The pages of the scaling suites decide their claims from the numbers: orders by hand, a small static run."""
 
-import math
-import runpy
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
+from judge import findings
+from report_data import record
 
 import ctxbench
+from ctxbench.claims import Rows
+from ctxbench.results.record import columns
 from ctxbench.suite.read import load
+from ctxbench.suites.scaling import exponent, growth
+from ctxbench.suites.scaling_static import order
 
 PAGES = Path(__file__).parents[1] / "docs" / "suites"
-
-
-@pytest.fixture(scope="module")
-def static() -> dict[str, Any]:
-    return runpy.run_path(str(PAGES / "scaling-static.py"))
-
-
-@pytest.fixture(scope="module")
-def measured() -> dict[str, Any]:
-    return runpy.run_path(str(PAGES / "scaling.py"))
 
 
 @pytest.mark.parametrize(
@@ -35,36 +28,51 @@ def measured() -> dict[str, Any]:
         ("sa", "channels", 2),
     ],
 )
-def test_orders_of_the_closed_forms(static: dict[str, Any], module: str, axis: str, expected: float) -> None:
-    row = pd.Series({"module": module, "hparams": "{}", "batch": 1, "channels": 64, "height": 64, "width": 64})
-    assert static["order"](row, axis) == pytest.approx(expected, abs=1e-3)
+def test_orders_of_the_closed_forms(module: str, axis: str, expected: float) -> None:
+    row = {"module": module, "hparams": "{}", "batch": 1, "channels": 64, "height": 64, "width": 64}
+    assert order(row, axis) == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_small_static_run_decides_every_claim(static: dict[str, Any], tmp_path: Path) -> None:
+def test_a_small_static_run_decides_every_claim(tmp_path: Path) -> None:
     shapes = [(1, 16, side, side) for side in (64, 128, 256)] + [(b, 16, 64, 64) for b in (2, 4)]
     shapes += [(1, c, 64, 64) for c in (1024, 2048, 4096)]
     run = ctxbench.run(
         "scaling-static", modules=["sa", "linear"], shape=shapes, static=True, out=tmp_path / "run", in_process=True
     )
-    found = list(static["claims"](run.frame))
-    assert [claim.partition(" grow")[0] for claim, _, _ in found] == [
-        "MACs", "Memory of training", "Memory of inference", "MACs", "MACs",
-    ]  # fmt: skip
-    assert found[0][1].startswith("theory 2.0: sa; 1.0: linear")
-    assert found[0][2] == "yes"
+    found = findings("scaling-static", run.folder.frame())
+    assert found[0] == ("supported", "holds: 2 of 2; orders: 2.0: sa; 1.0: linear")
+    assert "undecided" not in [each.verdict for each in found]
 
 
-def test_a_time_that_grows_faster_than_macs_is_told(measured: dict[str, Any]) -> None:
-    rows = [
-        {"module": name, "batch": 1, "channels": 8, "height": side, "width": side, "macs": side**2,
-         "latency_train_ms": side**power, "latency_infer_ms": math.nan}
-        for name, power in (("slow", 3), ("fast", 2))
-        for side in (8, 16, 32, 64)
-    ]  # fmt: skip
-    found = list(measured["claims"](pd.DataFrame(rows)))
-    assert found[0][1] == "slow 1.50 [1.50, 1.50] (MACs 1.00); fast 1.00 [1.00, 1.00] (MACs 1.00)"
-    assert found[0][2] == "for 1 of 2"
-    assert found[1][2] == "not measured"
+def timed(power: float, noise: float = 0, processes: int = 3) -> Rows:
+    """A module with MACs linear in n, and times that are this power of n, every other one off by a factor."""
+    rows = []
+    for place, side in enumerate((8, 16, 32, 64)):
+        ms = float(side**2) ** power * (1 + noise) ** (-1 if place % 2 else 1)
+        found = record("some", shape=(1, 8, side, side), macs=side**2, latency_train_ms=ms)
+        if processes > 2:
+            found.take({"latency_train_low_ms": ms, "latency_train_high_ms": ms})
+        rows.append(dict(zip(columns(), [found.get(name) for name in columns()], strict=True)))
+    return Rows.of_frame(pd.DataFrame(rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "text"),
+    [
+        (timed(1), "supported", "no faster: 1 of 1 (some 1.00 [1.00, 1.00] (MACs 1.00))"),
+        (timed(1.5), "not supported", "no faster: 0 of 1; faster: 1 of 1 (some 1.50 [1.50, 1.50] (MACs 1.00))"),
+        (timed(1, processes=1), "undecided", "no faster: 0 of 1; undecided: 1 of 1 (fewer than 3 processes)"),
+    ],
+)
+def test_how_a_time_grows_beside_the_macs(rows: Rows, verdict: str, text: str) -> None:
+    assert growth(rows, "H x W", "train") == (verdict, text)
+
+
+def test_a_wide_interval_decides_nothing() -> None:
+    rows = timed(1, noise=1.0)
+    line = exponent(pd.Series({row["height"] ** 2: row["latency_train_ms"] for row in rows.rows}))
+    assert line.low < 1 < 1.25 < line.high
+    assert growth(rows, "H x W", "train").verdict == "undecided"
 
 
 @pytest.mark.parametrize("name", ["scaling", "scaling-static", "precision"])

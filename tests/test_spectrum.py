@@ -2,12 +2,12 @@
 
 import json
 import math
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from judge import findings
 from report_data import add, new_run, record
 
 import ctxbench
@@ -23,7 +23,6 @@ from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (1, 16, 8, 8)
-PAGE = Path(__file__).parents[1] / "docs" / "suites" / "spectrum"
 
 
 def computed(module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
@@ -94,10 +93,10 @@ def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None
         metrics=["spectrum"], out=tmp_path / "run", in_process=True,
     )  # fmt: skip
     assert run.frame["status"].eq("ok").all(), run.frame["message"].tolist()
-    found = list(runpy.run_path(f"{PAGE}.py")["claims"](run.frame))
-    assert len(found) == 7
-    assert found[3][1].startswith("linear 1.00")
-    assert found[4][2]
+    found = findings("spectrum", run.folder.frame())
+    assert len(found) == 5
+    assert found[1].text.endswith("within 5 %: 2 of 2 (sa 0.98, linear 1.00)")
+    assert found[2].verdict == "supported"
 
 
 def test_the_figure_has_axes_for_each_module_and_a_line_for_each_setting(tmp_path: Path) -> None:

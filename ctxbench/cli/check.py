@@ -18,6 +18,7 @@ from ctxbench.cli.options import (
     complete_suite,
     names,
     overrides_of,
+    seconds,
     split,
 )
 from ctxbench.cli.printing import gate_progress
@@ -31,7 +32,7 @@ def check(
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="Compare with a stored run: a run folder, a records.csv or a pytest-benchmark JSON."),
+        typer.Option(help="Compare with a stored run: a run folder or a records.csv."),
     ] = None,
     self_test: Annotated[
         bool,
@@ -93,7 +94,7 @@ def check(
     asked = request.Request(
         load(suite, overrides),
         request.parse_share(margin, "--margin") if margin is not None else None,
-        request.parse_seconds(budget, "--budget"),
+        seconds(budget, "--budget"),
         request.parse_inconclusive_is(inconclusive_is),
         request.parse_accepted(split(accept) or []),
         request.parse_renamed(renamed or []),

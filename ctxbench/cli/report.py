@@ -64,4 +64,6 @@ def report(
     pairs = split(crossover) or ()
     folders = [folder for path in runs for folder in run_folders(path)]
     written = write_report(folders, out, split(figures), choice, numbers, pairs, titles, notes)
+    for line in written.claims:
+        say(line)
     say(f"{len(written.files)} files; open {written.page}")

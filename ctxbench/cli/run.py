@@ -9,6 +9,7 @@ import typer
 from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
+    Budget,
     Device,
     Dtype,
     InProcess,
@@ -22,6 +23,7 @@ from ctxbench.cli.options import (
     complete_suite,
     names,
     overrides_of,
+    seconds,
     split,
 )
 from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
@@ -48,6 +50,7 @@ def run(
     chosen: Settings = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
+    budget: Budget = None,
     target: Annotated[
         float | None,
         typer.Option(help="End a process's samples at this relative half-width of their median's interval, as 0.02."),
@@ -97,6 +100,7 @@ def run(
                 threads,
                 processes=processes,
                 sample_s=sample_s,
+                total_s=seconds(budget, "--budget") if budget is not None else None,
                 target=target,
                 predict_for=split(predict_for),
             ),
@@ -108,7 +112,7 @@ def run(
         )
         loaded = load(suite, overrides)
         if dry_run:
-            render(describe.plan(plan(loaded, static=static)))
+            render(describe.plan(plan(loaded, static=static), loaded.file.measure))
             return
         if ray is not None:
             runs = cluster.run(

@@ -1,4 +1,4 @@
-"""Stored baselines: a run folder, its records or a JSON of pytest-benchmark, read and compared exactly."""
+"""Stored baselines: a run folder or its records, read and compared exactly."""
 
 import json
 import math
@@ -72,16 +72,14 @@ class Comparison:
 
 
 def load_baseline(path: Path) -> Baseline:
-    """The baseline in a run folder, a `records.csv` or a JSON of pytest-benchmark. UsageError for anything else."""
+    """The baseline in a run folder or a `records.csv`. UsageError for anything else."""
     if path.is_dir():
         return _from_records(path / "records.csv", path)
     if not path.is_file():
-        raise UsageError(f"there is no {path}; --baseline takes a run folder, a records.csv or pytest-benchmark's JSON")
+        raise UsageError(f"there is no {path}; --baseline takes a run folder or a records.csv")
     if path.suffix == ".csv":
         return _from_records(path, path)
-    if path.suffix == ".json":
-        return _from_pytest_benchmark(path)
-    raise UsageError(f"{path} is no run folder, no records.csv and no JSON of pytest-benchmark")
+    raise UsageError(f"{path} is no run folder and no records.csv")
 
 
 def compare_exact(baseline: Baseline, case: str, candidate: Mapping[str, Any], torch: str | None) -> Comparison:
@@ -148,7 +146,7 @@ def _from_records(records: Path, path: Path) -> Baseline:
     if not cases:
         raise UsageError(f"{records} has no record")
     measure = _readable(str(records.parent / "run.json"), _measure, meta) if "definition" in meta else None
-    named = _named(path, meta.get("environment"), None, cases)
+    named = _named(path, meta.get("environment"), cases)
     return replace(named, measure=measure)
 
 
@@ -163,43 +161,6 @@ def _from_record(values: Mapping[str, Any]) -> StoredCase:
     )
     modes = [mode for mode in MODES if values.get(f"latency_{mode}_ms") is not None]
     return _stored(case, values, values["status"], {mode: process_logs(values, mode) for mode in modes})
-
-
-def _from_pytest_benchmark(path: Path) -> Baseline:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
-    if not isinstance(content, dict) or not isinstance(content.get("benchmarks"), list):
-        raise UsageError(f"{path} is no JSON of pytest-benchmark: it has no list of benchmarks")
-    cases: dict[str, StoredCase] = {}
-    for benchmark in content["benchmarks"]:
-        info = benchmark.get("extra_info") if isinstance(benchmark, dict) else None
-        if not (isinstance(info, dict) and {"case", "mode"} <= info.keys()):
-            continue  # a benchmark of something else
-        stored = _readable(f"{path}, benchmark {benchmark.get('name')!r}", _from_benchmark, benchmark)
-        other = cases.get(stored.case.id)
-        if other is not None:
-            exact, rows = {**other.exact, **stored.exact}, {**other.rows, **stored.rows}
-            stored = StoredCase(stored.case, "ok", exact, stored.macs_counter, stored.memory_predicted_for, rows)
-        cases[stored.case.id] = stored
-    if not cases:
-        raise UsageError(
-            f"{path} has no benchmark of ctxbench's: put `case.extra_info` of the fixture ctxbench_case into "
-            "`benchmark.extra_info`"
-        )
-    machine = content.get("machine_info")
-    environment = machine.get("ctxbench") if isinstance(machine, dict) else None
-    return _named(path, environment, content.get("datetime"), cases)
-
-
-def _from_benchmark(benchmark: Mapping[str, Any]) -> StoredCase:
-    """One mode of a case. Its time is of one process."""
-    info = benchmark["extra_info"]
-    if info["mode"] not in MODES:
-        raise ValueError(f"mode {info['mode']!r} is none of {', '.join(MODES)}")
-    case = Case(**{name: info[name] for name in CASE_COLUMNS}, shape=parse_shape(info["shape"]))
-    return _stored(case, info, "ok", {info["mode"]: ProcessLogs()})
 
 
 def process_logs(values: Mapping[str, Any], mode: str) -> ProcessLogs:
@@ -242,13 +203,13 @@ def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values:
         raise UsageError(f"{where}: {error}") from None
 
 
-def _named(path: Path, environment: Any, date: Any, cases: Mapping[str, StoredCase]) -> Baseline:
+def _named(path: Path, environment: Any, cases: Mapping[str, StoredCase]) -> Baseline:
     """The baseline with its name; UsageError for an environment that lacks what identifies a machine."""
     if environment is None:
         return Baseline(str(path), None, cases)
     try:
         differences(environment, environment)
-        name = f"{path} ({str(date or environment['time'])[:10]}, torch {environment['packages']['torch']})"
+        name = f"{path} ({str(environment['time'])[:10]}, torch {environment['packages']['torch']})"
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: what it says of its machine is damaged ({error!r})") from None
     return Baseline(name, environment, cases)

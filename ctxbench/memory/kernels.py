@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from ctxbench.memory import attention
+from ctxbench.memory import attention_rules as attention
 from ctxbench.memory import convolution_rules as convolutions
 from ctxbench.memory import kernel_rules as rules
 from ctxbench.memory import norm_rules as norms

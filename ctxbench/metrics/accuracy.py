@@ -5,26 +5,22 @@ from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 METRIC = Metric(
     name="accuracy",
     place=90,
-    about="mIoU and FID of trained networks, as published; never measured here",
-    columns=[Column(key, float, since=6) for key in ("miou", "miou_mean", "fid")],
+    about="mIoU of trained networks, as published; never measured here",
+    columns=[Column(key, float, since=6) for key in ("miou", "miou_mean")],
     quantities=[
         Quantity(
             key=key,
             column=key,
             title=title,
-            unit=Unit(unit),
+            unit=Unit("%"),
             origin="published",
             part="accuracy",
             noun=f"{title}, as published",
             better=None,
         )
-        for key, title, unit in (
-            ("miou", "mIoU, best run", "%"),
-            ("miou_mean", "mIoU, mean of runs", "%"),
-            ("fid", "FID", ""),
-        )
+        for key, title in (("miou", "mIoU, best run"), ("miou_mean", "mIoU, mean of runs"))
     ],
-    convention=lambda values: "mIoU, FID: of a trained network with the module, as published; not measured here",
+    convention=lambda values: "mIoU: of a trained network with the module, as published; not measured here",
     asked_for=False,
     default=False,
 )

@@ -28,7 +28,7 @@ RecordRow = Mapping[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit such as `M = 2^20`: its symbol and how many it stands for."""
+    """A unit such as `G = 10^9`: its symbol and how many it stands for."""
 
     symbol: str
     base: int = 10
@@ -43,10 +43,10 @@ class Unit:
 
     @classmethod
     def parse(cls, text: str) -> "Unit":
-        """A unit from `M = 2^20`; ValueError for a text of another form."""
+        """A unit from `G = 10^9`; ValueError for a text of another form."""
         found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\^(\d+)\s*", text)
         if not found:
-            raise ValueError("write it as a symbol and a power, such as 'M = 2^20'")
+            raise ValueError("write it as a symbol and a power, such as 'G = 10^9'")
         return cls(found[1], int(found[2]), int(found[3]))
 
 

@@ -19,7 +19,6 @@ from ctxbench.metrics.base import (
     Pass,
     Quantity,
     RecordRow,
-    Unit,
     by_mode,
 )
 from ctxbench.metrics.control import STREAM, control_columns
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 PROGRESS_S = 0.5
 # So many passes at least come between the first pass and the samples; one where `warmup_s` is 0.
 WARM_PASSES = 3
-# A first pass of this many seconds is a sample if the process has run the module in another mode before: measured at
-# Table 3's shape, it then differs from the second by less than two second passes do.
-SLOW_S = 4.0
 # A pass that takes this share of the first one has been computed, and not found in a cache of the module's own.
 COMPUTED = 0.5
 # The columns of a mode.
@@ -98,13 +94,14 @@ def measure_latency(
     """Time `step` (one pass) on `clock`, after its first pass, which took `first_s` seconds.
 
     Warm-up passes, which are no samples, come first (`warm_up`), unless the first pass took the whole budget. Where
-    that is SLOW_S or more in a `warm` process, the first pass is the only sample. `interval` goes on for `min_time_s`
-    at least. `progress` is called between blocks with the count of samples and the last one's ms.
+    that is `long_pass_s` or more in a `warm` process, the first pass is the only sample: at Table 3's shape it differs
+    from the second by less than two second passes do. `interval` goes on for `min_time_s` at least.
+    `progress` is called between blocks with the count of samples and the last one's ms.
     """
     from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
     slow = measure.protocol == "interval" and first_s >= measure.sample_s
-    if slow and warm and first_s >= SLOW_S and measure.min_samples == 1:
+    if slow and warm and first_s >= (measure.long_pass_s or math.inf) and measure.min_samples == 1:
         return Latency([Sample(first_s, 1, first_s * 1e3)], summarise([first_s * 1e3]), "budget")
     pass_s = first_s if slow else warm_up(step, clock, measure.warmup_s)
     if measure.protocol == "paper":
@@ -232,10 +229,7 @@ def convention(values: ColumnValues) -> str:
     counts = values("processes")
     over = f"{' or '.join(counts)} fresh processes" if counts else "one process"
     what = "median of the process medians [95 % interval over processes]" if counts else "median [95 % interval in it]"
-    return (
-        f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward(); "
-        "autocorrelation: of each sample with the next"
-    )
+    return f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward()"
 
 
 def time_control(measurement: Measurement) -> None:
@@ -243,38 +237,6 @@ def time_control(measurement: Measurement) -> None:
     samples = measurement.control.block()
     measurement.emit(Samples(STREAM, samples))
     measurement.report(control_columns(samples))
-
-
-def _quantities() -> list[Quantity]:
-    times = [
-        Quantity(
-            key=f"latency_{mode}",
-            column=f"latency_{mode}_ms",
-            title=f"Time, {mode}",
-            unit=MS,
-            origin="measured",
-            part="time",
-            noun=f"{NOUNS[mode]} latency",
-            has_interval=True,
-            on_front=mode == "infer",
-        )
-        for mode in reversed(MODES)
-    ]
-    correlations = [
-        Quantity(
-            key=f"autocorrelation_{mode}",
-            column=f"latency_{mode}_autocorrelation",
-            title=f"Autocorrelation, {mode}",
-            unit=Unit(""),
-            origin="measured",
-            part="samples",
-            noun=f"autocorrelation of the {NOUNS[mode]} samples",
-            better=None,
-            decimals=2,
-        )
-        for mode in reversed(MODES)
-    ]
-    return [*times, *correlations]
 
 
 METRIC = Metric(
@@ -292,7 +254,20 @@ METRIC = Metric(
         *(Column(name, float, 2, least=POSITIVE) for name in ("control_ms", "control_low_ms", "control_high_ms")),
         Column("control_process_ms", str, since=4),
     ],
-    quantities=_quantities(),
+    quantities=[
+        Quantity(
+            key=f"latency_{mode}",
+            column=f"latency_{mode}_ms",
+            title=f"Time, {mode}",
+            unit=MS,
+            origin="measured",
+            part="time",
+            noun=f"{NOUNS[mode]} latency",
+            has_interval=True,
+            on_front=mode == "infer",
+        )
+        for mode in reversed(MODES)
+    ],
     convention=convention,
     time=time,
     finish=time_control,

@@ -75,7 +75,7 @@ class Published(_Strict):
 
     device: str = ""
     shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
-    params_unit: UnitText = "M = 2^20"
+    params_unit: UnitText = "M = 10^6"
     macs_unit: UnitText = "G = 10^9"
     rows: dict[str, dict[QuantityKey, str]] = {}
     footnotes: list[Footnote] = []

@@ -91,11 +91,18 @@ def _tabular(table: Table, positions: list[int], rows: Sequence[Row], notes: str
             rules.append(rf"\cmidrule(lr){{{inside[0]}-{inside[-1]}}}")
         else:
             top += [""] * len(inside)
-    lines = [rf"\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in columns)}}}", r"\toprule"]
+    lines = [rf"\begin{{tabular}}{{{''.join(_alignment(column, columns) for column in columns)}}}", r"\toprule"]
     lines += [_line(top), "".join(rules)] if rules else []
     lines += [_line(escape(column.header) for column in columns), r"\midrule"]
     lines += [_line(_cell(table.columns[i], row.cells[i], notes) for i in positions) for row in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _alignment(column: Column, columns: Sequence[Column]) -> str:
+    """Right for numbers; beside sentences, equal shares of the line, in which text is broken."""
+    if any(each.origin == "text" for each in columns):
+        return rf"p{{{0.92 / len(columns):.2f}\linewidth}}"
+    return "r" if column.numeric else "l"
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ PREFIXES = ("", "K", "M", "G", "T", "P")
 
 
 def parse_unit(text: str, where: str) -> Unit:
-    """A unit from `M = 2^20`; UsageError names `where` it stands."""
+    """A unit from `G = 10^9`; UsageError names `where` it stands."""
     try:
         return Unit.parse(text)
     except ValueError as error:
@@ -19,8 +19,8 @@ def parse_unit(text: str, where: str) -> Unit:
 
 
 def is_prefix(unit: Unit) -> bool:
-    """Whether the unit is a bare prefix, such as `M = 2^20`: it has to be explained, and may be scaled."""
-    return bool(unit.symbol) and unit.symbol in PREFIXES
+    """Whether the unit is a bare prefix, `M = 10^6` or `Mi = 2^20`: it has to be explained, and may be scaled."""
+    return bool(unit.symbol) and unit.symbol.removesuffix("i") in PREFIXES
 
 
 def scaled_unit(values: Iterable[float]) -> Unit:

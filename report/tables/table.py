@@ -7,8 +7,9 @@ from typing import Literal
 
 import pandas as pd
 
-# How a number was obtained. `label` is text that names a row, `ratio` is here over published (or run over run).
-Origin = Literal["label", "published", "counted", "predicted", "measured", "ratio", "status"]
+# How a number was obtained. `label` is text that names a row, `ratio` is here over published (or run over run), `text`
+# is sentences, which may be broken into lines.
+Origin = Literal["label", "published", "counted", "predicted", "measured", "ratio", "status", "text"]
 # More rows than a person reads are in the CSV alone.
 ROW_LIMIT = 1000
 NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")

@@ -18,8 +18,7 @@ function sortBy(header) {
   body.append(...rows);
 }
 
-function filter(section) {
-  const form = section.querySelector("form");
+function filter(section, form) {
   const wanted = form.elements.module.value.trim().toLowerCase();
   const { family, status } = form.elements;
   let shown = 0;
@@ -51,10 +50,11 @@ function hide() {
 }
 
 for (const section of document.querySelectorAll("section[data-table]")) {
-  const form = section.querySelector("form");
-  form.addEventListener("input", () => filter(section));
-  form.addEventListener("reset", () => setTimeout(() => filter(section)));
-  form.addEventListener("submit", (event) => event.preventDefault());
+  for (const form of section.querySelectorAll("form")) {
+    form.addEventListener("input", () => filter(section, form));
+    form.addEventListener("reset", () => setTimeout(() => filter(section, form)));
+    form.addEventListener("submit", (event) => event.preventDefault());
+  }
   for (const button of section.querySelectorAll("button.sort")) {
     button.addEventListener("click", () => sortBy(button.closest("th")));
   }

@@ -1,0 +1,58 @@
+"""What a run says of its suite's claims: a table, and a line for each on the terminal."""
+
+from textwrap import shorten
+
+import pandas as pd
+
+from ctxbench.claims import Rows, claims_of
+
+from ..run_data import RunData
+from .caption import setup
+from .table import Cell, Column, Row, Table
+
+PROXY = "proxy"
+# Characters of what was found that a line on the terminal has room for.
+MOST_FOUND = 160
+COLUMNS = (
+    Column("claim", "", "Claim", "label"),
+    Column("verdict", "", "Verdict", "text", "claim"),
+    Column("criterion", "", "Criterion", "text", "claim"),
+    Column("found", "", "What was found", "text", "claim"),
+)
+
+
+def claim_table(run: RunData) -> Table | None:
+    """Claim, verdict, criterion and what was found; None if the suite has no claims."""
+    rows = Rows.of_frame(run.frame)
+    judged = [(claim, claim.judge(rows)) for claim in claims_of(run.suite, str(run.definition.get("title", "")))]
+    if not judged:
+        return None
+    data = pd.DataFrame(
+        [
+            (claim.text, f"{verdict} ({PROXY})" if claim.proxy else str(verdict), claim.criterion, found)
+            for claim, (verdict, found) in judged
+        ],
+        columns=[column.key for column in COLUMNS],
+    )
+    caption = [f"here: {setup(run)}."]
+    if any(claim.proxy for claim, _ in judged):
+        caption.append(
+            f"{PROXY}: the claim is about the accuracy of trained networks, the criterion about a reconstruction."
+        )
+    return Table(
+        name=f"{run.suite}-claims",
+        title=f"Claims of {run.suite}",
+        columns=COLUMNS,
+        rows=tuple(Row(tuple(Cell(text) for text in texts), "", "") for texts in data.itertuples(index=False)),
+        caption=tuple(caption),
+        notes=(),
+        data=data,
+    )
+
+
+def claim_lines(table: Table) -> list[str]:
+    """A line for each claim: verdict, claim, and the beginning of what was found."""
+    return [
+        f"{verdict}: {claim}: {shorten(found, MOST_FOUND, placeholder=' ...')}"
+        for claim, verdict, _, found in table.data.itertuples(index=False)
+    ]

@@ -1,0 +1,71 @@
+"""What a run of the suite `compile` says of torch.compile."""
+
+from functools import partial
+
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
+
+# An error of a compiled module is rounding up to this many times the eager one's, or below RELATIVE: sums are in
+# another order.
+ROUNDING = 10
+RELATIVE = 1e-3
+
+
+def runs(rows: Rows) -> Finding:
+    def compiles(module: str) -> Outcome:
+        compiled = rows.of(module=module, execution="compile")
+        for row in compiled.failed():
+            return False, f"({row['status']}: {row['message']})"
+        for mode in ("infer", "train"):
+            compiled.number(f"compile_{mode}_s")
+        return True, ""
+
+    return tally(rows.modules(), compiles)
+
+
+def gains(rows: Rows, mode: str) -> Finding:
+    return tally(rows.modules(), partial(_gain, rows, mode), ("faster", "slower"))
+
+
+def _gain(rows: Rows, mode: str, module: str) -> Outcome:
+    return faster(*(rows.time(mode, module=module, execution=execution) for execution in ("compile", "eager")))
+
+
+def exact(rows: Rows, mode: str) -> Finding:
+    def keeps(module: str) -> Outcome:
+        eager, compiled = (rows.number(f"error_{mode}", module=module, execution=each) for each in ("eager", "compile"))
+        kept = compiled <= max(ROUNDING * eager, RELATIVE)
+        return kept, "" if kept else f"{compiled:.1e}, eager {eager:.1e}"
+
+    return tally(rows.modules(), keeps)
+
+
+def repays(rows: Rows) -> Finding:
+    """How many training passes of a module save the seconds that compiling takes, where compiling makes it faster."""
+    passes = {}
+    for module in rows.modules():
+        try:
+            if _gain(rows, "train", module)[0]:
+                eager, compiled = (rows.time("train", module=module, execution=e).value for e in ("eager", "compile"))
+                seconds = rows.number("compile_train_s", module=module, execution="compile")
+                passes[module] = 1000 * seconds / (eager - compiled)
+        except Missing:
+            continue
+    if not passes:
+        raise Missing("no module is told to train faster when compiled")
+    return measured(", ".join(f"{name} {passes[name]:,.0f}" for name in sorted(passes, key=passes.__getitem__)))
+
+
+APART = "the 95 % intervals of eager and compiled, over three or more processes each, do not overlap; times as fast"
+KEPT = f"its relative error against float64 is at most {ROUNDING} times the eager one's, or below {RELATIVE:g}"
+CLAIMS = (
+    Claim("Every module compiles", "no compiled row of this run failed", runs),
+    Claim("Compiling keeps the gradient", KEPT, lambda rows: exact(rows, "train")),
+    Claim("Compiling keeps the output", KEPT, lambda rows: exact(rows, "infer")),
+    Claim("A compiled module trains faster than an eager one", APART, lambda rows: gains(rows, "train")),
+    Claim("A compiled inference is faster than an eager one", APART, lambda rows: gains(rows, "infer")),
+    Claim(
+        "After how many training passes compiling has paid off",
+        "of modules that are faster compiled by these intervals",
+        repays,
+    ),
+)

@@ -1,0 +1,124 @@
+"""What a run of the suite `scaling-static` says of the orders of cost in n = H x W, the batch and the channels."""
+
+import json
+import math
+from collections.abc import Mapping
+from functools import partial
+
+from ctxbench import registry
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
+from ctxbench.errors import UsageError
+from ctxbench.statistics import Line, fit_line
+from ctxbench.suite.case import Shape
+
+# Large enough for the term of highest order to be the whole.
+FAR = 2**20
+# By how much an exponent at the sizes of a run may miss the order, since terms of lower order are still there.
+NEAR = 0.1
+# How much lower an exponent of memory may be than that of the MACs.
+WIDE = 0.25
+# The places in a shape, how often the number of elements grows when a size doubles, and which sizes are fitted:
+# those from this share of the largest.
+AXES = {"H x W": ((2, 3), 2, 1 / 16), "batch": ((0,), 1, 0.0), "channels": ((1,), 1, 1 / 4)}
+
+
+def along(rows: Rows, axis: str) -> Rows:
+    """The rows that differ in one size alone, the others at their least; `size` is that size."""
+    if axis != "batch":
+        rows = rows.of(batch=1)
+    if axis != "channels":
+        rows = rows.extreme("channels", largest=False)
+    if axis != "H x W":
+        rows = rows.extreme("height", largest=False)
+    sized = [{**row, "size": row["height"] * row["width"] if axis == "H x W" else row[axis]} for row in rows.rows]
+    largest = max(row["size"] for row in sized)
+    return Rows([row for row in sized if row["size"] >= AXES[axis][2] * largest])
+
+
+def order(row: Row, axis: str) -> float:
+    """The exponent of the module's closed form of MACs as a size becomes very large. Missing if it declares none."""
+    places, doublings, _ = AXES[axis]
+    costs = []
+    for times in (FAR, 2 * FAR):
+        sizes = [int(row[name]) for name in ("batch", "channels", "height", "width")]
+        batch, channels, height, width = (size * times if at in places else size for at, size in enumerate(sizes))
+        shape: Shape = batch, channels, height, width
+        try:
+            cost = registry.get(str(row["module"])).closed_form("macs", shape, json.loads(str(row["hparams"])))
+        except UsageError as error:
+            raise Missing(str(error)) from None
+        if not cost:
+            raise Missing("no closed form of MACs")
+        costs.append(cost)
+    return math.log2(costs[1] / costs[0]) / doublings
+
+
+def exponent(rows: Rows, column: str) -> Line:
+    """The exponent of a column over `size`, with its 95 % interval. Missing for fewer than three sizes."""
+    values = rows.numbers(column, "size", least=3)
+    if (values <= 0).any():
+        raise Missing(f"{column} is 0")
+    return fit_line(values.index.map(math.log), values.map(math.log))
+
+
+def growth(rows: Rows, axis: str) -> Finding:
+    own = along(rows, axis)
+    orders: dict[str, float] = {}
+
+    def is_near(module: str) -> Outcome:
+        chosen = own.of(module=module)
+        orders[module] = order(chosen.rows[0], axis)
+        line = exponent(chosen, "macs")
+        near = abs(line.slope - orders[module]) <= NEAR
+        return near, "" if near else f"{line.slope:.2f} [{line.low:.2f}, {line.high:.2f}] for {orders[module]:.2f}"
+
+    found = tally(rows.modules(), is_near)
+    return Finding(found.verdict, f"{found.text}; orders: {grouped(orders)}" if orders else found.text)
+
+
+def memory(rows: Rows, mode: str) -> Finding:
+    own = along(rows, "H x W")
+    exponents: dict[str, float] = {}
+
+    def follows(module: str) -> Outcome:
+        chosen = own.of(module=module)
+        exponents[module] = exponent(chosen, f"memory_{mode}_predicted_bytes").slope
+        macs = exponent(chosen, "macs").slope
+        same = exponents[module] >= macs - WIDE
+        return same, "" if same else f"{exponents[module]:.2f}, MACs {macs:.2f}"
+
+    found = tally(rows.modules(), follows)
+    return Finding(found.verdict, f"{found.text}; exponents: {grouped(exponents)}" if exponents else found.text)
+
+
+def grouped(values: Mapping[str, float]) -> str:
+    """Modules by exponent, rounded to one place: `2.0: da, sa; 1.0: ...`."""
+    groups: dict[float, list[str]] = {}
+    for module, value in values.items():
+        groups.setdefault(round(value, 1), []).append(module)
+    return "; ".join(f"{value}: {', '.join(groups[value])}" for value in sorted(groups, reverse=True))
+
+
+def order_claim(axis: str) -> Claim:
+    return Claim(
+        f"MACs grow with {axis} in the order of the closed form",
+        f"the exponent at the largest sizes is within {NEAR} of the order",
+        partial(growth, axis=axis),
+    )
+
+
+def memory_claim(mode: str, word: str) -> Claim:
+    return Claim(
+        f"Memory of {word} grows with H x W as the MACs do",
+        f"the exponent of the memory predicted for CUDA is at most {WIDE} below that of the MACs",
+        partial(memory, mode=mode),
+    )
+
+
+CLAIMS = (
+    order_claim("H x W"),
+    memory_claim("train", "training"),
+    memory_claim("infer", "inference"),
+    order_claim("batch"),
+    order_claim("channels"),
+)

@@ -1,0 +1,15 @@
+"""The claims of a suite judged from a frame of records, for the tests."""
+
+import pandas as pd
+
+from ctxbench.claims import Finding, Rows, claims_of
+from ctxbench.suite.read import load
+
+
+def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:
+    """What the rows say of each claim, in order."""
+    return [claim.judge(Rows.of_frame(frame)) for claim in claims_of(suite, load(suite).file.title)]
+
+
+def verdicts(suite: str, frame: pd.DataFrame) -> list[str]:
+    return [str(each.verdict) for each in findings(suite, frame)]
