@@ -160,21 +160,21 @@ def test_what_a_full_disk_has_taken_of_a_text_is_removed(tmp_path: Path, monkeyp
             def __exit__(self, *error: object) -> None:
                 file.close()
 
-            def tell(self) -> int:
+            def tell(self) -> Any:
                 return file.tell()
 
-            def truncate(self, size: int) -> int:
+            def truncate(self, size: int) -> Any:
                 return file.truncate(size)
 
-            def fileno(self) -> int:
+            def fileno(self) -> Any:
                 return file.fileno()
 
-            def write(self, content: memoryview) -> int:
+            def write(self, content: memoryview) -> Any:
                 if not self.room:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 written = file.write(content[: self.room])
                 self.room -= written
-                return int(written)
+                return written
 
         return Full()
 

@@ -44,8 +44,9 @@ def test_a_table_and_markup_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("reporter", [Plain, Live])
 def test_progress_shows_a_message_escaped_and_on_one_line(
-    reporter: type[Plain] | type[Live], capsys: pytest.CaptureFixture[str]
+    reporter: type[Plain] | type[Live], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     record = Record(
         case="mine [bold]", module="m", title="", family="", reference="", hparams="{}", batch=1, channels=1, height=1,
         width=1, dtype="float32", memory_format="contiguous", execution="eager", threads=None, device="cpu",

@@ -101,7 +101,8 @@ class Live(Quiet):
         self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
         self._rows: dict[str, Record] = {}
         self._slots: dict[str, str] = {}
-        self._doing, self._detail, self._left_s = "starting", "", None
+        self._doing, self._detail = "starting", ""
+        self._left_s: float | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
