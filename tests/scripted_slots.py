@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxbench.engine.client import Exit
 from ctxbench.engine.sweep import SlotLost
-from ctxbench.messages import Failure, Samples, Values
+from ctxbench.messages import Failure, Missing, Samples, Values
 from ctxbench.messages import Sample as Block
 from ctxbench.suite.case import Case
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
@@ -72,6 +72,7 @@ class _Scripted:
             values = {"ms": 1.0, "samples": 2, "stop": "interval", "outliers": 0, "drift": 0.0}
             on_message(Samples("infer", [Block(0.1, 4, 1.0), Block(0.2, 4, 1.0)]))
             on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
+            on_message(Missing(["latency_train_ms"]))
             on_message(Values({"control_ms": 2.0, "others_share": 0.0}))
         elif task.case.shape[3] in self.slot.fails:
             on_message(Failure("nan", "no number", "Traceback"))

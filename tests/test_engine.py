@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 import ctxbench
@@ -262,8 +263,44 @@ def test_files_in_the_working_folder_do_not_take_the_place_of_libraries(
 
 def test_a_measuring_process_that_cannot_start_says_what_it_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with ForkServer() as server, pytest.raises(EngineError, match="the measuring process ended with code 1"):
+    sentence = "the measuring process ended with code 1 3 times; it printed nothing"
+    with ForkServer() as server, pytest.raises(EngineError, match=sentence):
         server.run(DescribeEnvironment(), lambda message: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal.Signals) -> None:
+    with ForkServer(static=False) as server:
+        for _ in range(2):  # while it imports torch, then when it is ready
+            os.kill(server._process.pid, number)
+            seen: list[Reply] = []
+            ended = server.run(DescribeEnvironment(), seen.append)
+            assert [type(message) for message in seen] == [Environment]
+            assert (ended.code, ended.signal, ended.early) == (0, 0, False)
+
+
+def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
+    case = f"Case('Sleep', '{FAILING}:Sleep', {{}}, (1, 8, 6, 5))"
+    code = (
+        "from ctxbench.engine.client import ForkServer\n"
+        "from ctxbench.suite.case import Case, Measure\n"
+        "from ctxbench.worker.protocol import MeasureCase\n"
+        "server = ForkServer(static=False)\n"
+        f"server.start(MeasureCase({case}, Measure(), ['latency']))\n"
+        "while server._child is None:\n"
+        "    message = server._next(None)\n"
+        "    server._child = getattr(message, 'pid', None)\n"
+        "print(server._process.pid, server._child, flush=True)\n"
+        "server.stop = lambda: None\n"
+        "input()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        watched = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        process.kill()
+    assert len(watched) == 2
+    _, alive = psutil.wait_procs(watched, timeout=60)
+    assert alive == []
 
 
 def test_a_machine_that_is_not_described_is_an_error() -> None:

@@ -365,8 +365,9 @@ def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return now[0]
 
     monkeypatch.setattr(time, "sleep", advance)
+    monkeypatch.setattr(time, "perf_counter", read)
     monkeypatch.setattr(cpu, "monotonic", lambda: now[0])
-    monkeypatch.setattr(cpu, "perf_counter_ns", lambda: round(read() * 1e9))
+    monkeypatch.setattr(cpu, "perf_counter_ns", lambda: round(now[0] * 1e9))
 
 
 def talk(rows: list[PairRow], commands: bytes) -> list[Answer]:

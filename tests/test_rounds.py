@@ -18,7 +18,7 @@ from ctxbench.engine.case import Plan
 from ctxbench.engine.client import Exit
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
-from ctxbench.messages import Failure, Samples, Values
+from ctxbench.messages import Failure, Missing, Samples, Values
 from ctxbench.messages import Sample as Block
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
@@ -66,6 +66,7 @@ class Script:
             values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
             on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
             on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
+            on_message(Missing(["latency_train_ms"]))
             on_message(Values({"control_ms": self.control(module, number), "others_share": self.load(module, number)}))
             after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
             on_message(Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})}))

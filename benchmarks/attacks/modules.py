@@ -20,7 +20,7 @@ EXPECTED = {
     "WritesEverywhere": ("ok", "the module wrote into the pipe of the measurement, which was ignored"),
     "Forges": ("crashed", "a value for 'latency_infre_ms', which is no column of a metric"),
     "ForgesAStatus": ("crashed", "a failure with the unknown status 'fine'"),
-    "ForgesText": ("crashed", "'fast' for latency_infer_ms, which is no finite float"),
+    "ForgesText": ("crashed", "'fast' for latency_infer_ms, which is no finite number"),
     "ForgesAStream": ("crashed", "samples of an unknown stream '../../x'"),
     "ForgesNothingKnown": ("crashed", "it last printed: no known message"),
     "ForgesTheEnd": ("crashed", "the process ended in first_infer with exit code 0"),

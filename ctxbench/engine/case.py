@@ -208,6 +208,9 @@ class _Listener:
                 self.record.status, self.record.message, self.traceback = status, sentence, traceback
 
 
+_KINDS = {int: "whole number", float: "finite number", str: "text"}
+
+
 def _strange(message: Reply) -> str:
     """What a message holds that ctxbench never sends, as a clause; empty if all is well."""
     match message:
@@ -217,7 +220,7 @@ def _strange(message: Reply) -> str:
                 if name not in metric and name not in _TOLD:
                     return f"a value for {name!r}, which is no column of a metric"
                 if not own[name].takes(value):
-                    return f"{value!r} for {name}, which is no finite {own[name].type.__name__}"
+                    return f"{value!r} for {name}, which is no {_KINDS[own[name].type]}"
         case Samples(stream, samples):
             if stream not in (*MODES, STREAM):
                 return f"samples of an unknown stream {stream!r}"

@@ -221,8 +221,11 @@ def _cells(record: Record) -> dict[str, str]:
     found = {}
     for quantity in quantities().values():
         if (quantity.exact or quantity.has_interval) and (value := record.get(quantity.column)) is not None:
-            number = f"{value / quantity.unit.factor:.3g} {quantity.unit.symbol}".rstrip()
-            found[quantity.title] = number
+            if quantity.part == "counts":
+                power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
+                found[quantity.title] = f"{value / 1000**power:.3g} {' KMG'[power]}".rstrip()
+            else:
+                found[quantity.title] = f"{value / quantity.unit.factor:.3g} {quantity.unit.symbol}"
     return found
 
 
