@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attacks import kills, modules
+from attacks import disks, folders, kills, modules
 from attacks.tally import Tally
 
 # One file a kind: a function of a folder of its own, of whether it is to be short, and of a seed.
 KINDS: dict[str, Callable[[Path, bool, int], Tally]] = {
     "kills at random moments": kills.attack,
+    "full disks": disks.attack,
+    "damaged folders": folders.attack,
     "hostile modules": modules.attack,
 }
 HEADS = ("tried", "lost", "silently wrong", "tracebacks", "left processes")

@@ -132,6 +132,8 @@ def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]
     for run in runs:
         if run.meta.get("state") not in (None, "finished"):
             yield f"{run.name} is not finished: rows are missing."
+        if sentence := run.folder.altered():
+            yield f"{sentence}."
     places: dict[str, list[str]] = {}
     names = [run.name for run in runs]
     for table, place in zip(tables, names if len(runs) == 1 else ["", *names], strict=False):

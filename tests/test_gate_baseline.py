@@ -153,8 +153,8 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     ),
     "lacks the column 'batch'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
     "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),
-    "record 1: status 'well' is none of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
-    "record 1: Expecting": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
+    "line 2: status is 'well', not one of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
+    "line 2: hparams is '{', not an object in JSON": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
     "record 1: {.*} are no times of processes in ms": (
         "h",
         lambda path: run_folder(path, with_values(control_process_ms='{"1": 0.0}')),
@@ -163,7 +163,10 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "i",
         lambda path: run_folder(path, with_values(latency_infer_process_ms="3")),
     ),
-    "run: what it says of its machine": ("run", lambda path: run_folder(path, RECORD, environment={"gpus": 3})),
+    "run.json is damaged: environment.gpus": (
+        "run",
+        lambda path: run_folder(path, RECORD, environment={"gpus": 3}),
+    ),
     "was written by a newer ctxbench": ("new", newer),
 }
 

@@ -2,15 +2,17 @@
 
 import importlib
 import signal
-import sys
-from typing import Annotated, Any
+import warnings
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_USAGE
-from ctxbench.errors import UsageError
+from ctxbench.errors import AlteredRun, UsageError
+from ctxbench.terminal import say
 
 # Each command with its line in the help. The file and the function have the command's name, where Python allows it.
 COMMANDS = {
@@ -95,20 +97,43 @@ def options(
     pass
 
 
+_as_python_does = warnings.showwarning
+
+
 def main() -> None:
-    """Entry point: a wrong input is one sentence on standard error and exit code 2.
+    """Entry point: a wrong input, or what the machine lacks, is one sentence on standard error and exit code 2.
 
     A defect of ctxbench itself has its own exit code, so that it is not taken for a verdict. SIGTERM, with which CI
     systems cancel a job, ends a command as Ctrl-C does.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    streams.prepare()
+    warnings.showwarning = _show_warning
     try:
         app()
+    except SystemExit as end:
+        if not end.code and (sentence := streams.unwritten()):
+            _end(sentence)
+        raise
     except UsageError as error:
-        print(f"ctxbench: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
-    except Exception:
+        _end(str(error))
+    except Exception as error:
         import traceback
 
-        traceback.print_exc()
+        if sentence := surroundings.sentence(error):
+            _end(sentence)
+        say(traceback.format_exc().rstrip(), stderr=True)
         raise SystemExit(EXIT_INTERNAL) from None
+
+
+def _end(sentence: str) -> NoReturn:
+    say(f"ctxbench: {sentence}", stderr=True)
+    raise SystemExit(EXIT_USAGE) from None
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **others: Any) -> None:
+    """A warning of ours as a sentence; any other as Python shows it."""
+    if issubclass(category, AlteredRun):
+        say(f"ctxbench: {message}", stderr=True)
+    else:
+        _as_python_does(message, category, *where, **others)

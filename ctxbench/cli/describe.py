@@ -45,7 +45,7 @@ def module(entry: Entry) -> Iterator["Table"]:
     if entry.hyperparameters:
         table = plain_table("hyper-parameter", "type", "default")
         for parameter in entry.hyperparameters:
-            annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
+            annotation = parameter.annotation.removeprefix("typing.")
             table.add_row(parameter.name, annotation, repr(parameter.default))
         yield table
 

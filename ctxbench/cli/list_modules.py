@@ -1,5 +1,7 @@
 """`ctxbench list`: the modules that can be measured."""
 
+from ctxbench.terminal import safe, say
+
 
 def list_modules() -> None:
     """List the modules that ctxbench and installed packages bring."""
@@ -8,7 +10,7 @@ def list_modules() -> None:
     rows = [("key", "title", "family", "year", "")]
     for entry in registry.entries():
         broken = f"broken: {entry.broken}" if entry.broken else ""
-        rows.append((entry.key, entry.title, entry.family, str(entry.year or ""), broken))
+        rows.append((safe(entry.key), safe(entry.title), safe(entry.family), str(entry.year or ""), broken))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

@@ -12,6 +12,7 @@ from ctxbench.cli.options import (
     names,
     split,
 )
+from ctxbench.terminal import say
 
 
 def report(
@@ -71,5 +72,5 @@ def report(
         formats=list(dict.fromkeys(split(formats) or [])), on_step=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
     for line in written.claims:
-        print(line)
-    print(f"{len(written.files)} files; open {written.page}")
+        say(line)
+    say(f"{len(written.files)} files; open {written.page}")

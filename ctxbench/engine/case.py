@@ -28,8 +28,8 @@ from ctxbench.messages import (
 from ctxbench.metrics import metrics
 from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
-from ctxbench.results.record import STATUSES, Record, columns, is_of, metric_columns
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
+from ctxbench.results.run_folder import PHASES, RunFolder
 from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
 
@@ -130,8 +130,21 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
         record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
     if record.status == "ok" and (lacking := _lacking(record, plan, listener.missing)):
         record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
-    log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
+    texts = (*_shorten(record), listener.traceback, ended.output)
+    log = [text for text in texts if text and text.strip()]
     return Outcome(record, listener.samples, listener.timelines, listener.predicted, log)
+
+
+def _shorten(record: Record) -> list[str]:
+    """Cut message and warnings to LONGEST characters; what was cut, as it was."""
+    whole = [text for text in (record.message, *record.warnings) if len(text) > LONGEST]
+    record.message = _cut(record.message)
+    record.warnings = [_cut(text) for text in record.warnings]
+    return whole
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... (all of it is in log.txt)"
 
 
 def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
@@ -206,13 +219,17 @@ def _strange(message: Reply) -> str:
             for name, value in values.items():
                 if name not in metric and name not in _TOLD:
                     return f"a value for {name!r}, which is no column of a metric"
-                if not is_of(own[name].type, value):
+                if not own[name].takes(value):
                     return f"{value!r} for {name}, which is no {_KINDS[own[name].type]}"
         case Samples(stream, samples):
             if stream not in (*MODES, STREAM):
                 return f"samples of an unknown stream {stream!r}"
-            if not all(math.isfinite(each.at_s) and 0 <= each.ms < math.inf and each.passes > 0 for each in samples):
+            if not all(0 <= each.at_s < math.inf and 0 < each.ms < math.inf and each.passes > 0 for each in samples):
                 return "samples that are no times"
+        case Timeline(_, steps) if not all(each.step >= 0 <= each.bytes and each.phase in PHASES for each in steps):
+            return "a timeline that is none"
+        case PredictedTime(ms=ms, low_ms=low, high_ms=high) if not 0 < low <= ms <= high < math.inf:
+            return "a predicted time that is none"
         case Failure(status) if status not in STATUSES or status == "ok":
             return f"a failure with the unknown status {status!r}"
     return ""

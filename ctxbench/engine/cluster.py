@@ -16,6 +16,7 @@ from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
+from ctxbench.results.run_meta import CONTINUED
 from ctxbench.suite.case import Case
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import parse_pair
@@ -75,6 +76,7 @@ def resume(
         for folder in folders:
             if "environments" not in folder.meta:
                 raise UsageError(f"{folder.path} was measured on one machine; continue it without --ray")
+            folder.require(CONTINUED)
             stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
         cluster = stack.enter_context(connect(address))
@@ -86,7 +88,7 @@ def resume(
         for folder in folders:
             here = [slots for slots in kinds if not differences(folder.meta["environment"], slots[0].environment)]
             if here:
-                plan = reopen(folder, cases, suite.file.measure, retry_failed)
+                plan = reopen(folder, cases, suite.file.measure, retry_failed, shown)
                 folder.save_meta(environments={**folder.meta["environments"], **_environments(here[0])})
                 parts.append(_part(suite, cases, folder, here[0]))
         if not parts:
@@ -165,4 +167,4 @@ def _states(parts: Sequence[Part], plan: Plan) -> Iterator[None]:
     finally:
         with suppress(UsageError):  # a full disk has been told of
             for part in parts:
-                part.folder.save_meta(state=state)
+                part.folder.finish(state)

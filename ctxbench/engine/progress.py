@@ -1,6 +1,5 @@
 """Shows the progress of a run or a gate: a live line on a terminal, plain lines elsewhere."""
 
-import sys
 import time
 from types import TracebackType
 from typing import Self
@@ -9,6 +8,7 @@ from ctxbench.metrics import quantities
 from ctxbench.mode import MODES
 from ctxbench.results.record import Record
 from ctxbench.suite.case import Case
+from ctxbench.terminal import console, say
 
 
 class _Context:
@@ -82,7 +82,7 @@ class Plain(Quiet):
         self._print(f"note: {text}")
 
     def _print(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text, stderr=True)
 
 
 class Live(Quiet):
@@ -95,10 +95,9 @@ class Live(Quiet):
     is_watched = True
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._console = Console(stderr=True)
+        self._console = console(stderr=True)
         self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
         self._rows: dict[str, Record] = {}
         self._slots: dict[str, str] = {}
@@ -141,7 +140,7 @@ class Live(Quiet):
         self.known(record, self._left_s)
 
     def note(self, text: str) -> None:
-        self._console.print(f"note: {text}", markup=False)
+        self._console.print(f"note: {text}")
 
     def _draw(self) -> None:
         from rich.console import Group
@@ -180,7 +179,7 @@ class PlainGate(QuietGate):
         return self
 
     def stage(self, text: str) -> None:
-        print(f"{time.monotonic() - self._start:4.0f} s  {text}", file=sys.stderr, flush=True)
+        say(f"{time.monotonic() - self._start:4.0f} s  {text}", stderr=True)
 
     def row(self, round_: int, index: int, total: int, name: str) -> None:
         if index == 0:
@@ -191,10 +190,9 @@ class LiveGate(QuietGate):
     """One line with the round and the row, drawn only while no process measures: rich's own thread stays off."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._live = RichLive(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._live = RichLive(console=console(stderr=True), auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
@@ -240,7 +238,7 @@ def _left(seconds: float | None) -> str:
 def _outcome(record: Record) -> str:
     """The case in a few words: its latencies, or why there are none."""
     if record.status != "ok":
-        return f"{record.status}: {record.message}"
+        return f"{record.status}: {' '.join(record.message.splitlines())}"
     parts = [f"{mode} {ms:.4g} ms" for mode in MODES if (ms := record.get(f"latency_{mode}_ms")) is not None]
     count = [f"{record.processes} process{'es' * (record.processes > 1)}"] if record.processes else []
     return ", ".join([*parts, *count, f"done in {record.elapsed_s:.1f} s"])

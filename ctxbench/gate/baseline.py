@@ -14,7 +14,7 @@ from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
-from ctxbench.results.record import STATUSES, columns
+from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder, read_records
 from ctxbench.suite.case import Case, Measure, parse_shape
 
@@ -136,7 +136,9 @@ def _from_records(records: Path, path: Path) -> Baseline:
     frame = read_records(records, 1, optional=columns().keys() - set(wanted))
     meta: Mapping[str, Any] = {}
     if (records.parent / "run.json").is_file():
-        meta = RunFolder.open(records.parent).meta
+        folder = RunFolder.open(records.parent)
+        folder.warn_if_altered()
+        meta = folder.meta
     cases = {}
     for number, values in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records"), start=1):
         stored = _readable(f"{records}, record {number}", _from_record, values)
@@ -153,8 +155,6 @@ def _measure(meta: Mapping[str, Any]) -> Measure:
 
 
 def _from_record(values: Mapping[str, Any]) -> StoredCase:
-    if values["status"] not in STATUSES:
-        raise ValueError(f"status {values['status']!r} is none of {', '.join(STATUSES)}")
     case = Case(
         **{name: values[name] for name in CASE_COLUMNS}
         | {"hparams": json.loads(values["hparams"]), "shape": parse_shape([values[name] for name in SIZE_COLUMNS])}

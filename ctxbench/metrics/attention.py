@@ -103,7 +103,9 @@ METRIC = Metric(
     place=84,
     about="entropy, rank and error against softmax of an attention's equivalent matrix",
     columns=[
-        *(Column(f"attention_{of}", float, 7) for of in ("entropy", "entropy_softmax", "error")),
+        # Of weights that are not rounded, an entropy is at least 0.
+        *(Column(f"attention_{of}", float, 7, least=-math.inf) for of in ("entropy", "entropy_softmax")),
+        Column("attention_error", float, 7),
         *(Column(f"attention_{of}", float, 7) for of in ("rank", "rank_convolution")),
         *(Column(name, str, 7) for name in ("attention_reason", "convolution_reason")),
     ],

@@ -11,6 +11,7 @@ from ctxbench.devices.clock import COST_RATIO, Clock, Step, block_cost
 from ctxbench.messages import Doing, Progress, Sample, Samples
 from ctxbench.metrics.base import (
     MS,
+    POSITIVE,
     Column,
     ColumnValues,
     Measurement,
@@ -46,6 +47,8 @@ DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "autocorrelation": float,
     "outliers": int,
 }
+# The least that a detail can be, where that is not 0.
+LEAST = {"ms": POSITIVE, "low_ms": POSITIVE, "high_ms": POSITIVE, "drift": -math.inf, "autocorrelation": -math.inf}
 # Of several processes.
 BETWEEN: dict[str, type[float] | type[str]] = {"process_ms": str, "spread_between": float, "spread_within": float}
 
@@ -239,10 +242,14 @@ METRIC = Metric(
     place=40,
     about="milliseconds a pass",
     columns=[
-        *(Column(f"latency_{mode}_{name}", kind) for mode in MODES for name, kind in DETAILS.items()),
+        *(
+            Column(f"latency_{mode}_{name}", kind, least=LEAST.get(name, 0.0))
+            for mode in MODES
+            for name, kind in DETAILS.items()
+        ),
         *(Column(f"latency_{mode}_{name}", kind, since=4) for mode in MODES for name, kind in BETWEEN.items()),
         *by_mode("latency_{mode}_host_ms", float, since=3),
-        *(Column(name, float, since=2) for name in ("control_ms", "control_low_ms", "control_high_ms")),
+        *(Column(name, float, 2, least=POSITIVE) for name in ("control_ms", "control_low_ms", "control_high_ms")),
         Column("control_process_ms", str, since=4),
     ],
     quantities=[

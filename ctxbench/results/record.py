@@ -1,7 +1,6 @@
 """What came out for one case."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -11,6 +10,8 @@ from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column
 
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
+# Characters of a message or a warning in a record; all of it is in log.txt.
+LONGEST = 400
 
 
 @dataclass(slots=True)
@@ -86,19 +87,15 @@ class Record:
         return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
 
 
+_SIZES = ("batch", "channels", "height", "width")
+_IDENTITY = ("case", "module", "hparams", *_SIZES, "dtype", "memory_format", "execution", "device", "status")
+
 _OWN_TYPES: dict[str, type[int] | type[float]] = {
-    **dict.fromkeys(("batch", "channels", "height", "width", "threads", "processes"), int),
+    **dict.fromkeys((*_SIZES, "threads", "processes"), int),
     **dict.fromkeys(("elapsed_s", "others_share"), float),
 }
 
 _LATER = {"processes": 4, "others_share": 4, "slot": 8}
-
-
-def is_of(kind: type[int] | type[float] | type[str], value: object) -> bool:
-    """Whether a value, or None for a number that is not known, can stand in a column of this type."""
-    if kind is float and isinstance(value, int | float):
-        return math.isfinite(value) and not isinstance(value, bool)
-    return value is None or (isinstance(value, kind) and not isinstance(value, bool))
 
 
 @cache
@@ -116,5 +113,13 @@ def columns() -> dict[str, Column]:
             found |= metric_columns()
         else:
             former = "conditions" if each.name == "machine_state" else ""
-            found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str), _LATER.get(each.name, 1), former)
+            found[each.name] = Column(
+                each.name,
+                _OWN_TYPES.get(each.name, str),
+                _LATER.get(each.name, 1),
+                former,
+                least=float(each.name in _SIZES),
+                choices=STATUSES if each.name == "status" else (),
+                required=each.name in _IDENTITY,
+            )
     return found

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import os
+import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,12 +13,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.errors import UsageError
+from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.messages import PredictedTime, Sample, TimelineStep
-from ctxbench.metrics.base import Column
+from ctxbench.metrics.base import POSITIVE, Column
+from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
-from ctxbench.results.csv_file import append_text, csv_line, read_table, replace_file
+from ctxbench.results.csv_file import (
+    append_text,
+    csv_line,
+    encoded,
+    fingerprint,
+    mend,
+    read_table,
+    replace_file,
+)
 from ctxbench.results.record import Record, columns
+from ctxbench.results.run_meta import check_meta, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,25 +36,39 @@ if TYPE_CHECKING:
 SCHEMA = 8
 
 
+def _named(*columns: Column) -> dict[str, Column]:
+    return {column.name: column for column in columns}
+
+
 def _columns(since: int = 1, **types: type[int] | type[float] | type[str]) -> dict[str, Column]:
-    return {name: Column(name, kind, since) for name, kind in types.items()}
+    return {name: Column(name, kind, since, required=True) for name, kind in types.items()}
 
 
+_PROCESS = Column("process", int, 4, required=True)
 SAMPLE_COLUMNS = {
     **_columns(case=str),
-    **_columns(since=4, process=int),
-    **_columns(mode=str, index=int, at_s=float, passes=int, ms=float),
+    **_named(_PROCESS, Column("mode", str, choices=(*MODES, STREAM), required=True)),
+    **_columns(index=int, at_s=float),
+    **_named(Column("passes", int, least=1, required=True), Column("ms", float, least=POSITIVE, required=True)),
 }
 
-_PROCESS = Column("process", int, 4)
-TIMELINE_COLUMNS = _columns(since=2, case=str, mode=str, step=int, phase=str, op=str, bytes=int)
+PHASES = ("forward", "backward")
+TIMELINE_COLUMNS = {
+    **_columns(since=2, case=str),
+    **_named(Column("mode", str, 2, choices=MODES, required=True)),
+    **_columns(since=2, step=int),
+    **_named(Column("phase", str, 2, choices=PHASES, required=True)),
+    **_columns(since=2, op=str, bytes=int),
+}
 PREDICTION_COLUMNS = {
     **_columns(since=5, case=str, target=str, title=str),
-    **{
-        f"latency_{mode}_predicted_{end}": Column(f"latency_{mode}_predicted_{end}", kind, 5)
-        for mode in MODES
-        for end, kind in {"ms": float, "low_ms": float, "high_ms": float, "notes": str}.items()
-    },
+    **_named(
+        *(
+            Column(f"latency_{mode}_predicted_{end}", kind, 5, least=POSITIVE)
+            for mode in MODES
+            for end, kind in {"ms": float, "low_ms": float, "high_ms": float, "notes": str}.items()
+        )
+    ),
 }
 
 
@@ -108,15 +134,38 @@ class RunFolder:
                 f"{path} was written by a newer ctxbench: it has schema {schema}, this one reads up to {SCHEMA}; "
                 "install a newer ctxbench"
             )
+        check_meta(meta, path / "run.json")
         return cls(path, meta)
+
+    def require(self, keys: Iterable[str]) -> None:
+        """UsageError if `run.json` lacks one of these keys of `run_meta`."""
+        require(self.meta, self.path / "run.json", keys)
+
+    def altered(self) -> str:
+        """A sentence that says which tables are not those that the run wrote; "" if all are, or nothing tells."""
+        found = []
+        for name in tables():
+            then, now = (self.meta.get("tables") or {}).get(name), fingerprint(self.path / name)
+            if then and then["rows"] != now["rows"]:
+                found.append(f"{name} has {now['rows']:,} rows, not {then['rows']:,}")
+            elif then and then["sha256"] != now["sha256"]:
+                found.append(f"{name} has other content")
+        return f"{self.path} is not as its run wrote it: {'; '.join(found)}" * bool(found)
+
+    def warn_if_altered(self) -> None:
+        """Warn with AlteredRun if a table is not the one that the run wrote."""
+        if sentence := self.altered():
+            warnings.warn(AlteredRun(sentence), stacklevel=3)
 
     def save_meta(self, **changes: Any) -> None:
         """Rewrite `run.json` whole, through a rename."""
         with self._written():
             self.meta |= changes
-            temporary = self.path / "run.json.part"
-            temporary.write_text(json.dumps(self.meta, indent=2) + "\n", encoding="utf-8")
-            os.replace(temporary, self.path / "run.json")
+            replace_file(self.path / "run.json", (json.dumps(self.meta, indent=2) + "\n").encode())
+
+    def finish(self, state: str) -> None:
+        """Write into `run.json` how the run ended, and which tables it has left."""
+        self.save_meta(state=state, tables={name: fingerprint(self.path / name) for name in tables()})
 
     def append(
         self,
@@ -147,7 +196,7 @@ class RunFolder:
         """Write `records.csv` whole."""
         lines = [csv_line(columns()), *(csv_line(record.row()) for record in records)]
         with self._written():
-            replace_file(self.path / "records.csv", "".join(lines).encode())
+            replace_file(self.path / "records.csv", encoded("".join(lines)))
 
     def finished(self) -> dict[str, dict[int, Record]]:
         """What the finished processes of each case measured, by their numbers; none in an older folder."""
@@ -164,18 +213,21 @@ class RunFolder:
         with self._written():
             append_text(self.path / "log.txt", f"== {case}\n{text}\n\n")
 
-    def recover(self) -> None:
-        """Remove what a killed writer left half done: a torn last line, rows of a process that did not finish."""
+    def recover(self) -> list[str]:
+        """Remove what a killed writer left half done: lines that are torn, rows of a process that did not finish.
+
+        Returns a sentence for each table with torn lines before its last. UsageError for a table that is damaged in
+        another way.
+        """
         self._make_tables()
         with self._written():
-            for name in tables():
-                written = (self.path / name).read_bytes()
-                whole = written[: written.rfind(b"\n") + 1]
-                if whole != written:
-                    replace_file(self.path / name, whole)
+            torn = {name: mend(self.path / name, header) for name, header in tables().items()}
+            for name, header in tables().items():
+                read_table(self.path / name, header, SCHEMA)
             finished = self.finished()
             for name in tables():
                 self._keep(name, lambda row: int(row.get("process", 0)) in finished.get(row["case"], ()))
+        return [f"{self.path / name}: {count} torn lines were removed" for name, count in torn.items() if count]
 
     def drop(self, cases: set[str]) -> None:
         """Remove what the given cases left in every table, so that they can be measured again."""
@@ -195,7 +247,7 @@ class RunFolder:
         header, *rows = csv.reader(io.StringIO((self.path / name).read_text(encoding="utf-8")))
         kept = [row for row in rows if wanted(dict(zip(header, row, strict=True)))]
         if len(kept) < len(rows):
-            replace_file(self.path / name, "".join(map(csv_line, [header, *kept])).encode())
+            replace_file(self.path / name, encoded("".join(map(csv_line, [header, *kept]))))
 
     def frame(self) -> "pd.DataFrame":
         """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of warnings."""
@@ -219,7 +271,7 @@ class RunFolder:
         frame = read_table(self.path / "predictions.csv", PREDICTION_COLUMNS, self.meta["schema"])
         for mode in MODES:
             column = f"latency_{mode}_predicted_notes"
-            frame[column] = [json.loads(text or "[]") for text in frame[column]]
+            frame[column] = [_warnings(text) for text in frame[column]]
         return frame
 
     @contextmanager
@@ -244,7 +296,27 @@ def read_records(
     """
     frame = read_table(path, columns or tables()["records.csv"], schema, optional)
     frame["warnings"] = [_warnings(text) for text in frame["warnings"]]
+    _check_identity(frame, path)
     return frame
+
+
+def _check_identity(frame: "pd.DataFrame", path: Path) -> None:
+    """UsageError with the line for a record that is there twice, or whose hyper-parameters are no JSON object."""
+    names = [name for name in ("case", "process") if name in frame]
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for line, (text, *key) in enumerate(zip(frame["hparams"], *(frame[name] for name in names), strict=True), 2):
+        seen[tuple(key)] += 1
+        if seen[tuple(key)] > 1:
+            raise UsageError(f"{path}, line {line}: {names[0]} is {str(key[0])!r}; it stands in an earlier line too")
+        if not _is_object(text):
+            raise UsageError(f"{path}, line {line}: hparams is {text!r}, not an object in JSON")
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _prediction_lines(case: str, predicted: Iterable[PredictedTime]) -> Iterator[str]:
