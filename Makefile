@@ -13,12 +13,12 @@ table3: .venv/.installed
 
 # All tests: first those that any load may delay, side by side; then those that judge real times, alone.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 -m "not timing"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing"
 	$(BIN)/python -m pytest -m timing
 
 # The tests that start no process and take no seconds.
 quick: .venv/.dev
-	$(BIN)/python -m pytest -n 2 -m "not processes and not timing and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not processes and not timing and not slow"
 
 check: lint test
 
@@ -28,14 +28,14 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Everything that the README and the docs show, from the committed runs.
+# Everything that the README and the docs show, from the committed runs; Markdown shows the figures as PNG.
 report: .venv/.installed
-	$(BIN)/ctxbench report results/table3-cpu --out docs/report
+	$(BIN)/ctxbench report results/table3-cpu --out docs/report --formats png
 	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,scaling-batch,scaling-channels,memory
-	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite || exit 1; done
-	$(BIN)/ctxbench report results/crossover-cpu --out docs/report/crossover --figures crossover
+	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite --formats png || exit 1; done
+	$(BIN)/ctxbench report results/crossover-cpu --out docs/report/crossover --figures crossover --formats png
 	$(BIN)/ctxbench report results/field-cpu --out docs/report/field
-	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures published
+	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures published --formats png
 	$(BIN)/python docs/update.py
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.

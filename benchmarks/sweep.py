@@ -21,7 +21,7 @@ from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case, Measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from scripted_slots import ScriptedSlot, cases
+from fakes import ScriptedSlot, cases
 
 CASES, SLOTS = 2000, 64
 PROCESSES = 5

@@ -59,8 +59,13 @@ class Run:
 
 
 def load(path: str | Path) -> Run:
-    """The run in a folder. UsageError if it is none, or was written by a newer ctxbench."""
-    return Run(RunFolder.open(Path(path)))
+    """The run in a folder. UsageError if it is none, or was written by a newer ctxbench.
+
+    Warns with AlteredRun if a table is not the one that the run wrote.
+    """
+    folder = RunFolder.open(Path(path))
+    folder.warn_if_altered()
+    return Run(folder)
 
 
 def run(

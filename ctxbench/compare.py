@@ -23,6 +23,7 @@ from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.run_meta import REUSED
 from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import Overrides, load
@@ -92,7 +93,7 @@ def measure(
     key, or the earlier run is not finished, or was made elsewhere or with other settings.
     """
     loaded, keys = _suite(request, suite, overrides or Overrides())
-    earlier = _reusable(reuse, loaded, keys, environment) if reuse else {}
+    earlier = reusable(reuse, loaded, keys, environment) if reuse else {}
 
     def copy(folder: RunFolder, cases: Sequence[Case]) -> None:
         reused = [case.id for case in cases if case.id in earlier]
@@ -160,7 +161,7 @@ def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, li
     return load(name, chosen), list(found)
 
 
-def _reusable(
+def reusable(
     path: Path, suite: Suite, candidates: Sequence[str], environment: Mapping[str, Any]
 ) -> dict[str, dict[int, Outcome]]:
     """The processes of the cases that the run in `path` holds, the candidates' apart, by their numbers.
@@ -168,13 +169,15 @@ def _reusable(
     UsageError if they do not go with a run of now.
     """
     folder = RunFolder.open(path)
+    folder.require(REUSED)
+    folder.warn_if_altered()
     if folder.meta["state"] != "finished":
         raise UsageError(f"{path} cannot be reused: it is not finished; continue it with ctxbench resume {path}")
     if changed := _changed(folder.meta, suite, environment):
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     found = {}
     for case, processes in folder.finished().items():
-        if processes[0].module not in candidates:
+        if 0 in processes and processes[0].module not in candidates:
             processes[0].note(Note("reused", {"path": str(path)}))
             found[case] = {number: Outcome(record, {}, {}) for number, record in processes.items()}
     return _with_streams(found, folder)

@@ -12,6 +12,10 @@ class UsageError(ValueError):
     """A wrong input. Its text is one clear sentence; the command line prints it and exits with 2."""
 
 
+class AlteredRun(UserWarning):
+    """A table of a run folder is not the one that the run wrote."""
+
+
 class ModuleCodeError(UsageError):
     """An exception from a user's own module file, told with that file's part of the traceback."""
 

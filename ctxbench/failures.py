@@ -1,6 +1,7 @@
 """How a case failed: what it raised as status, sentence and traceback, and the last line that it printed."""
 
 import re
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -33,6 +34,10 @@ _CONTEXT_LOST = (
 
 class NotFinite(Exception):
     """A module's output or gradient holds NaN or infinity."""
+
+
+class StaleOutput(Exception):
+    """A module's output is that of an input which is no longer there."""
 
 
 class OutOfTime(Exception):
@@ -78,6 +83,11 @@ def _is_no_gpu_room(text: str) -> bool:
     """Whether CUDA or its library says that the GPU had no memory left, or that another process has it to itself."""
     full = "CUDA out of memory" in text or "CUDA error: out of memory" in text
     return full or bool(_LIBRARY_OUT_OF_MEMORY.search(text)) or "busy or unavailable" in text
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL`; a real-time signal has a number only."""
+    return next((each.name for each in signal.Signals if each == number), f"signal {number}")
 
 
 def last_line(output: str) -> str:

@@ -3,8 +3,8 @@
 import contextlib
 import json
 import os
-import time
 from collections.abc import Mapping
+from time import monotonic  # bound before a module can replace it
 from typing import Any
 
 from ctxbench.notes import Note
@@ -33,11 +33,11 @@ class Others:
     """What others use of the cores that this process may use: the processor time of these cores without its own."""
 
     def __init__(self) -> None:
-        self._start, self._busy, self._own = time.monotonic(), _machine_s(), _own_s()
+        self._start, self._busy, self._own = monotonic(), _machine_s(), _own_s()
 
     def share(self) -> float:
         """Their share of these cores since this was made."""
-        seconds = (time.monotonic() - self._start) * len(_usable())
+        seconds = (monotonic() - self._start) * len(_usable())
         others = (_machine_s() - self._busy) - (_own_s() - self._own)
         return round(max(others, 0.0) / seconds, 4)
 

@@ -36,6 +36,14 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """Columns of numbers that this case does not have, and why; no note where another column tells it."""
+
+    columns: Sequence[str]
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Doing:
     """What begins now, such as `latency_infer`."""
 
@@ -83,4 +91,4 @@ class Failure:
         return f"{self.status}: {self.message}"
 
 
-Message = Values | Doing | Progress | Samples | Timeline | Failure
+Message = Values | Missing | Doing | Progress | Samples | Timeline | Failure

@@ -10,6 +10,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from ctxbench.mode import MODES
 from ctxbench.predict.rates import ANY, calibration
 from ctxbench.registry.entry import Entry
 from ctxbench.report.curves import figures_of
-from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.claims import claim_table
@@ -203,9 +204,15 @@ def run_table(name: str) -> str:
     return render_markdown(KINDS[kind](RunData.read(folder)) if kind else comparison_table([folder]))
 
 
+@cache
+def panels_in(folder: str) -> list[Panel]:
+    """What the figures of a committed run draw."""
+    return panels_of([open_run(ROOT / folder)])
+
+
 def figure_tables(folder: str, name: str) -> str:
     """The tables of a figure of a committed run."""
-    panels = panels_of([open_run(ROOT / folder)])
+    panels = panels_in(folder)
     (figure,) = [each for each in figures_of(panels[0]) if each.name == name]
     return "\n".join(render_markdown(table) for table in curve_tables(panels, figure))
 

@@ -76,9 +76,13 @@ def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2)
     Of several such lines with the same module and settings (other inputs, other dtypes) the one with most numbers
     stands, then the first.
     """
-    frame = _placed(panel.frame, figure)
+    known = numbers_of(panel.frame, quantity).notna()
+    if known.sum() < fewest:
+        return []
+    frame = _placed(panel.frame, figure).assign(known=known)
+    if frame["x"].nunique() < fewest:
+        return []
     fixed = ["module", "rest", *(name for name in (*CONDITIONS, *POINTS) if name != figure.x)]
-    frame = frame.assign(known=numbers_of(frame, quantity).notna())
     counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
     frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")
     found: dict[tuple[str, str], Series] = {}

@@ -21,6 +21,8 @@ from .tables.caption import setup
 from .tables.compact import Choice
 from .tables.table import Table
 
+# How a browser is told what a figure's file is.
+_MEDIA = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 # A larger CSV stays beside the page instead of inside it.
 _LARGEST_INSIDE = 2_000_000
 
@@ -98,8 +100,10 @@ def _figure(figure: Written, command: str) -> dict[str, Any]:
         "title": figure.kind.title,
         "caption": figure.drawing.caption,
         "svg": trusted(_described(inline_svg(figure.svg, name), name, figure.kind.title, figure.drawing.details)),
-        "svg_address": _data_address(figure.svg.encode(), "image/svg+xml"),
-        "png_address": _data_address(figure.png_path.read_bytes(), "image/png"),
+        "downloads": [
+            (path.name, ending.upper(), _data_address(path.read_bytes(), _MEDIA[ending]))
+            for ending, path in figure.paths.items()
+        ],
         "command": f"{command} --figures {name}",
     }
 
@@ -128,6 +132,8 @@ def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]
     for run in runs:
         if run.meta.get("state") not in (None, "finished"):
             yield f"{run.name} is not finished: rows are missing."
+        if sentence := run.folder.altered():
+            yield f"{sentence}."
     places: dict[str, list[str]] = {}
     names = [run.name for run in runs]
     for table, place in zip(tables, names if len(runs) == 1 else ["", *names], strict=False):

@@ -1,13 +1,13 @@
 """Writes a report: tables in every format, figures, and the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ctxbench.errors import UsageError, unknown
 
-from .figures.kinds import choose, write_figures
+from .figures.kinds import WRITERS, choose, write_figure
 from .figures.panels import panels_of
 from .formats.html import render_html
 from .formats.latex import NOTES, render_latex
@@ -41,18 +41,25 @@ def write_report(
     crossover: Sequence[str] = (),
     titles: bool = False,
     notes: str = "below",
+    formats: Sequence[str] = (),
+    on_step: Callable[[str], object] = lambda _: None,
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
     table of each run is written, too, and figures show its modules and inputs. `published` numbers and the pairs
     `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
-    title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. UsageError for a damaged run, an
-    unknown figure, one without data, a choice or a pair that the runs do not have, an unknown place for notes, or a
+    title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. Figures are written as SVG and as
+    each of `formats`, of `kinds.WRITERS`. `on_step` is told what is done next. UsageError for a damaged run, an unknown
+    figure, one without data, a choice or a pair that the runs do not have, an unknown place for notes or format, or a
     folder that cannot be written.
     """
     if notes not in NOTES:
         raise unknown("place of notes", notes, NOTES)
+    for ending in formats:
+        if ending not in WRITERS:
+            raise unknown("format of figures", ending, WRITERS)
+    on_step(f"reading {', '.join(map(str, runs))}")
     read = _read(runs, titles, published or {}, crossover)
     tables, compact = _tables(read), _compact_tables(read, choice)
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
@@ -61,15 +68,19 @@ def write_report(
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
+        on_step("writing the tables")
         written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", notes)]
         for table in compact:
             written += _write_table(table, out / "tables", notes, choice.label if choice else "")
-        drawn = write_figures(chosen, kinds, out / "figures")
+        drawn = []
+        for number, kind in enumerate(kinds, 1):
+            on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
+            drawn.append(write_figure(chosen, kind, out / "figures", formats))
         page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
         page.write_text(render_page(read, panels_of(read), tables, curves, drawn, command), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
-    pictures = [path for figure in drawn for path in (figure.svg_path, figure.png_path, figure.pdf_path)]
+    pictures = [path for figure in drawn for path in figure.paths.values()]
     claims = [line for run in read if (judged := claim_table(run)) for line in claim_lines(judged)]
     return Report(page, (page, *written, *pictures), tuple(claims))
 

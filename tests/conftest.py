@@ -6,12 +6,15 @@ import math
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from ctxbench import cli
 from ctxbench.engine.client import ForkServer
 
 TINY = """
@@ -44,6 +47,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """For each reason of a skip one line: how many tests were skipped, and what to install."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
+
+
 @pytest.fixture(autouse=True)
 def _not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test starts is no part of a parallel test run, in which pytest-benchmark would time nothing."""
@@ -68,6 +82,34 @@ def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     server: ForkServer = request.getfixturevalue("_server")
     for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left: its exit code and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def command(
+    shared_server: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """Run `ctxbench` with these arguments in this process: an interpreter of its own would import torch for each."""
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["ctxbench", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture

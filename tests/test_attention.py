@@ -124,6 +124,7 @@ def test_the_focus_shrinks_angles_in_a_group_and_widens_those_between_groups() -
     torch.testing.assert_close(lengths, x.norm(dim=1), rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None:
     run = ctxbench.run(
         "attention_approximation", shape=[(1, 16, 5, 6)], metrics=["macs", "attention"], out=tmp_path / "run",

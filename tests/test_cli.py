@@ -1,5 +1,6 @@
 """The command line: exit codes, sentences, what is printed, and what is not imported."""
 
+import importlib
 import importlib.metadata
 import json
 import re
@@ -9,27 +10,42 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from conftest import Done
 
-from ctxbench import cli
-from ctxbench.errors import UsageError
+from ctxbench import cli, registry
 
 SuiteFile = Callable[..., Path]
+Command = Callable[..., Done]
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ctxbench", *arguments], capture_output=True, text=True, env=None, check=False
-    )
+def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in an interpreter of its own."""
+    return subprocess.run([sys.executable, "-m", "ctxbench", *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["show", "ham_nmf"], ["run", "--help"]])
-def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
+HEAVY = {"torch", "pandas", "matplotlib", "numpy", "scipy"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["--help"], HEAVY | {"pydantic", "rich", "importlib.metadata", "ctxbench.cli.run"}),
+        (["list"], HEAVY | {"pydantic", "rich", "ctxbench.cli.run"}),
+        (["show", "ham_nmf"], HEAVY),
+        (["run", "--help"], HEAVY),
+        (
+            ["predict", "sa", "--for", "t4", "--shape", "1,8,8,8"],
+            {"sympy", "torch._dynamo", "matplotlib", "scipy.stats"},
+        ),
+        (["report", "--help"], HEAVY),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:
     code = (
         "import sys\nfrom ctxbench import cli\n"
         f"sys.argv = ['ctxbench', *{arguments!r}]\n"
         "try:\n    cli.main()\nexcept SystemExit as done:\n    assert not done.code, done.code\n"
-        "heavy = {'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)\n"
+        f"heavy = {forbidden!r} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -76,71 +92,69 @@ def test_light_commands_do_not_import_torch(arguments: list[str]) -> None:
     ],
 )
 @pytest.mark.processes
-def test_a_wrong_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str],
-    sentence: str,
-    shared_server: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["ctxbench", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    printed = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert printed.startswith("ctxbench: ")
-    assert sentence in printed
-    assert "Traceback" not in printed
+def test_a_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, command: Command) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ctxbench: ")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_line_of_each_command_is_the_first_of_its_own_help() -> None:
+    for name, line in cli.COMMANDS.items():
+        file = cli.FILES.get(name, name)
+        function = getattr(importlib.import_module(f"ctxbench.cli.{file}"), file)
+        assert " ".join(function.__doc__.split("\n\n")[0].split()) == line
 
 
 def test_a_wrong_input_ends_the_command_with_2() -> None:
-    done = run("run", "--modules", "ham_nfm")
+    done = started("run", "--modules", "ham_nfm")
     assert done.returncode == 2
     assert done.stderr.startswith("ctxbench: ")
     assert "did you mean 'ham_nmf'?" in done.stderr
 
 
 @pytest.mark.processes
-def test_out_may_not_be_a_file(tmp_path: Path) -> None:
+def test_out_may_not_be_a_file(tmp_path: Path, command: Command) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="is a file; --out takes a folder"):
-        CliRunner().invoke(cli.app, ["run", "--static", "--out", str(tmp_path / "file")], catch_exceptions=False)
+    done = command("run", "--static", "--out", tmp_path / "file")
+    assert (done.returncode, "is a file; --out takes a folder" in done.stderr) == (2, True)
 
 
 @pytest.mark.processes
-def test_cuda_is_refused_where_there_is_none() -> None:
+def test_cuda_is_refused_where_there_is_none(command: Command) -> None:
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    done = run("run", "--device", "cuda")
+    done = command("run", "--device", "cuda")
     assert (done.returncode, "torch sees no GPU here" in done.stderr) == (2, True)
 
 
-def test_list_names_every_module() -> None:
-    done = run("list")
-    for key in ("sa", "da", "a2", "apc", "dm", "acf", "linear", "focused_linear", "ham_cd", "ham_nmf", "ham_vq"):
-        assert f"\n{key} " in done.stdout
+def test_list_names_every_module(command: Command) -> None:
+    printed = command("list").stdout
+    for key in registry.names():
+        assert f"\n{key} " in printed
 
 
 @pytest.mark.processes
-def test_show_prints_facts_and_costs() -> None:
-    done = run("show", "ham_nmf", "--shape", "1,512,128,128", "--set", "ham_nmf.steps=7")
+def test_show_prints_facts_and_costs(command: Command) -> None:
+    done = command("show", "ham_nmf", "--shape", "1,512,128,128", "--set", "ham_nmf.steps=7")
     assert "Is Attention Better Than Matrix Decomposition?" in " ".join(done.stdout.split())
     assert "525,824" in done.stdout
     assert "18,772,885,504  18,772,885,504" in done.stdout
 
 
 @pytest.mark.processes
-def test_env_prints_the_environment() -> None:
-    found = json.loads(run("env").stdout)
+def test_env_prints_the_environment(command: Command) -> None:
+    found = json.loads(command("env").stdout)
     assert found["packages"]["torch"]
     assert found["python"] == sys.version.split()[0]
 
 
 @pytest.mark.processes
-def test_a_run_without_a_terminal_prints_plain_lines(suite_file: SuiteFile, tmp_path: Path) -> None:
-    done = run("run", "--suite", str(suite_file(["sa"])), "--out", str(tmp_path / "run"))
+def test_a_run_without_a_terminal_prints_plain_lines(suite_file: SuiteFile, tmp_path: Path, command: Command) -> None:
+    done = command("run", "--suite", suite_file(["sa"]), "--out", tmp_path / "run")
     assert done.returncode == 0
     lines = done.stderr.splitlines()
     assert lines[:2] == ["[1/2] costs: sa 1x8x6x5 float32 cpu", "[2/2] round 1: sa 1x8x6x5 float32 cpu"]
@@ -152,17 +166,16 @@ def test_a_run_without_a_terminal_prints_plain_lines(suite_file: SuiteFile, tmp_
 
 
 @pytest.mark.processes
-def test_a_failed_case_gives_exit_code_1(suite_file: SuiteFile, tmp_path: Path) -> None:
+def test_a_failed_case_gives_exit_code_1(suite_file: SuiteFile, tmp_path: Path, command: Command) -> None:
     failing = Path(__file__).parent / "fixtures" / "failing.py"
-    done = run("run", "--suite", str(suite_file([f"{failing}:Raise"])), "--out", str(tmp_path / "run"))
+    done = command("run", "--suite", suite_file([f"{failing}:Raise"]), "--out", tmp_path / "run")
     assert done.returncode == 1
     assert "the user's own words" in " ".join(done.stdout.split())
 
 
 @pytest.mark.processes
-def test_dry_run_lists_the_cases_and_writes_nothing(tmp_path: Path) -> None:
-    arguments = ["run", "--dry-run", "--modules", "ham_nmf,sa", "--out", str(tmp_path / "run")]
-    done = run(*arguments)
+def test_dry_run_lists_the_cases_and_writes_nothing(tmp_path: Path, command: Command) -> None:
+    done = command("run", "--dry-run", "--modules", "ham_nmf,sa", "--out", tmp_path / "run")
     assert done.returncode == 0
     assert "sa 1x512x128x128 float32 cpu" in done.stdout
     assert "5,253 MiB" in done.stdout
@@ -171,8 +184,8 @@ def test_dry_run_lists_the_cases_and_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_memory_explains_the_peak_and_draws_it(tmp_path: Path) -> None:
-    done = run("memory", "ham_nmf", "--plot", str(tmp_path / "peak.svg"))
+def test_memory_explains_the_peak_and_draws_it(tmp_path: Path, command: Command) -> None:
+    done = command("memory", "ham_nmf", "--plot", tmp_path / "peak.svg")
     assert done.returncode == 0
     assert "train: predicted peak on cuda 202.14 MiB" in " ".join(done.stdout.split())
     assert "native_batch_norm_backward" in done.stdout
@@ -181,11 +194,9 @@ def test_memory_explains_the_peak_and_draws_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path) -> None:
-    suite = str(suite_file(["sa"]))
-    assert run("run", "--suite", suite, "--static", "--out", str(tmp_path / "run")).returncode == 0
-    done = run("report", str(tmp_path / "run"), "--out", str(tmp_path / "report"))
-    assert done.returncode == 0
+def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path, command: Command) -> None:
+    assert command("run", "--suite", suite_file(["sa"]), "--static", "--out", tmp_path / "run").returncode == 0
+    assert command("report", tmp_path / "run", "--out", tmp_path / "report").returncode == 0
     assert "<table" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
 
@@ -202,13 +213,13 @@ def test_a_defect_of_our_own_does_not_pass_for_a_verdict(
     assert "RuntimeError: a defect" in capsys.readouterr().err
 
 
-def test_the_version_is_printed() -> None:
-    assert run("--version").stdout == f"ctxbench {importlib.metadata.version('ctxbench')}\n"
+def test_the_version_is_printed(command: Command) -> None:
+    assert command("--version").stdout == f"ctxbench {importlib.metadata.version('ctxbench')}\n"
 
 
 @pytest.mark.processes
-def test_macs_are_shown_by_operator() -> None:
-    done = run("show", "sa", "--shape", "1,512,128,128", "--by-operator")
+def test_macs_are_shown_by_operator(command: Command) -> None:
+    done = command("show", "sa", "--shape", "1,512,128,128", "--by-operator")
     positions, width = 16384, 512
     products, projection = 2 * positions**2 * width, positions * width**2
     rows = [line.split() for line in done.stdout.splitlines() if line.rstrip().endswith("%")]
@@ -219,7 +230,7 @@ def test_macs_are_shown_by_operator() -> None:
     ]
     assert [row[-1] for row in rows] == ["95.5%", "2.0%", "2.5%"]
     assert f"macs_train {9 * projection + 3 * products:,}" in " ".join(done.stdout.split())
-    assert "--by-operator goes with --shape" in run("show", "sa", "--by-operator").stderr
+    assert "--by-operator goes with --shape" in command("show", "sa", "--by-operator").stderr
 
 
 @pytest.mark.processes
@@ -230,13 +241,15 @@ def test_macs_are_shown_by_operator() -> None:
         ("x * x.sum().item()", 2, "Mine cannot be counted without data, because aten::_local_scalar_dense needs the"),
     ],
 )
-def test_what_cannot_be_counted_is_said(tmp_path: Path, forward: str, code: int, sentence: str) -> None:
+def test_what_cannot_be_counted_is_said(
+    tmp_path: Path, command: Command, forward: str, code: int, sentence: str
+) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "from torch import nn\n\n\nclass Mine(nn.Module):\n    def __init__(self, channels):\n"
         f"        super().__init__()\n\n    def forward(self, x):\n        return {forward}\n"
     )
-    done = run("show", f"{path}:Mine", "--shape", "1,8,4,4")
+    done = command("show", f"{path}:Mine", "--shape", "1,8,4,4")
     assert done.returncode == code
     assert sentence in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

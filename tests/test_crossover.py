@@ -181,6 +181,7 @@ def coverage(slope: float, noise: float, rounds: int, runs: int = 500) -> float:
     return hits / runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slope", "noise", "rounds", "least", "most"),
     [

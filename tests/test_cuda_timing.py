@@ -1,6 +1,7 @@
 """CUDA on fakes: the host's share of a pass, graphs, requested memory; and the deadline and caches of the compiler."""
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -194,7 +195,7 @@ def test_the_hosts_time_is_that_until_the_pass_returns() -> None:
         log.append("pass")
         time.sleep(0.002)
 
-    assert 2 <= launch.host_ms(step, lambda: log.append("sync")) < 100
+    assert launch.host_ms(step, lambda: log.append("sync")) >= 2
     assert log == ["sync", "pass"] * launch.HOST_PASSES + ["sync"]
 
 
@@ -230,7 +231,7 @@ def test_the_cpu_has_no_graphs() -> None:
 def test_a_compilation_that_takes_too_long_is_a_timeout() -> None:
     def compiler() -> None:
         try:
-            time.sleep(5)
+            time.sleep(600)
         except Exception:  # as torch's compiler does with what is raised inside
             pytest.fail("the compiler saw the deadline")
 
@@ -241,11 +242,11 @@ def test_a_compilation_that_takes_too_long_is_a_timeout() -> None:
 
 
 def test_the_deadline_ends_with_the_first_pass() -> None:
-    with compile_deadline(0.02):
-        pass
-    time.sleep(0.03)
-    with pytest.raises(ValueError, match="mine"), compile_deadline(5):
+    with pytest.raises(ValueError, match="mine"), compile_deadline(600):
         raise ValueError("mine")
+    with compile_deadline(600):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_each_compiled_case_has_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:

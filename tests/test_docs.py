@@ -29,6 +29,7 @@ def update() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleType) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "| Self-attention (SA)" in readme

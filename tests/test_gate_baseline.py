@@ -161,15 +161,18 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "e",
         lambda path: run_folder(path, RECORD, environment={"cpu": "x"}),
     ),
-    "lacks the column 'changed'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
+    "lacks the column 'batch'": ("short.csv", lambda path: path.write_text("case,module,reference,hparams,params\n")),
     "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),
-    "record 1: status 'well' is none of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
-    "record 1: Expecting": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
-    "processes.csv, line 2: control_ms is 0.0; it must be a positive number": (
+    "line 2: status is 'well', not one of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
+    "line 2: hparams is '{', not an object in JSON": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
+    "processes.csv, line 2: control_ms is '0.0', not a finite number above 0": (
         "h",
         lambda path: run_folder(path, RECORD, medians={1: (6.0, 0.0)}),
     ),
-    "run: what it says of its machine": ("run", lambda path: run_folder(path, RECORD, environment={"gpus": 3})),
+    "run.json is damaged: environment.gpus": (
+        "run",
+        lambda path: run_folder(path, RECORD, environment={"gpus": 3}),
+    ),
     "has schema 99, and this ctxbench reads schema 9": ("new", newer),
 }
 

@@ -629,12 +629,19 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: dict[str, Any
     return run
 
 
+def skip_if_undecided(result: Mapping[str, Any]) -> None:
+    """A time that others' work disturbs is no defect of the gate, which then says that it cannot tell."""
+    if "inconclusive" in [row["verdict"] for row in result["rows"]]:
+        pytest.skip("undecided, for the machine was busy: run pytest -m timing with nothing beside it")
+
+
 @pytest.mark.processes
 @pytest.mark.timing
 def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(command: Command) -> None:
     names = [name for name in REAL if name != "Slower"]
     code, result = command(*names)
     assert (code, result["exit_code"], result["exact"]["compared"]) == (4, 4, len(names))
+    skip_if_undecided(result)
     rows = {row["label"]: row for row in result["rows"]}
     expected = {
         "Even": ("ok", "The whole confidence interval lies below the margin."),
@@ -655,12 +662,14 @@ def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(c
 def test_a_slower_module_is_a_regression_and_a_module_as_before_is_ok(command: Command, tmp_path: Path) -> None:
     """From 1 to 12 ms asleep, against a margin of 300 %."""
     code, result = command("Slower")
+    skip_if_undecided(result)
     assert (code, result["exit_code"], result["exit_name"]) == (1, 1, "regressed")
     assert [(row["verdict"], row["replicates"]) for row in result["rows"]] == [("regressed", 4)] * 2
     assert all(3 < row["low"] < row["change"] < 30 for row in result["rows"])
     (results,) = ElementTree.parse(tmp_path / "out.xml").getroot()
     assert (results.get("tests"), results.get("failures"), results.get("errors")) == ("2", "2", "0")
     code, result = command("Even")
+    skip_if_undecided(result)
     assert (code, [row["verdict"] for row in result["rows"]]) == (0, ["ok", "ok"])
 
 

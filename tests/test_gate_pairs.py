@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from ctxbench import registry
+from ctxbench.devices import cpu
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.rows import RowKey
@@ -365,8 +366,8 @@ def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(time, "sleep", advance)
     monkeypatch.setattr(time, "perf_counter", read)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: round(now[0] * 1e9))
+    monkeypatch.setattr(cpu, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cpu, "perf_counter_ns", lambda: round(now[0] * 1e9))
 
 
 def talk(rows: list[PairRow], commands: bytes) -> list[Answer]:

@@ -137,6 +137,7 @@ def shares(jitter: float, change: float, processes: int = 5, drift: float = 0.0)
     return {verdict: verdicts[verdict] / 500 for verdict in ("regressed", "ok", "inconclusive")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jitter", "ok"), [(0.003, 0.99), (0.01, 0.99), (0.03, 0.55)])
 def test_identical_code_is_hardly_ever_called_a_regression(jitter: float, ok: float) -> None:
     """Seen: none regressed; ok in 100, 100 and 62 %."""
@@ -145,6 +146,7 @@ def test_identical_code_is_hardly_ever_called_a_regression(jitter: float, ok: fl
     assert found["ok"] > ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [3, 5])
 def test_a_change_at_the_margin_is_called_as_rarely_as_alpha_says(processes: int) -> None:
     found = shares(0.02, 0.05, processes)
@@ -152,6 +154,7 @@ def test_a_change_at_the_margin_is_called_as_rarely_as_alpha_says(processes: int
     assert found["ok"] == pytest.approx(0.025, abs=0.015)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jitter", "change", "found"), [(0.005, 0.1, 0.99), (0.01, 0.1, 0.9), (0.01, 0.2, 0.99), (0.03, 0.3, 0.95)]
 )
@@ -162,6 +165,7 @@ def test_a_slowdown_is_found(jitter: float, change: float, found: float) -> None
     assert seen["ok"] < 0.002
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_slower_as_a_whole_raises_no_alarm() -> None:
     """All is slower by 35 %, each row by 0.8 to 1.2 of it."""
     assert shares(0.01, 0.0, drift=0.3)["regressed"] < 0.002

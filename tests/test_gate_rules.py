@@ -137,6 +137,7 @@ def test_a_flag_that_new_pairs_leave_open_is_inconclusive() -> None:
     assert row.reason.startswith("The first pairs showed a regression, the confirmation run did not decide.")
 
 
+@pytest.mark.slow
 def test_a_change_at_the_margin_is_inconclusive_after_all_looks() -> None:
     rows = gate(Script({"a": around(0.05)}))
     assert (rows[0].verdict, rows[0].replicates) == ("inconclusive", 8)
@@ -349,6 +350,7 @@ def test_error_rates_on_a_shared_machine() -> None:
     assert identical["ok"] / (3 * gates) > 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["quiet", "laptop"])
 def test_error_rates_on_calmer_machines(machine: str) -> None:
     slower, identical = tally(NOISE_LEVELS[machine], 0.10, 500)
@@ -362,6 +364,7 @@ def test_a_change_at_the_margin_is_called_as_rarely_as_alpha_says() -> None:
     assert at_margin["regressed"] / 1000 < 0.005
 
 
+@pytest.mark.slow
 def test_a_machine_too_noisy_to_judge_is_inconclusive_rather_than_wrong() -> None:
     wild = Noise(0.15, 0.1, 0.02, 0.05, 4.0, 2.0, 0.1, 1.0)
     changed, identical = tally(wild, 0.10, 200)
@@ -370,6 +373,7 @@ def test_a_machine_too_noisy_to_judge_is_inconclusive_rather_than_wrong() -> Non
     assert identical["inconclusive"] / 600 > 0.5
 
 
+@pytest.mark.slow
 def test_many_rows_at_the_margin_rarely_fail_the_gate() -> None:
     """Holm and the confirmation run limit the error of a whole gate of 28 rows, each as slow as is just allowed."""
     failed = 0

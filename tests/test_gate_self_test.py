@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from test_gate_trees import OWN_GIT
 
+from ctxbench.cli.options import seconds as parse_seconds
 from ctxbench.errors import UsageError
 from ctxbench.gate import self_test as tested
 from ctxbench.gate.pairs import Source
@@ -20,7 +21,6 @@ from ctxbench.gate.request import (
     Deadline,
     Request,
     parse_inconclusive_is,
-    parse_seconds,
     parse_share,
 )
 from ctxbench.gate.result import ExitCode, InconclusiveIs, exit_code

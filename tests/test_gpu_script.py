@@ -1,15 +1,19 @@
 """The script behind `make gpu`, without a GPU: fake steps, the time limit, the page, and what it says at once."""
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pandas as pd
+import psutil
 import pytest
 import torch
+from test_gate_trees import wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -18,6 +22,8 @@ import gpu_steps
 import memory_cuda
 from gpu_steps import Step
 
+# The limit of steps that never end, seconds.
+HANGING_S = 1.0
 GPU = {"GPU": "NVIDIA Test 9000", "compute capability": "9.0", "driver": "1.2", "torch": "2.13.0", "GPUs": "1"}
 PAGE = f"No GPU has run ctxbench yet.\n\n{gpu.BEGIN}\nHow to run it.\n{gpu.END}\n"
 SAYS = "import json; print('some output'); print(json.dumps({'verdict': %r, 'seen': %r}))"
@@ -51,8 +57,8 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def run(names: Sequence[str], folder: Path, page: Path, seconds: float = 100.0) -> list[gpu.Outcome]:
-    steps = [fake(name, 1.0 if name in ("hangs", "deaf") else 30.0) for name in names]
+def run(names: Sequence[str], folder: Path, page: Path, seconds: float = 10_000.0) -> list[gpu.Outcome]:
+    steps = [fake(name, HANGING_S if name in ("hangs", "deaf") else 600.0) for name in names]
     return gpu.run_all(steps, command, GPU, folder / "results" / "gpu-test", seconds, page)
 
 
@@ -81,23 +87,31 @@ def test_no_step_stops_the_others(tmp_path: Path, page: Path, monkeypatch: pytes
 
 @pytest.mark.processes
 def test_what_a_late_step_started_ends_with_it(tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "GRACE_S", 1.0)
+    monkeypatch.setattr(gpu, "GRACE_S", 2 * HANGING_S)
     mark = tmp_path / "alive"
-    child = f"import time\nwhile True: open({str(mark)!r}, 'w').close(); time.sleep(0.05)"
+    child = f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(600)"
     start = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(600)"
     monkeypatch.setitem(SCRIPTS, "hangs", start)
+
+    class LateOnceItsChildRuns(subprocess.Popen):  # type: ignore[type-arg]  # a class at run time
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout == HANGING_S:
+                wait_until(lambda: mark.exists() and mark.read_text() != "")
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", LateOnceItsChildRuns)
     run(["hangs"], tmp_path, page)
-    assert mark.exists()
-    mark.unlink()
-    time.sleep(0.3)
-    assert not mark.exists()
+    pid = int(mark.read_text())
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.mark.processes
 def test_later_steps_are_skipped_when_the_time_is_up(
     tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "LEAST_S", 19.5)
+    clock = iter([0.0, 0.0, 1.0, 16.0, 16.0])
+    monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     outcomes = run(["hangs", "last"], tmp_path, page, seconds=20)
     assert [outcome.verdict for outcome in outcomes] == ["could not run", "skipped: no time left"]
     assert outcomes[-1].seen == ""

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -64,14 +65,12 @@ def test_every_quantity_has_its_columns() -> None:
 
 
 def test_the_metrics_are_in_the_order_of_tables() -> None:
-    names = ["params", "macs", "memory", "predicted_time", "latency", "matmul", "energy", "compile"]
-    assert list(metrics.metrics()) == [
-        *(*names, "precision", "gradient", "jacobian", "reconstruction", "spectrum", "attention", "accuracy", "rates")
-    ]
-    assert metrics.static_metrics() == names[:3]
-    assert list(metrics.quantities())[:7] == [
-        "params", "macs", "macs_train", "memory_train", "memory_infer", "latency_train", "latency_infer",
-    ]  # fmt: skip
+    files = {path.stem for path in Path(metrics.__file__).parent.glob("*.py")} - {"__init__", "base"}
+    declared = [import_module(f"ctxbench.metrics.{name}") for name in files]
+    in_place = sorted((module.METRIC for module in declared if hasattr(module, "METRIC")), key=lambda each: each.place)
+    assert list(metrics.metrics().values()) == in_place
+    assert metrics.static_metrics()[:3] == list(metrics.metrics())[:3] == ["params", "macs", "memory"]
+    assert list(metrics.quantities()) == [each.key for metric in in_place for each in metric.quantities]
 
 
 @pytest.mark.parametrize(

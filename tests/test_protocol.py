@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ctxbench.contract import CheckResult
-from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.notes import Note
 from ctxbench.results.record import Record
 from ctxbench.suite.case import Case, Measure
@@ -15,6 +15,7 @@ from ctxbench.worker.protocol import (
     CheckDone,
     CheckStarted,
     DescribeEnvironment,
+    Done,
     Ended,
     Environment,
     ListCases,
@@ -33,12 +34,14 @@ from ctxbench.worker.protocol import (
     decode,
     decode_task,
     encode,
+    tagged,
+    untagged,
 )
 
 CASE = Case("ham_nmf", "m:C", {"steps": 3, "init": "fixed", "inverse": None}, (1, 8, 6, 5), threads=2)
 TASKS: list[Task] = [
     DescribeEnvironment(),
-    Verify("m.py:C", 64, {"rank": 16}, (11, 9), True, 8.0),
+    Verify("m.py:C", 64, {"rank": 16}, (11, 9), True, 8.0, 60.0, ["constructs"]),
     ListCases("ci", "/a/ci.toml", {"title": "t"}, "cpu", None),
     TakeSide(Measure(sample_s=0.5, memory_limit_gib=2), [PairRow(CASE, "train", 0.1)]),
     MatmulRate(CASE, Measure()),
@@ -47,17 +50,20 @@ TASKS: list[Task] = [
 REPLIES: list[Reply] = [
     Ready(),
     Started(7),
-    Ended(0, 9),
+    Done(),
+    Ended(0, 9, ["sleep"]),
     Environment({"cpu": "Z80", "load_average": [0.1, 0.2, 0.3]}),
     CheckStarted("gradients"),
     CheckDone(CheckResult("gradients", "failed", "none", "add one", required=False)),
     WrongInput("no such module"),
-    Cases([ListedCase(CASE, "/a/m.py")], {"sa": "gone"}, ["/b/x.py"]),
+    Cases([ListedCase(CASE, "/a/m.py")], {"sa": "gone"}, ["/b/x.py"], ["b"]),
     Answer([1.5], [2.5, 3.5], Failure("nan", "NaN", "Traceback")),
     Values(
         {"params": 2**70, "latency_infer_ms": 0.1 + 0.2, "macs_counter": None},
         [Note("reused", {"path": "a; b", "n": [1, 2.5]}, "macs")],
     ),
+    Missing(["macs", "macs_train"], Note("no_macs", {"reason": "no count"})),
+    Missing(["macs"]),
     Doing("latency_infer"),
     Progress("latency_infer", 3, 1.5),
     Samples("control", [Sample(0.1, 4, 1 / 3)]),
@@ -77,6 +83,15 @@ def test_a_task_comes_back_as_it_was(task: Task) -> None:
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: type(reply).__name__)
 def test_a_message_comes_back_as_it_was(reply: Reply) -> None:
     assert decode(encode(reply)) == reply
+
+
+def test_a_line_belongs_to_the_task_whose_tag_it_has() -> None:
+    line = encode(Done())
+    garbage, own, rest = (b"no end" + tagged(b"a1", line)).split(b"\n")
+    assert (untagged(b"a1", garbage), rest) == (None, b"")
+    assert decode(untagged(b"a1", own) or b"") == Done()
+    assert [untagged(tag, own) for tag in (b"a", b"a12", b"b1", b"")] == [None] * 4
+    assert untagged(b"", tagged(b"", line).strip(b"\n")) == line.strip(b"\n")
 
 
 @pytest.mark.parametrize(

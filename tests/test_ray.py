@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from conftest import Done
 
 from ctxbench.engine import cluster as on_cluster
 from ctxbench.engine import ray_slots
@@ -31,6 +31,8 @@ cluster_utils = pytest.importorskip("ray.cluster_utils")
 pytestmark = [pytest.mark.processes]
 
 SuiteFile = Callable[..., Path]
+# Seconds. Only what hangs takes so long.
+LONGEST_S = 600
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 MODULES = ["sa", "a2"]
 CRASHES = """
@@ -49,8 +51,9 @@ class Crashes(torch.nn.Module):
 """
 
 
-@contextmanager
-def cluster_of_one() -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def node() -> Iterator[Any]:
+    """A cluster of one node for all tests, which leave it as it is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")
         found = cluster_utils.Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
@@ -60,17 +63,12 @@ def cluster_of_one() -> Iterator[Any]:
 
 
 @pytest.fixture
-def nodes() -> Iterator[Any]:
-    """A cluster of one node; `add_node` brings more."""
-    with cluster_of_one() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Any]:
-    """A cluster of one node for several tests, which leave it as it is."""
-    with cluster_of_one() as found:
-        yield found
+def nodes(node: Any) -> Iterator[Any]:
+    """The cluster for a test that adds nodes, which are gone after it."""
+    yield node
+    for added in list(node.worker_nodes):
+        node.remove_node(added)
+    node.wait_for_nodes(timeout=LONGEST_S)
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +89,7 @@ def counts(suite_file: SuiteFile) -> Path:
     return suite_file(MODULES, ("params",), axes="batch = [1, 2]", timeout=120)
 
 
-def command(*arguments: object) -> list[str]:
+def in_a_process(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ctxbench", "run", *map(str, arguments)]
 
 
@@ -111,14 +109,12 @@ def complete(path: Path) -> RunFolder:
     return folder
 
 
-def wait_for(folder: Path, rows: int) -> None:
+def wait_for(folder: Path, rows: int, driver: subprocess.Popen[str]) -> None:
     """Until so many processes are on disk."""
-    for _ in range(600):
-        path = folder / "processes.csv"
-        if path.exists() and path.read_text().count("\n") > rows:
-            return
+    path = folder / "processes.csv"
+    while not path.exists() or path.read_text().count("\n") <= rows:
+        assert driver.poll() is None
         time.sleep(0.1)
-    pytest.fail(f"{folder} did not get {rows} rows")
 
 
 def test_cases_are_spread_over_the_hosts(nodes: Any, suite: Path, tmp_path: Path) -> None:
@@ -151,11 +147,11 @@ def test_a_driver_that_ends_loses_nothing_finished(
 ) -> None:
     out = tmp_path / "run"
     with subprocess.Popen(
-        command("--suite", suite, "--ray", node.address, "--out", out), stderr=subprocess.PIPE, text=True
+        in_a_process("--suite", suite, "--ray", node.address, "--out", out), stderr=subprocess.PIPE, text=True
     ) as driver:
-        wait_for(out, 2)
+        wait_for(out, 2, driver)
         driver.send_signal(death)
-        _, said = driver.communicate(timeout=60)
+        _, said = driver.communicate(timeout=LONGEST_S)
     if death == signal.SIGINT:
         assert driver.returncode == 130
         assert f"continue with: ctxbench resume {out} --ray {node.address}" in said
@@ -167,10 +163,10 @@ def test_a_driver_that_ends_loses_nothing_finished(
 
 def test_two_drivers_share_no_slot(node: Any, counts: Path, tmp_path: Path) -> None:
     drivers = [
-        subprocess.Popen(command("--suite", counts, "--ray", node.address, "--out", tmp_path / name))
+        subprocess.Popen(in_a_process("--suite", counts, "--ray", node.address, "--out", tmp_path / name))
         for name in ("one", "two")
     ]
-    assert [driver.wait(300) for driver in drivers] == [0, 0]
+    assert [driver.wait(LONGEST_S) for driver in drivers] == [0, 0]
     spans = []
     for name in ("one", "two"):
         complete(tmp_path / name)
@@ -189,7 +185,7 @@ def test_kinds_of_device_do_not_mix(nodes: Any, counts: Path, tmp_path: Path) ->
     for run in runs:
         assert len(complete(run.path).meta["environments"]) == 1
     assert runs[1].path.name == f"{runs[0].path.name}-2"
-    page = write_report([run.path for run in runs], tmp_path / "report").page
+    page = write_report([run.path for run in runs], tmp_path / "report", []).page
     assert runs[1].path.name in page.read_text()
 
 
@@ -205,17 +201,20 @@ def test_a_cluster_run_is_resumed_on_the_same_kind_of_device_only(node: Any, cou
 
 def test_each_gpu_is_a_slot_and_excludes_the_hosts_processors(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes.add_node(**{**NODE, "num_cpus": 2}, num_gpus=2)
-    monkeypatch.setattr(ray_slots, "OPEN_S", 60.0)
+    wait = ray.wait
     with connect(nodes.address) as cluster:
         assert cluster.has_gpu()
         slots = cluster.slots("cuda", "keep", {})
         assert sorted(slot.name.rpartition("/")[2] for slot in slots) == ["cuda0", "cuda1"]
         cores = len(os.sched_getaffinity(0))
         assert [slot.environment["cpu_usable"] for slot in slots] == [max(cores // 2, 1)] * 2
-        monkeypatch.setattr(ray_slots, "OPEN_S", 6.0)
+        # The time in which a slot must be free has passed as soon as one is.
+        monkeypatch.setattr(ray, "wait", lambda answers, num_returns, timeout: wait(answers, timeout=LONGEST_S))
         (free,) = cluster.slots("cpu", "keep", {})  # that of the first node
         assert free.name.split("/")[1] != slots[0].name.split("/")[1]
-        assert "was not free for 6 s" in cluster.left_out[0]
+        assert "was not free for 120 s" in cluster.left_out[0]
+        assert not ray.available_resources().get("GPU")
+        monkeypatch.setattr(ray, "wait", lambda answers, num_returns, timeout: ([], answers))
         with pytest.raises(UsageError, match=r"no slot of the cluster at .* can be used"):
             cluster.slots("cuda", "keep", {})
 
@@ -245,14 +244,17 @@ def test_how_a_child_ended_is_known_in_an_actor(node: Any, tmp_path: Path, suite
 
 
 def test_a_host_must_have_the_same_code_and_files(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with connect(node.address) as cluster:
-        with pytest.raises(UsageError, match=r"has no /nowhere/my\.py: put it in a folder that all hosts share"):
-            cluster.slots("cpu", "keep", {"/nowhere/my.py": "digest"})
-        with pytest.raises(UsageError, match="has another version of /etc/hostname"):
-            cluster.slots("cpu", "keep", {"/etc/hostname": "digest"})
-        monkeypatch.setattr(ray_slots, "code_digest", lambda: "other")
-        with pytest.raises(UsageError, match=r"has another ctxbench \(.*install the same code on every host"):
-            cluster.slots("cpu", "keep", {})
+    files = {"/nowhere/my.py": "digest", "/etc/hostname": ray_slots.digest([Path("/etc/hostname")])}
+    refused = r"has no /nowhere/my\.py: put it in a folder that all hosts share"
+    with connect(node.address) as cluster, pytest.raises(UsageError, match=refused):
+        cluster.slots("cpu", "keep", files)
+    told = {"environment": {"packages": {"ctxbench": "0"}}, "code": ray_slots.code_digest(), "files": files}
+    assert ray_slots._checked(told, "host", files) == told["environment"]
+    with pytest.raises(UsageError, match="host has another version of /etc/hostname"):
+        ray_slots._checked(told, "host", {"/etc/hostname": "digest"})
+    monkeypatch.setattr(ray_slots, "code_digest", lambda: "other")
+    with pytest.raises(UsageError, match=r"host has another ctxbench \(.*install the same code on every host"):
+        ray_slots._checked(told, "host", {})
 
 
 def test_a_host_on_which_ctxbench_does_not_start_is_named(nodes: Any, counts: Path, tmp_path: Path) -> None:
@@ -272,11 +274,9 @@ def test_a_host_on_which_ctxbench_does_not_start_is_named(nodes: Any, counts: Pa
     complete(tmp_path / "run")
 
 
-def test_a_suite_for_cuda_needs_a_gpu(node: Any, suite: Path) -> None:
+def test_a_suite_for_cuda_needs_a_gpu(node: Any, suite: Path, command: Callable[..., Done]) -> None:
     for device, sentence in (("cuda", "has no GPU"), ("cuda:1", "on a cluster --device is cpu or cuda")):
-        ended = subprocess.run(
-            command("--suite", suite, "--device", device, "--ray", node.address), capture_output=True, text=True
-        )
+        ended = command("run", "--suite", suite, "--device", device, "--ray", node.address)
         assert ended.returncode == 2
         assert sentence in ended.stderr
         assert "Traceback" not in ended.stderr
@@ -291,8 +291,8 @@ def test_a_suite_for_cuda_needs_a_gpu(node: Any, suite: Path) -> None:
         (["--each-device"], "--each-device goes with --ray ADDRESS"),
     ],
 )
-def test_wrong_arguments_are_a_sentence(arguments: list[str], sentence: str) -> None:
-    ended = subprocess.run(command("--suite", "quick", *arguments), capture_output=True, text=True)
+def test_wrong_arguments_are_a_sentence(arguments: list[str], sentence: str, command: Callable[..., Done]) -> None:
+    ended = command("run", "--suite", "quick", *arguments)
     assert ended.returncode == 2
     assert sentence in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -311,15 +311,12 @@ def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
         pass
 
 
-def test_local_uses_this_host(counts: Path, tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_memory_monitor_refresh_ms"}
-    ended = subprocess.run(
-        command("--suite", counts, "--ray", "local", "--out", tmp_path / "run"),
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-    )
+def test_local_uses_this_host(
+    counts: Path, tmp_path: Path, command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "")
+    monkeypatch.delenv("RAY_memory_monitor_refresh_ms")
+    ended = command("run", "--suite", counts, "--ray", "local", "--out", tmp_path / "run")
     assert ended.returncode == 0, ended.stderr
     complete(tmp_path / "run")
     assert "[4/4] " in ended.stderr

@@ -193,7 +193,9 @@ def test_a_pair_without_two_common_sizes_has_no_table(tmp_path: Path) -> None:
     run = open_run(folder.path)
     assert crossover_table(run) is None
     assert "crossover" not in [kind.name for kind in choose(None, panels_of([run]))]
-    assert "tables/mine-crossover.md" not in [str(path) for path in write_report([folder.path], tmp_path / "out").files]
+    assert "tables/mine-crossover.md" not in [
+        str(path) for path in write_report([folder.path], tmp_path / "out", []).files
+    ]
 
 
 def test_rows_are_compared_that_differ_by_n_alone(tmp_path: Path) -> None:
@@ -281,6 +283,7 @@ def test_the_figure_marks_the_crossover_and_its_interval(tmp_path: Path) -> None
     assert low < 512 < high
 
 
+@pytest.mark.slow
 def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path) -> None:
     folder = linear_against_square(tmp_path / "run")
     report = write_report([folder.path], tmp_path / "out", crossover=["sa:linear"])
@@ -290,6 +293,7 @@ def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path) 
     assert "| linear | sa |" not in text
 
 
+@pytest.mark.slow
 def test_several_runs_have_a_crossover_table_each(tmp_path: Path) -> None:
     one, two = (linear_against_square(tmp_path / name).path for name in ("one", "two"))
     write_report([one, two], tmp_path / "out")

@@ -90,6 +90,19 @@ def test_the_table_of_a_figure_has_a_column_for_each_x_and_what_was_fitted(tmp_p
     assert table.data["memory_train"].tolist() == [value * MIB for value in (10, 10, 10, 13, 16, 22)]
 
 
+def test_two_numbers_are_a_line_and_one_is_none(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", suite="mine", definition=definition(figures=[MEMORY]))
+    for steps in (1, 2):
+        add(
+            folder,
+            record("ham_nmf", hparams=json.dumps({"steps": steps}), latency_infer_ms=1.0 if steps == 1 else None),
+        )
+    (panel,) = panels_of([open_run(folder.path)])
+    (figure,) = figures_of(panel)
+    assert [line.frame["x"].tolist() for line in lines_of(panel, figure, quantity("memory_train"))] == [[1, 2]]
+    assert lines_of(panel, figure, quantity("latency_infer")) == []
+
+
 def test_a_report_draws_the_figures_that_the_suite_names(tmp_path: Path) -> None:
     panel = steps_run(tmp_path / "run", MEMORY, {**MEMORY, "name": "other", "y": ["latency_train"]})
     assert [kind.name for kind in choose(None, [panel])] == ["memory"]

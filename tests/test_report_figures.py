@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
 from ctxbench.comparison import Value
@@ -20,7 +22,7 @@ from ctxbench.report.figures import curve as figure_curve
 from ctxbench.report.figures import memory as figure_memory
 from ctxbench.report.figures import points as figure_points
 from ctxbench.report.figures import samples as figure_samples
-from ctxbench.report.figures.kinds import KINDS, choose, write_figures
+from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
 from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.figures.style import Drawing, new_figure, styled
 from ctxbench.report.run_data import open_run
@@ -74,6 +76,9 @@ def test_a_figure_that_is_asked_for_is_drawn_or_refused(tmp_path: Path) -> None:
         choose(["paretto"], found)
     with pytest.raises(UsageError, match="no data for the figure 'scaling': it needs three or more input sizes"):
         choose(["scaling"], found)
+    with pytest.raises(UsageError, match=r"unknown format of figures 'gif' \(known: pdf, png\)"):
+        write_report([tmp_path / "run"], tmp_path / "out", formats=["gif"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_cost_bars_are_shares_of_self_attention(tmp_path: Path) -> None:
@@ -200,7 +205,7 @@ def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:
 
 def test_coordinates_are_written_to_a_hundredth_of_a_point(tmp_path: Path) -> None:
     found = panels(table3_run(tmp_path / "run"))
-    (written,) = write_figures(found, choose(["pareto"], found), tmp_path)
+    written = write_figure(found, choose(["pareto"], found)[0], tmp_path)
     numbers = [number for path in re.findall(r' (?:d|x|y)="([^"]*)"', written.svg) for number in path.split()]
     assert len(numbers) > 100
     assert not [number for number in numbers if re.fullmatch(r"-?\d+\.\d{3,}", number)]
@@ -281,22 +286,29 @@ def test_without_a_timeline_the_memory_figure_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("forward", "sideways", "line 2: phase is 'sideways'; it must be forward or backward"),
-        (",infer,", ",inferno,", "line 2: mode is 'inferno'; it must be train or infer"),
-        (f",{1074 * 2**20}", ",-1", "line 2: bytes is '-1'; it must be at least 0"),
-        (f",{1074 * 2**20}", ",", "line 2: bytes is '<NA>'; it must be at least 0"),
+        ("forward", "sideways", "line 2: phase is 'sideways'; not one of forward, backward"),
+        (",infer,", ",inferno,", "line 2: mode is 'inferno'; not one of infer, train"),
+        (f",{1074 * 2**20}", ",-1", "line 2: bytes is '-1', not an integer of 64 bits, at least 0"),
+        (f",{1074 * 2**20}", ",", "line 2: bytes is '', not an integer"),
         (f",{1074 * 2**20}", ",much", "line 2: bytes is 'much', not an integer"),
     ],
 )
 def test_a_damaged_timeline_is_told_by_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
-    path = with_timeline(table3_run(tmp_path / "run")) / "timeline.csv"
+    folder = new_run(tmp_path / "run")
+    add(folder, record("sa"))
+    path = with_timeline(folder.path, ["sa"]) / "timeline.csv"
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(UsageError, match=rf"timeline\.csv, {sentence}"):
-        names(panels(path.parent))
+        choose(["memory"], panels(folder.path))
 
 
+@pytest.mark.slow
 def test_several_devices_are_side_by_side(tmp_path: Path) -> None:
-    found = panels(table3_run(tmp_path / "cpu"), table3_run(tmp_path / "gpu", device="cuda", scale=0.01))
+    failed = ["da", "linear"]
+    found = panels(
+        table3_run(tmp_path / "cpu", failed=failed),
+        table3_run(tmp_path / "gpu", device="cuda", scale=0.01, failed=failed),
+    )
     assert [panel.title for panel in found] == ["cpu: Test CPU (2 cores)", "gpu: Test GPU"]
     with styled():
         drawing = figure_points.pareto(found)
@@ -309,14 +321,31 @@ def test_several_devices_are_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     found = panels(table3_run(tmp_path / "run"))
-    kinds = choose(["cost", "pareto"], found)
+    (kind,) = choose(["pareto"], found)
     contents = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        written = write_figures(found, kinds, tmp_path / name)
-        contents.append([path.read_bytes() for figure in written for path in (figure.svg_path, figure.png_path)])
+        written = write_figure(found, kind, tmp_path / name, list(WRITERS))
+        contents.append({ending: path.read_bytes() for ending, path in written.paths.items()})
+    assert list(contents[0]) == ["svg", "png", "pdf"]
     assert contents[0] == contents[1]
-    assert b"Matplotlib" not in contents[0][1]
+    assert b"Matplotlib" not in contents[0]["svg"] + contents[0]["png"]
+
+
+@pytest.mark.slow
+def test_a_figure_is_laid_out_once_for_all_its_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out: list[Figure] = []
+    execute = ConstrainedLayoutEngine.execute
+
+    def count(engine: ConstrainedLayoutEngine, figure: Figure) -> None:
+        laid_out.append(figure)
+        execute(engine, figure)
+
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", count)
+    found = panels(table3_run(tmp_path / "run"))
+    for kind in choose(["cost", "pareto"], found):
+        write_figure(found, kind, tmp_path, list(WRITERS))
+    assert len(laid_out) == 2
 
 
 def test_names_from_outside_are_drawn_as_they_are(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from report_data import (
 
 from ctxbench import registry
 from ctxbench.report import write_report
-from ctxbench.report.figures.kinds import KINDS, choose, write_figures
+from ctxbench.report.figures.kinds import KINDS, choose, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
 from ctxbench.report.figures.layout import wrapped
 from ctxbench.report.figures.panels import panels_of
@@ -116,12 +116,13 @@ def assert_readable(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
     assert overlapping == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cost", "pareto", "published", "split", "memory", "samples"])
-def test_two_runs_with_long_names_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs with long names, with modules of long names."""
     runs = []
+    base = tmp_path_factory.mktemp("two")
     for number in (1, 2):
-        path = with_timeline(table3_run(tmp_path / f"a-long-name-2026-11-2{number}T01-15-38-workstation", seed=number))
+        path = with_timeline(table3_run(base / f"a-long-name-2026-11-2{number}T01-15-38-workstation", seed=number))
         folder = RunFolder.open(path)
         for scale, module in enumerate((LONG, "MyVeryLongContextModule"), number):
             row = record(module, hparams='{"reduction": 8, "heads": 16}')
@@ -130,20 +131,34 @@ def test_two_runs_with_long_names_are_readable(tmp_path: Path, monkeypatch: pyte
         text = (path / "timeline.csv").read_text().replace(str(98 << 20), str((98 + number) << 20))
         (path / "timeline.csv").write_text(text)  # else the second run's would not be drawn
         runs.append(path)
-    figure = drawing_of(name, *runs).figure
+    return runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cost", "pareto", "published", "split", "memory", "samples"])
+def test_two_runs_with_long_names_are_readable(
+    two_runs: list[Path], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    figure = drawing_of(name, *two_runs).figure
     assert [" ".join(text.split()).split(":")[0].replace(" ", "") for text in headings_of(figure)] == [
-        path.name for path in runs
+        path.name for path in two_runs
     ]
     assert_readable(figure, monkeypatch)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("title", ["", "A title of some length"])
-@pytest.mark.parametrize("name", ["cost", "pareto", "split", "samples"])
-def test_thirty_modules_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, title: str) -> None:
+@pytest.fixture(scope="module")
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of thirty modules with titles."""
     others = [f"module_{number}" for number in range(30 - len(registry.names()))]
-    path = run_of(tmp_path / "run", [*registry.names(), *others], title)
-    assert_readable(drawing_of(name, path, titles=bool(title)).figure, monkeypatch)
+    return run_of(tmp_path_factory.mktemp("thirty"), [*registry.names(), *others], "A title of some length")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "titles"), [("cost", False), ("cost", True), ("pareto", True), ("split", True), ("samples", False)]
+)
+def test_thirty_modules_are_readable(thirty: Path, monkeypatch: pytest.MonkeyPatch, name: str, titles: bool) -> None:
+    assert_readable(drawing_of(name, thirty, titles=titles).figure, monkeypatch)
 
 
 @pytest.mark.slow
@@ -157,6 +172,7 @@ def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pyte
     assert_readable(figure, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(4, 6, 8, 12, 16, 24, 32, 48, 64, 96), (48, 64, 80), (16, 32, 64, 128)])
 def test_sizes_on_the_axis_do_not_collide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int]
@@ -164,12 +180,14 @@ def test_sizes_on_the_axis_do_not_collide(
     assert_readable(drawing_of("scaling", scaling_run(tmp_path / "run", {"sa": 2.0}, sizes)).figure, monkeypatch)
 
 
+@pytest.mark.slow
 def test_more_series_than_are_shown_are_counted(tmp_path: Path) -> None:
     path = scaling_run(tmp_path / "run", {f"module_{number}": 1.0 for number in range(41)}, sizes=(8, 16, 32))
     assert drawing_of("scaling", path).caption.endswith("Shown: 40 of 41 lines.")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
 def test_thirty_labels_do_not_collide(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = 10 ** rng.normal(0, 0.3, 30), 10 ** rng.normal(0, 0.3, 30)
@@ -190,10 +208,9 @@ def test_thirty_labels_do_not_collide(seed: int) -> None:
 
 def test_each_image_names_its_input(tmp_path: Path) -> None:
     run = table3_run(tmp_path / "run")
-    for name in ("cost", "pareto", "published", "split", "samples"):
-        assert headings_of(drawing_of(name, run).figure) == [
-            "Test CPU (2 cores), 2 threads, input [1, 512, 128, 128], float32"
-        ]
+    assert headings_of(drawing_of("cost", run).figure) == [
+        "Test CPU (2 cores), 2 threads, input [1, 512, 128, 128], float32"
+    ]
     scaling = drawing_of("scaling", scaling_run(tmp_path / "scaling", {"sa": 2.0}))
     assert headings_of(scaling.figure) == ["Test CPU (2 cores), 2 threads, input [1, 64, H, W], float32"]
     static = new_run(tmp_path / "static", definition=definition(published={}))
@@ -211,6 +228,7 @@ def two_inputs(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_modules_and_inputs_can_be_chosen_for_figures(tmp_path: Path) -> None:
     run = two_inputs(tmp_path / "run")
     choice = Choice(modules=["linear", "sa"], shapes=["1x64x32x32"])
@@ -337,10 +355,11 @@ def test_own_modules_have_the_same_colours_in_all_figures(tmp_path: Path) -> Non
     assert [to_hex(area.get_facecolor()[0]) for area in areas] == expected
 
 
+@pytest.mark.slow
 def test_the_png_has_the_colours_of_the_families(tmp_path: Path) -> None:
     found = panels_of([open_run(table3_run(tmp_path / "run"))])
-    (written,) = write_figures(found, choose(["pareto"], found), tmp_path)
-    with Image.open(written.png_path) as image:
+    (kind,) = choose(["pareto"], found)
+    with Image.open(write_figure(found, kind, tmp_path, ["png"]).paths["png"]) as image:
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3).astype(int)
     for family in ("attention", "linear attention", "matrix decomposition"):
         wanted = 255 * np.array(to_rgb(FAMILIES[family].colour))

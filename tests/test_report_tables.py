@@ -453,7 +453,7 @@ def test_latex_compiles(tmp_path: Path, hostile: Table, notes: str) -> None:
         body = packages[0] + r"\begin{document}" + text + r"\end{document}"
         (tmp_path / "t.tex").write_text(r"\documentclass{article}" + body, encoding="utf-8")
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:]
         assert not (fits and "Overfull" in done.stdout)
 
@@ -593,8 +593,8 @@ def edited(path: Path, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (",oom,", ",OOM,", r"records\.csv, line 2: unknown status 'OOM'"),
-        ("1,512,128,128", "1,512,0,128", r"records\.csv, line 2: height is '0'; it must be at least 1"),
+        (",oom,", ",OOM,", r"records\.csv, line 2: status is 'OOM', not one of ok, oom"),
+        ("1,512,128,128", "1,512,0,128", r"records\.csv, line 2: height is '0', not an integer of 64 bits, at least 1"),
         ('""1"": ', '""1"": -', r"records\.csv, line 3: latency_\w+_process_ms is '.*'; it must be medians by process"),
         ("1050624", "-5", r"records\.csv, line 2: params is '-5'"),
         ("5048962", "many", r"records\.csv, line 3: params is 'many', not an integer"),
@@ -615,7 +615,7 @@ def test_an_interval_that_excludes_its_median_is_refused(tmp_path: Path) -> None
     folder = new_run(tmp_path / "run")
     values: dict[str, Any] = {"latency_infer_ms": 5.0, "latency_infer_low_ms": 6.0, "latency_infer_high_ms": 7.0}
     add(folder, record("sa", **values))
-    with pytest.raises(UsageError, match=r"line 2: latency_infer_low_ms is '6.0'; it must be positive and at most"):
+    with pytest.raises(UsageError, match=r"line 2: latency_infer_low_ms is '6.0'; it must be at most the median"):
         open_run(folder.path)
 
 

@@ -5,31 +5,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fakes import FakeExecutor, counted, timed
 
 from ctxbench import machine_load
-from ctxbench.engine.case import Plan
-from ctxbench.engine.client import Exit
+from ctxbench.engine.case import Outcome, Plan, blank_record, measure_case
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.rounds import execute
-from ctxbench.messages import Failure, Samples, Values
-from ctxbench.messages import Sample as Block
+from ctxbench.engine.rounds import combine, execute
+from ctxbench.messages import Failure, Values
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import t_interval
 from ctxbench.suite.case import Case, Measure
-from ctxbench.worker.protocol import MeasureCase, Reply, Task
+from ctxbench.worker.protocol import MeasureCase, Reply
 
 CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
 
 
-class Script:
+class Script(FakeExecutor):
     """Executors of all rounds: `times(case, number)` gives the ms of process `number`, `load` what others kept busy."""
 
     def __init__(
@@ -41,37 +39,25 @@ class Script:
         stops: tuple[str, int] | None = None,
         shares_gpu: tuple[str, int] | None = None,
     ) -> None:
+        super().__init__(self._answer)
         self.shares_gpu = shares_gpu
         self.times, self.load, self.control, self.fails, self.stops = times, load, control, fails, stops
         self.tasks: list[tuple[str, int, Sequence[str]]] = []
-        self.launched = 0
 
-    def launch(self) -> "nullcontext[Script]":
-        self.launched += 1
-        return nullcontext(self)
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        if not isinstance(task, MeasureCase):
-            on_message(Values({"matmul_macs_per_s": 5.0}))
-            return Exit(0, 0, False, "")
+    def _answer(self, task: MeasureCase) -> Sequence[Reply]:
         module = task.case.module
         number = self.launched if "latency" in task.metrics else 0
         if self.stops == (module, number):
             raise KeyboardInterrupt
         self.tasks.append((module, number, task.metrics))
         if self.fails == (module, number):
-            on_message(Failure("nan", "no number", "Traceback"))
-        elif number:
-            ms = self.times(module, number)
-            values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 1, "drift": 0.1 * number}
-            on_message(Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]))
-            on_message(Values({f"latency_infer_{name}": value for name, value in values.items()}))
-            on_message(Values({"control_ms": self.control(module, number), "others_share": self.load(module, number)}))
-            after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
-            on_message(Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})}))
-        else:
-            on_message(Values({"params": 7}))
-        return Exit(0, 0, False, "")
+            return [Failure("nan", "no number", "Traceback")]
+        if not number:
+            return counted()
+        after = {"other_processes": [4242] if self.shares_gpu == (module, number) else []}
+        state = Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})})
+        control, load = self.control(module, number), self.load(module, number)
+        return [*timed(self.times(module, number), control, load, outliers=1, drift=0.1 * number), state]
 
 
 def run(script: Script, path: Path, cases: Sequence[Case] = CASES, **measure: Any) -> dict[str, Record]:
@@ -221,12 +207,96 @@ def test_without_a_metric_of_several_processes_there_is_no_round(tmp_path: Path)
     assert folder.frame()["params"].tolist() == [7, 7, 7]
 
 
+class Notes(Quiet):
+    """Writes down what a run reports."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int, str, int]] = []
+        self.ended: list[str] = []
+
+    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
+        self.begun.append((index, total, case.module, number))
+
+    def done(self, record: Record) -> None:
+        self.ended.append(record.module)
+
+
+def test_a_reporter_hears_of_each_process_and_of_each_case_once(tmp_path: Path) -> None:
+    script, notes = Script(fails=("dm", 0)), Notes()
+    folder = RunFolder.create(tmp_path / "run", {})
+    execute(CASES, Plan(Measure(processes=2), ["params", "latency"]), script, script.launch, folder, notes)
+    assert [(index, total) for index, total, _, _ in notes.begun] == [(index, 9) for index in range(7)]
+    assert [(module, number) for _, _, module, number in notes.begun] == [task[:2] for task in script.tasks]
+    assert notes.ended == ["dm", "sa", "a2"]
+
+
+def test_more_processes_than_were_planned_raise_the_total(tmp_path: Path) -> None:
+    script, notes = Script(load=lambda module, number: 0.9 if number == 1 and module == "sa" else 0.0), Notes()
+    folder = RunFolder.create(tmp_path / "run", {})
+    execute(CASES[:1], Plan(Measure(processes=3), ["params", "latency"]), script, script.launch, folder, notes)
+    assert [(index, total) for index, total, _, _ in notes.begun] == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 5)]
+
+
+def test_a_case_that_was_reused_is_not_timed_again(tmp_path: Path) -> None:
+    script = Script()
+    folder = RunFolder.create(tmp_path / "run", {"reused": {"cases": [CASES[0].id]}})
+    execute(CASES, Plan(Measure(processes=2), ["params", "latency"]), script, script.launch, folder, Quiet())
+    assert [task[:2] for task in script.tasks if task[0] == "sa"] == [("sa", 0)]
+
+
+@pytest.mark.parametrize(("again_s", "extra"), [(0.26, 1), (0.24, 2)])
+def test_rounds_that_measure_again_take_a_quarter_of_the_planned_time_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again_s: float, extra: int
+) -> None:
+    """The planned processes of three cases take 1 s together; those that are measured again `again_s` each."""
+    script = Script(load=lambda module, number: 1.0 if module == "sa" and number != 4 else 0.0)
+
+    def takes(case: Case, plan: Plan, executor: Script, reporter: Quiet) -> Outcome:
+        outcome = measure_case(case, plan, executor, reporter)
+        number = script.tasks[-1][1]
+        outcome.record.elapsed_s = 0.0 if not number else 1 / 12 if number <= 4 else again_s
+        return outcome
+
+    monkeypatch.setattr("ctxbench.engine.rounds.measure_case", takes)
+    run(script, tmp_path / "run", processes=4)
+    assert script.launched == 4 + extra
+
+
+@pytest.mark.parametrize(("processes", "disturbed", "used"), [(5, 2, 3), (5, 3, 5), (2, 1, 2), (3, 1, 3)])
+def test_three_processes_at_rest_are_enough(processes: int, disturbed: int, used: int) -> None:
+    finished = {0: record_of(None), **{n: record_of(float(n)) for n in range(1, processes + 1)}}
+    found = combine(finished, processes, range(disturbed + 1, processes + 1))
+    assert found.processes == used
+    assert found.rounds.split() == [str(n) for n in range(processes - used + 1, processes + 1)]
+
+
+def record_of(ms: float | None) -> Record:
+    """The record of one process; without a time, that of process 0."""
+    record = blank_record(CASES[0])
+    record.elapsed_s = 0.5
+    if ms is not None:
+        values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 0, "drift": 0.0}
+        record.take({f"latency_infer_{name}": value for name, value in values.items()})
+    return record
+
+
+def test_a_failed_first_process_of_the_rounds_needs_no_number() -> None:
+    failed = record_of(None)
+    failed.status, failed.message = "nan", "no number"
+    for number, message in ((1, "no number"), (2, "in process 2 of 5: no number")):
+        earlier = {n: record_of(1.0) for n in range(1, number)}
+        found = combine({0: record_of(None), **earlier, number: failed}, 5, [])
+        assert (found.status, found.message) == ("nan", message)
+        assert found.elapsed_s == 0.5 * (number + 1)
+        assert found.others_share == 0.0
+
+
 def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, own, clock = iter([100.0, 103.0]), iter([10.0, 11.5]), iter([5.0, 7.0])
     monkeypatch.setattr(machine_load, "_machine_s", lambda: next(machine))
     monkeypatch.setattr(machine_load, "_own_s", lambda: next(own))
     monkeypatch.setattr(machine_load, "_usable", lambda: [0, 1])
-    monkeypatch.setattr("ctxbench.machine_load.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ctxbench.machine_load.monotonic", lambda: next(clock))
     assert machine_load.Others().share() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
     assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]
 

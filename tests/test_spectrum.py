@@ -86,6 +86,7 @@ def test_inputs_that_are_too_large_and_ranks_that_are_too_high() -> None:
         computed("ham_cd", rank=65)
 
 
+@pytest.mark.slow
 def test_the_suite_runs_small_and_its_claims_are_decided(tmp_path: Path) -> None:
     quick = {"warmup_s": 0, "sample_s": 1e-6, "target": 0.5}
     run = ctxbench.run(

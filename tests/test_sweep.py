@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_slots import ScriptedSlot, cases
+from fakes import ScriptedSlot, cases
 
 from ctxbench.engine import sweep as sweeping
 from ctxbench.engine.case import Plan

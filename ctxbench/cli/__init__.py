@@ -1,37 +1,83 @@
-"""The command line: each command parses, calls one function, prints."""
+"""The command line: each command parses, calls one function, prints. Its file is imported when it is asked for."""
 
+import importlib
 import signal
-import sys
-import traceback
-from typing import Annotated
+import warnings
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from ctxbench.cli.check import check
-from ctxbench.cli.compare import compare
-from ctxbench.cli.env import env
-from ctxbench.cli.list_modules import list_modules
-from ctxbench.cli.memory import memory
-from ctxbench.cli.new import new
+from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_USAGE
-from ctxbench.cli.predict import predict
-from ctxbench.cli.report import report
-from ctxbench.cli.resume import resume
-from ctxbench.cli.run import run
-from ctxbench.cli.show import show
-from ctxbench.cli.verify import verify
-from ctxbench.errors import UsageError
+from ctxbench.errors import AlteredRun, UsageError
+from ctxbench.terminal import say
+
+# Each command with its line in the help. The file and the function have the command's name, where Python allows it.
+COMMANDS = {
+    "run": "Measure the cases of a suite, write a run folder and print its table.",
+    "resume": "Measure what a run folder lacks, with the settings that it was begun with, and print its table.",
+    "show": "Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs.",
+    "verify": "Check that a module meets the contract of context modules; print one line for each check.",
+    "compare": "Verify your modules, measure them beside those of the registry, and print a ranking.",
+    "new": "Write a new file with a small working module to start from.",
+    "memory": "Predict a module's peak memory without a GPU; print what is in memory at the peak and what would "
+    "lower it.",
+    "predict": "Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is "
+    "measured.",
+    "report": "Write tables, figures and a page from run folders; measure nothing.",
+    "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
+    "env": "Print the hardware, software and settings that a run records, as JSON.",
+    "list": "List the modules that ctxbench and installed packages bring.",
+}
+FILES = {"list": "list_modules"}
+
+
+def _with_flags_off(params: list[Any]) -> list[Any]:
+    """Options with False where typer's own flags, such as --help, have None: to convert that, it imports pydantic."""
+    for each in params:
+        if getattr(each, "is_flag", False) and each.default is None:
+            each.default = False
+    return params
+
+
+class Command(TyperCommand):
+    """One command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_flags_off(super().get_params(ctx))
+
+
+class Commands(TyperGroup):
+    """The commands by name and line; the one that is called is imported."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_flags_off(super().get_params(ctx))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else _imported(name), rest
+
+
+def _imported(name: str) -> Any:
+    file = FILES.get(name, name)
+    command = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command.command(name, cls=Command)(getattr(importlib.import_module(f"ctxbench.cli.{file}"), file))
+    return get_command(command)
+
 
 app = typer.Typer(
     name="ctxbench",
+    cls=Commands,
     help="Benchmark global-context modules: the parameters, MACs, peak memory and latency of blocks that map "
     "[B, C, H, W] to [B, C', H, W].",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: rich's takes longer to import than all else
 )
-for command in (run, resume, show, verify, compare, new, memory, predict, report, check, env):
-    app.command()(command)
-app.command("list")(list_modules)
+for _name, _line in COMMANDS.items():
+    app.command(_name, short_help=_line)(lambda: None)
 
 
 def _show_version(asked: bool) -> None:
@@ -51,18 +97,43 @@ def options(
     pass
 
 
+_as_python_does = warnings.showwarning
+
+
 def main() -> None:
-    """Entry point: a wrong input is one sentence on standard error and exit code 2.
+    """Entry point: a wrong input, or what the machine lacks, is one sentence on standard error and exit code 2.
 
     A defect of ctxbench itself has its own exit code, so that it is not taken for a verdict. SIGTERM, with which CI
     systems cancel a job, ends a command as Ctrl-C does.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    streams.prepare()
+    warnings.showwarning = _show_warning
     try:
         app()
+    except SystemExit as end:
+        if not end.code and (sentence := streams.unwritten()):
+            _end(sentence)
+        raise
     except UsageError as error:
-        print(f"ctxbench: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
-    except Exception:
-        traceback.print_exc()
+        _end(str(error))
+    except Exception as error:
+        import traceback
+
+        if sentence := surroundings.sentence(error):
+            _end(sentence)
+        say(traceback.format_exc().rstrip(), stderr=True)
         raise SystemExit(EXIT_INTERNAL) from None
+
+
+def _end(sentence: str) -> NoReturn:
+    say(f"ctxbench: {sentence}", stderr=True)
+    raise SystemExit(EXIT_USAGE) from None
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **others: Any) -> None:
+    """A warning of ours as a sentence; any other as Python shows it."""
+    if issubclass(category, AlteredRun):
+        say(f"ctxbench: {message}", stderr=True)
+    else:
+        _as_python_does(message, category, *where, **others)

@@ -1,7 +1,6 @@
 """`ctxbench check`: did a change make a module slower, larger or broken?"""
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +18,12 @@ from ctxbench.cli.options import (
     complete_suite,
     names,
     overrides_of,
+    seconds,
     split,
 )
 from ctxbench.cli.printing import gate_progress
 from ctxbench.errors import UsageError
+from ctxbench.terminal import console, say
 
 
 def check(
@@ -74,8 +75,6 @@ def check(
 
     Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive, 4 newly broken or missing, 5 nothing compared.
     """
-    from rich.console import Console
-
     from ctxbench.gate import outputs, request, terminal
     from ctxbench.gate.check_against import check_against
     from ctxbench.gate.check_stored import check_stored
@@ -95,12 +94,11 @@ def check(
     asked = request.Request(
         load(suite, overrides),
         request.parse_share(margin, "--margin") if margin is not None else None,
-        request.parse_seconds(budget, "--budget"),
+        seconds(budget, "--budget"),
         request.parse_inconclusive_is(inconclusive_is),
         request.parse_accepted(split(accept) or []),
         request.parse_renamed(renamed or []),
     )
-    console = Console()
     tested = None
     environ = dict(os.environ)
     try:
@@ -114,9 +112,10 @@ def check(
         else:
             result = check_against(str(against), asked, gate_progress())
     except KeyboardInterrupt:
-        print("interrupted: no verdict, and nothing is left behind", file=sys.stderr)
+        say("interrupted: no verdict, and nothing is left behind", stderr=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    outputs.emit(result, console, junit, json_path, markdown, environ, tested)
+    shown = console()
+    outputs.emit(result, shown, junit, json_path, markdown, environ, tested)
     if tested is not None:
-        console.print(terminal.self_test_table(tested))
+        shown.print(terminal.self_test_table(tested))
     raise typer.Exit(result.exit_code)

@@ -1,6 +1,5 @@
 """`ctxbench compare`: a new module beside those of the registry."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +22,7 @@ from ctxbench.cli.options import (
     split,
 )
 from ctxbench.cli.printing import print_interrupted, render, reporter
+from ctxbench.terminal import say
 
 if TYPE_CHECKING:
     from ctxbench.ranking import Ranking
@@ -83,13 +83,13 @@ def compare(
                 render(lines.summary(name, results))
                 broken += [candidate] if any(result.broken for result in results) else []
     if broken and not anyway:
-        print("nothing was measured; fix the module, or use --anyway to measure it as it is", file=sys.stderr)
+        say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES)
     overrides = overrides_of(shape, dtype, device, threads, also_on, processes=processes, sample_s=sample_s)
     cases, seconds = comparing.expected_s(request, suite, overrides)
-    print(
+    say(
         f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",
-        file=sys.stderr,
+        stderr=True,
     )
     try:
         finished = comparing.measure(
@@ -107,7 +107,7 @@ def compare(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     for ranking in comparing.rankings(finished):
         _print_ranking(ranking, rank_by)
-    print(f"run folder: {finished.path}")
+    say(f"run folder: {finished.path}")
     if finished.failed:
         raise typer.Exit(EXIT_FAILED_CASES)
 
@@ -119,4 +119,4 @@ def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
 
     render(render_terminal(ranking_table(ranking, rank_by)))
     for text in sentences(ranking.standings):
-        print(text)
+        say(text)

@@ -1,7 +1,7 @@
 """What `ctxbench show` and `memory` print of a module, and `ctxbench run --dry-run` of the cases ahead."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ctxbench.engine.plan import Planned
     from ctxbench.macs.counter import MacCount
+    from ctxbench.suite.case import Measure
 
 
 def module(entry: Entry) -> Iterator["Table"]:
@@ -44,7 +45,7 @@ def module(entry: Entry) -> Iterator["Table"]:
     if entry.hyperparameters:
         table = plain_table("hyper-parameter", "type", "default")
         for parameter in entry.hyperparameters:
-            annotation = parameter.annotation.removeprefix("typing.").replace("[", "\\[")
+            annotation = parameter.annotation.removeprefix("typing.")
             table.add_row(parameter.name, annotation, repr(parameter.default))
         yield table
 
@@ -152,14 +153,16 @@ def _mib(size: int) -> str:
     return f"{size / 2**20:,.2f}"
 
 
-def plan(planned: "Sequence[Planned]") -> "Table":
+def plan(planned: "list[Planned]", measure: "Measure") -> "Table":
     """The cases of a dry run with their predicted memory and estimated time."""
+    from ctxbench.engine.plan import total_s
+
     table = plain_table("case", "predicted CUDA peak", "about", "note")
     for item in planned:
         memory = "" if item.memory_bytes is None else f"{item.memory_bytes / 2**20:,.0f} MiB"
         table.add_row(item.case.id, memory, "" if item.seconds is None else f"{item.seconds:.0f} s", item.note)
-    total = sum(item.seconds or 0 for item in planned)
-    table.add_row(f"{len(planned)} cases", "", f"{total:.0f} s" if total else "", "")
+    timed = any(item.seconds for item in planned)
+    table.add_row(f"{len(planned)} cases", "", f"{total_s(planned, measure):.0f} s" if timed else "", "")
     return table
 
 

@@ -1,19 +1,16 @@
 """`ctxbench list`: the modules that can be measured."""
 
-from ctxbench.cli.printing import render
+from ctxbench.terminal import safe, say
 
 
 def list_modules() -> None:
     """List the modules that ctxbench and installed packages bring."""
-    from rich.markup import escape
-    from rich.table import Table
-
     from ctxbench import registry
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("key", "title", "family", "year"):
-        table.add_column(column, style="bold" if column == "key" else None)
+    rows = [("key", "title", "family", "year", "")]
     for entry in registry.entries():
-        title = f"[red]broken[/]: {escape(entry.broken)}" if entry.broken else escape(entry.title)
-        table.add_row(escape(entry.key), title, entry.family, str(entry.year or ""))
-    render(table)
+        broken = f"broken: {entry.broken}" if entry.broken else ""
+        rows.append((safe(entry.key), safe(entry.title), safe(entry.family), str(entry.year or ""), broken))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ctxbench.terminal import say
+
 
 def new(
     path: Annotated[Path, typer.Argument(help="The file to write, such as my_module.py.")],
@@ -16,4 +18,4 @@ def new(
     from ctxbench.cli import template
 
     reference = template.write(path, class_name)
-    print(f"wrote {path}; next: ctxbench verify {reference}")
+    say(f"wrote {path}; next: ctxbench verify {reference}")

@@ -1,5 +1,6 @@
 """Options that several commands share, and how their texts are read."""
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,6 +44,10 @@ SampleTime = Annotated[
     float | None,
     typer.Option("--sample-time", help="Seconds for the latency samples of a mode in each process, at most."),
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Time for the whole suite, such as 5m: wide intervals get more processes."),
+]
 InProcess = Annotated[
     bool, typer.Option("--in-process", help="For debugging: measure in this process, not in fresh ones.")
 ]
@@ -58,6 +63,9 @@ Settings = Annotated[
         help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; one that is given twice has both values.",
     ),
 ]
+
+
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def complete_suite() -> list[str]:
@@ -114,3 +122,11 @@ def _numbers(text: str | None) -> list[int] | None:
         return [int(part) for part in split(text) or []] or None
     except ValueError:
         raise UsageError(f"--threads {text!r} is not a comma-separated list of integers") from None
+
+
+def seconds(text: str, option: str) -> float:
+    """`90s`, `10m`, `1h` or plain seconds. UsageError unless it is a positive time."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if not found or float(found[1]) == 0:
+        raise UsageError(f"{option} {text!r} is not a time, such as 90s or 10m")
+    return float(found[1]) * SECONDS[found[2]]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ctxbench.cli.options import EXIT_FAILED_CASES
+from ctxbench.terminal import console, say
 
 if TYPE_CHECKING:
     from ctxbench.engine.progress import Quiet, QuietGate
@@ -27,13 +28,12 @@ def gate_progress() -> "QuietGate":
 
 
 def render(renderable: Any) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     # what is piped into a file or another program is not cut to 80 columns
     width = None if sys.stdout.isatty() else 200
-    text = Text(renderable) if isinstance(renderable, str) else renderable  # a plain str would be read as markup
-    Console(width=width, soft_wrap=isinstance(text, Text)).print(text)
+    text = Text(renderable) if isinstance(renderable, str) else renderable
+    console(width=width).print(text, soft_wrap=isinstance(text, Text))
 
 
 def print_runs(folders: "Sequence[RunFolder]") -> None:
@@ -54,17 +54,22 @@ def print_run(path: Path) -> None:
     folder = RunFolder.open(path)
     render(terminal.render_terminal(tables.comparison_table([folder])))
     if table := crossover.crossover_table(RunData.read(folder)):
-        print()
+        say("")
         render(terminal.render_terminal(table))
-    print(f"run folder: {path}")
+    say(f"run folder: {path}")
 
 
 def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
+    """The table of what is known, how much that is, and how to go on."""
     from ctxbench.engine.run import Interrupted
+    from ctxbench.results.run_folder import RunFolder, run_folders
 
     if not isinstance(stop, Interrupted):
-        print("interrupted before anything was measured", file=sys.stderr)
+        say("interrupted before anything was measured", stderr=True)
         return
-    print(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", file=sys.stderr)
+    for path in run_folders(stop.path):
+        if not RunFolder.open(path).frame().empty:
+            print_run(path)
+    say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)
     where = f" --ray {ray}" if ray else ""
-    print(f"continue with: ctxbench resume {stop.path}{where}", file=sys.stderr)
+    say(f"continue with: ctxbench resume {stop.path}{where}", stderr=True)

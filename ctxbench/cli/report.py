@@ -1,5 +1,6 @@
 """`ctxbench report`: tables, figures and a page from run folders."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from ctxbench.cli.options import (
     names,
     split,
 )
+from ctxbench.terminal import say
 
 
 def report(
@@ -18,6 +20,9 @@ def report(
     out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
     figures: Annotated[
         str | None, typer.Option(help="Names of figures, separated by commas; default: all that have data.")
+    ] = None,
+    formats: Annotated[
+        str | None, typer.Option(help="Write figures, which are SVG, also as png, pdf or both with a comma.")
     ] = None,
     columns: Annotated[
         str | None,
@@ -62,7 +67,10 @@ def report(
     numbers = load_published(published) if published else None
     pairs = split(crossover) or ()
     folders = [folder for path in runs for folder in run_folders(path)]
-    written = write_report(folders, out, split(figures), choice, numbers, pairs, titles, notes)
+    written = write_report(
+        folders, out, split(figures), choice, numbers, pairs, titles, notes,
+        formats=list(dict.fromkeys(split(formats) or [])), on_step=lambda text: print(text, file=sys.stderr),
+    )  # fmt: skip
     for line in written.claims:
-        print(line)
-    print(f"{len(written.files)} files; open {written.page}")
+        say(line)
+    say(f"{len(written.files)} files; open {written.page}")

@@ -20,12 +20,14 @@ def resume(
 
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
-    from ctxbench.engine import cluster, run
+    from ctxbench.engine import run
 
     if ray is not None and in_process:
         raise UsageError("--in-process cannot be used with --ray: it needs no cluster")
     try:
         if ray is not None:
+            from ctxbench.engine import cluster
+
             runs = cluster.resume(folder, ray, retry_failed=retry_failed, reporter=reporter())
         else:
             runs = [run.resume(folder, retry_failed=retry_failed, in_process=in_process, reporter=reporter())]

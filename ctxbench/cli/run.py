@@ -10,6 +10,7 @@ from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
     AlsoOn,
+    Budget,
     Device,
     Dtype,
     InProcess,
@@ -23,6 +24,7 @@ from ctxbench.cli.options import (
     complete_suite,
     names,
     overrides_of,
+    seconds,
     split,
 )
 from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
@@ -49,6 +51,7 @@ def run(
     chosen: Settings = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
+    budget: Budget = None,
     target: Annotated[
         float | None,
         typer.Option(help="End a process's samples at this relative half-width of their median's interval, as 0.02."),
@@ -78,7 +81,6 @@ def run(
     Exit codes: 0 all cases are ok, 1 a case failed, 2 wrong input.
     """
     from ctxbench.cli import describe
-    from ctxbench.engine import cluster
     from ctxbench.engine.plan import plan
     from ctxbench.engine.run import run_suite
     from ctxbench.suite import settings
@@ -96,6 +98,7 @@ def run(
                 also_on,
                 processes=processes,
                 sample_s=sample_s,
+                total_s=seconds(budget, "--budget") if budget is not None else None,
                 target=target,
             ),
             modules=names(modules),
@@ -106,9 +109,11 @@ def run(
         )
         loaded = load(suite, overrides)
         if dry_run:
-            render(describe.plan(plan(loaded, static=static)))
+            render(describe.plan(plan(loaded, static=static), loaded.file.measure))
             return
         if ray is not None:
+            from ctxbench.engine import cluster
+
             runs = cluster.run(
                 loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
             )

@@ -25,7 +25,7 @@ def verify(
         11,
         9,
     ),
-    timeout: Annotated[float, typer.Option(help="Stop the process of the checks after this many seconds.")] = 180.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Stop a check after this many seconds.")] = 60.0,
 ) -> None:
     """Check that a module meets the contract of context modules; print one line for each check.
 
@@ -36,7 +36,7 @@ def verify(
     from ctxbench.engine.verify import verify as check_module
     from ctxbench.suite import settings
 
-    with ForkServer() as server:
+    with ForkServer(static=False) as server:
         results = check_module(
             module,
             server,

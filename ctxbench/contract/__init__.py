@@ -8,7 +8,8 @@ Outcome = Literal["passed", "failed", "not applicable"]
 CHANNELS = 64
 # Odd, not square, and 99 positions: enough for the hams' default rank of 64.
 SIZE = (11, 9)
-TIMEOUT_S = 180.0
+# Of one check. After so many that took longer, no other is tried.
+TIMEOUT_S, MOST_HANGS = 60.0, 2
 # The checks feed inputs of a few hundred KiB; a module that needs more than this has a defect.
 MEMORY_LIMIT_GIB = 8.0
 

@@ -81,6 +81,22 @@ def repeatable(subject: Subject) -> CheckResult:
     return passed("two eval forward passes with the same seed are bit-identical")
 
 
+def reads_input(subject: Subject) -> CheckResult:
+    """An input that has changed in its place is read again, and not answered with the output of what it was."""
+    module, x, other = subject.randomised(), subject.image(seed=0), subject.image(seed=1)
+    with torch.no_grad():
+        expected = forward(subject.randomised(), other)
+        first = forward(module, x).clone()
+        x.data.copy_(other)  # through `data`, the tensor's count of changes stays as it is
+        second = forward(module, x)
+    if torch.equal(first, second) and not torch.equal(first, expected):
+        return failed(
+            "after its input has changed in its place, it gives the output of the input before",
+            "forward keeps an output and finds it again by the input's identity or storage: compute it each time",
+        )
+    return passed("the output follows an input that changes in its place")
+
+
 def keeps_state(subject: Subject) -> CheckResult:
     """A forward pass in eval mode changes no parameter, no buffer and not its input."""
     module, x = subject.randomised(), subject.image()

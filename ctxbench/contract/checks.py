@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ctxbench.contract import CheckResult
-from ctxbench.contract.behaviour import batch_items, gradients, keeps_state, modes, repeatable, state_dict
+from ctxbench.contract.behaviour import batch_items, gradients, keeps_state, modes, reads_input, repeatable, state_dict
 from ctxbench.contract.costs import closed_forms
 from ctxbench.contract.precision import channels_last, compiles, exports, other_dtypes
 from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
 from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
-from ctxbench.contract.side_effects import global_state, quiet, restored
+from ctxbench.contract.side_effects import global_state, quiet, replaces_nothing, restored
 from ctxbench.contract.subject import Subject, failed
 from ctxbench.failures import describe_failure
 
@@ -39,6 +39,7 @@ CHECKS = (
     Check("batch items", batch_items),
     Check("gradients", gradients),
     Check("repeatable", repeatable),
+    Check("reads its input", reads_input),
     Check("keeps its state", keeps_state),
     Check("state_dict", state_dict),
     Check("train and eval", modes),
@@ -49,6 +50,7 @@ CHECKS = (
     Check("closed forms", closed_forms),
     Check("prints nothing", quiet),
     Check("global state", global_state),
+    Check("replaces nothing", replaces_nothing),
     *COMPILERS,
 )
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from ctxbench.contract import CheckResult
-from ctxbench.contract.subject import Subject, failed, passed
+from ctxbench.contract.replaced import replaced
+from ctxbench.contract.subject import Subject, failed, listed, passed
 
 SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.get_num_threads": torch.get_num_threads,
@@ -58,6 +59,17 @@ def global_state(subject: Subject) -> CheckResult:
             "use the generator without seeding it, or a torch.Generator of your own",
         )
     return passed(f"{len(SETTINGS)} settings unchanged, no generator reseeded")
+
+
+def replaces_nothing(subject: Subject) -> CheckResult:
+    """Loading and using the module replaces no function of Python, time or torch."""
+    _use(subject)
+    if found := replaced():
+        return failed(
+            f"it replaces {listed(found)}",
+            "everything else in the process uses these names, the measurement too: call them, do not assign to them",
+        )
+    return passed("no function of Python, time or torch")
 
 
 @contextmanager

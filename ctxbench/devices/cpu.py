@@ -2,10 +2,10 @@
 
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, perf_counter_ns  # bound before a module can replace them
 from typing import Any
 
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
@@ -18,13 +18,13 @@ class CpuClock:
 
     def time_block(self, step: Step, passes: int) -> float:
         with collector_off():
-            start = time.perf_counter_ns()
+            start = perf_counter_ns()
             for _ in range(passes):
                 step()
-            return (time.perf_counter_ns() - start) * 1e-9
+            return (perf_counter_ns() - start) * 1e-9
 
     def now(self) -> float:
-        return time.monotonic()
+        return monotonic()
 
 
 class Cpu(Device):

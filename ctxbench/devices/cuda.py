@@ -1,9 +1,9 @@
 """NVIDIA GPUs: CUDA events, the caching allocator's statistics, and NVML where `ctxbench[nvidia]` is installed."""
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic  # bound before a module can replace it
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.devices import nvml
@@ -55,7 +55,7 @@ class CudaClock:
         return float(sum(start.elapsed_time(end) for start, end in pairs)) * 1e-3
 
     def now(self) -> float:
-        return time.monotonic()
+        return monotonic()
 
     def _event(self) -> "torch.cuda.Event":
         return self._cuda.Event(enable_timing=True)

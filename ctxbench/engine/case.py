@@ -1,23 +1,25 @@
 """Has a case measured in one process, and turns what that process reports into a record."""
 
+import math
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ctxbench.devices import META
+from ctxbench.devices import META, has_clock
 from ctxbench.engine.client import Exit
 from ctxbench.environment import relative
-from ctxbench.failures import last_line
-from ctxbench.messages import Doing, Failure, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.failures import last_line, signal_name
+from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
+from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
-from ctxbench.results.record import Record
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
+from ctxbench.results.run_folder import PHASES, RunFolder
 from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
 
@@ -36,6 +38,11 @@ class Reporter(Protocol):
     def metric(self, name: str) -> None: ...
 
     def sample(self, name: str, count: int, ms: float) -> None: ...
+
+    @property
+    def is_watched(self) -> bool: ...
+
+    def known(self, record: Record, left_s: float | None) -> None: ...
 
     def done(self, record: Record) -> None: ...
 
@@ -105,10 +112,31 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     ended = executor.run(plan.task(case), listener, timeout_s)
     record = listener.record
     record.elapsed_s = round(time.monotonic() - start, 3)
-    if listener.traceback is None:
+    record.note(*ended.notes)
+    if listener.refused:
+        record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"
+    elif listener.traceback is None:
         record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
-    log = [text for text in (listener.traceback, ended.output) if text and text.strip()]
+    if record.status == "ok" and (lacking := _lacking(record, plan, listener.missing)):
+        record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
+    texts = (*_shorten(record), listener.traceback, ended.output)
+    log = [text for text in texts if text and text.strip()]
     return Outcome(record, listener.samples, listener.timelines, log)
+
+
+def _shorten(record: Record) -> list[str]:
+    """Cut the message and the texts in notes to LONGEST characters; what was cut, as it was."""
+    whole = [text for text in (record.message, *map(str, record.notes)) if len(text) > LONGEST]
+    record.message = _cut(record.message)
+    record.notes = [
+        replace(note, values={n: _cut(v) if isinstance(v, str) else v for n, v in note.values.items()})
+        for note in record.notes
+    ]
+    return whole
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... (all of it is in log.txt)"
 
 
 def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
@@ -116,22 +144,44 @@ def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
     return measure_case(replace(case, device=META), plan, executor).record
 
 
+def _lacking(record: Record, plan: Plan, missing: Collection[str]) -> list[str]:
+    """The columns that the metrics of `plan` promise, without a number and without a reason for that."""
+    promised = [each for name in plan.metrics for each in metrics()[name].promised(static=not has_clock(record.device))]
+    return [
+        column
+        for column, reason_column in promised
+        if record.get(column) is None and column not in missing and not (reason_column and record.get(reason_column))
+    ]
+
+
+# What a child says of its case beside the columns of metrics.
+_TOLD = ("title", "family", "machine_state", "others_share")
+
+
 class _Listener:
-    """Takes a child's messages down into a record."""
+    """Takes a child's messages down into a record; what no metric of ctxbench sends is `refused`, with all after it."""
 
     def __init__(self, record: Record, reporter: Reporter | None) -> None:
         self.record = record
         self.reporter = reporter
         self.samples: dict[str, Sequence[Sample]] = {}
         self.timelines: dict[str, Sequence[TimelineStep]] = {}
+        self.missing: set[str] = set()
         self.traceback: str | None = None
+        self.refused = ""
         self.doing = "start"
 
     def __call__(self, message: Reply) -> None:
+        self.refused = self.refused or _strange(message)
+        if self.refused:
+            return
         match message:
             case Values(values, notes):
                 self.record.take(values)
                 self.record.note(*notes)
+            case Missing(columns, note):
+                self.missing |= set(columns)
+                self.record.note(*[note] if note else [])
             case Doing(what):
                 self.doing = what
                 if self.reporter:
@@ -146,6 +196,31 @@ class _Listener:
             case Failure(status, sentence, traceback, no_gpu_room):
                 self.record.note(*[Note("no_gpu_room")] * no_gpu_room)
                 self.record.status, self.record.message, self.traceback = status, sentence, traceback
+
+
+_KINDS = {int: "whole number", float: "finite number", str: "text"}
+
+
+def _strange(message: Reply) -> str:
+    """What a message holds that ctxbench never sends, as a clause; empty if all is well."""
+    match message:
+        case Values(values):
+            own, metric = columns(), metric_columns()
+            for name, value in values.items():
+                if name not in metric and name not in _TOLD:
+                    return f"a value for {name!r}, which is no column of a metric"
+                if not own[name].takes(value):
+                    return f"{value!r} for {name}, which is no {_KINDS[own[name].type]}"
+        case Samples(stream, samples):
+            if stream not in (*MODES, STREAM):
+                return f"samples of an unknown stream {stream!r}"
+            if not all(0 <= each.at_s < math.inf and 0 < each.ms < math.inf and each.passes > 0 for each in samples):
+                return "samples that are no times"
+        case Timeline(_, steps) if not all(each.step >= 0 <= each.bytes and each.phase in PHASES for each in steps):
+            return "a timeline that is none"
+        case Failure(status) if status not in STATUSES or status == "ok":
+            return f"a failure with the unknown status {status!r}"
+    return ""
 
 
 def matmul_rate(case: Case, measure: Measure, executor: Executor) -> float | None:
@@ -192,8 +267,8 @@ def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) 
     if ended.signal == signal.SIGKILL and kernel_killed:
         return "oom", f"killed in {doing} by the kernel, which was out of memory"
     if ended.signal:
-        return "crashed", f"killed in {doing} by {signal.Signals(ended.signal).name}; {last_line(ended.output)}"
-    if ended.code:
+        return "crashed", f"killed in {doing} by {signal_name(ended.signal)}; {last_line(ended.output)}"
+    if ended.code or ended.early:
         return "crashed", f"the process ended in {doing} with exit code {ended.code}; {last_line(ended.output)}"
     return "ok", ""
 

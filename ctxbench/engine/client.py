@@ -2,22 +2,45 @@
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ctxbench.errors import UsageError
+from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
-from ctxbench.worker.protocol import Answer, Ended, ProtocolError, Ready, Reply, Started, Task, decode, encode
+from ctxbench.notes import Note
+from ctxbench.worker.protocol import (
+    Answer,
+    DescribeEnvironment,
+    Done,
+    Ended,
+    MatmulRate,
+    ProtocolError,
+    Ready,
+    Reply,
+    Started,
+    Task,
+    decode,
+    encode,
+    tagged,
+    untagged,
+)
 
 _OUTPUT_TAIL = 2000
+# A fork server that is killed from outside is started anew so many times for a task that has run no module's code.
+TRIES = 3
+# Of a line that is no message, a warning shows so many bytes.
+_FOREIGN = 60
 # A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
 KILL_S = 10.0
 # glibc's malloc (mallopt(3)): blocks up to its largest threshold come from the heap, which grows in large steps and
@@ -32,16 +55,21 @@ KEEP_FREED_MEMORY = {
 
 @dataclass(frozen=True)
 class Exit:
-    """How a child ended: exit code, signal that killed it (0: none), whether it ran out of time, last output."""
+    """How a child ended: exit code, signal that killed it (0: none), whether it ran out of time, last output.
+
+    With `early` it left before its task was done. `notes` tell what it did besides its task.
+    """
 
     code: int
     signal: int
     timed_out: bool
     output: str
+    early: bool = False
+    notes: tuple[Note, ...] = ()
 
 
-class EngineError(RuntimeError):
-    """The measuring process cannot be used at all, which no module should be able to cause."""
+class EngineError(UsageError):
+    """The measuring process cannot be used at all, which no module should be able to cause; a sentence says why."""
 
 
 class ForkServer:
@@ -49,7 +77,8 @@ class ForkServer:
 
     Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.worker.tree`). The
     server imports torch while its maker goes on; the first task waits for it. One that dies is replaced before the next
-    task. It starts a second sooner without what `static` metrics need. `malloc` is "keep" or "default", as in a suite.
+    task, or for this one if no module's code has run. It ends with the thread that made it. It starts a second sooner
+    without what `static` metrics need. `malloc` is "keep" or "default", as in a suite.
     """
 
     def __init__(self, tree: Path | None = None, static: bool = True, malloc: str = "keep") -> None:
@@ -81,6 +110,11 @@ class ForkServer:
         for descriptor in (orders_read, messages_write, acks_read):
             os.close(descriptor)
         self._buffer = b""
+        self._tag = b""
+        # Of the task before, whose late messages are not this module's.
+        self._former = b"-"
+        self._foreign: str | None = None
+        self._has_begun = self._is_done = self._is_lost = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._messages, selectors.EVENT_READ)
         self._child: int | None = None
@@ -96,6 +130,13 @@ class ForkServer:
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         """Run a task in a fresh child; `on_message` gets its messages. It is killed after `timeout_s` seconds."""
+        for _ in range(TRIES - 1):
+            ended = self._run_once(task, on_message, timeout_s)
+            if not self._is_lost or (self._has_begun and not isinstance(task, DescribeEnvironment | MatmulRate)):
+                return ended
+        return self._run_once(task, on_message, timeout_s)
+
+    def _run_once(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None) -> Exit:
         self.start(task)
         ended = self._follow(on_message, timeout_s)
         if not isinstance(ended, Exit):
@@ -104,16 +145,22 @@ class ForkServer:
 
     def start(self, task: Task) -> None:
         """Begin a task in a fresh child. EngineError if the fork server cannot be started."""
-        if self._process.poll() is not None:
-            self._end_process()
-            self._launch()
-        if not self._ready:
-            if not isinstance(self._next(None), Ready):
-                raise EngineError(f"the measuring process ended with code {self._process.wait()}; {self._tail()}")
-            self._ready = True
+        for _ in range(TRIES):
+            if self._process.poll() is not None:
+                self._end_process()
+                self._launch()
+            self._ready = self._ready or isinstance(self._next(None), Ready)
+            if self._ready:
+                break
+            self._process.wait()
+        else:
+            raise EngineError(f"the measuring process {self._death()} {TRIES} times; {last_line(self._tail())}")
         os.ftruncate(self._output.fileno(), 0)
         os.lseek(self._output.fileno(), 0, os.SEEK_SET)
-        os.write(self._orders, encode(task))
+        self._former = self._tag or self._former
+        self._tag = secrets.token_hex(8).encode()
+        self._foreign, self._has_begun, self._is_done, self._is_lost = None, False, False, False
+        self._write(self._orders, tagged(self._tag, encode(task)))
 
     def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit:
         """Send a child that takes commands (a byte each) one; what it answers, or how it ended.
@@ -121,7 +168,7 @@ class ForkServer:
         The empty command only waits for the child to be ready for its first.
         """
         if command:
-            os.write(self._acks, command)
+            self._write(self._acks, command)
         return self._follow(lambda message: None, timeout_s)
 
     def stop(self) -> None:
@@ -144,26 +191,48 @@ class ForkServer:
                     self._child = None
                     self._process.kill()
                     self._process.wait()
-                    return Exit(0, signal.SIGKILL, True, self._tail())
+                    return self._exit(0, signal.SIGKILL, True)
                 case _Gone():
-                    self._child = None
+                    self._kill_child()
+                    self._child, self._is_lost = None, True
                     code = self._process.wait()
-                    return Exit(max(code, 0), max(-code, 0), timed_out, self._tail())
+                    return self._exit(max(code, 0), max(-code, 0), timed_out)
                 case Started(pid):
-                    self._child = pid
-                case Ended(code, killed_by):
+                    self._child, self._has_begun = pid, True
+                case Done():
+                    self._is_done = True
+                case Ended(code, killed_by, left):
                     self._child = None
-                    return Exit(code, killed_by, timed_out, self._tail())
+                    return self._exit(code, killed_by, timed_out, left)
                 case Answer() as answer:
                     return answer
                 case message:
                     on_message(message)
                     if isinstance(message, Progress):
-                        os.write(self._acks, b".")
+                        self._write(self._acks, b".")
+
+    def _exit(self, code: int, killed_by: int, timed_out: bool, left: Sequence[str] = ()) -> Exit:
+        """How the child ended, with what it did besides its task."""
+        notes = []
+        if left:
+            notes.append(Note("left_running", {"commands": [*left]}))
+        if self._foreign is not None:
+            notes.append(Note("wrote_into_pipe", {"content": str(self._foreign)}))
+        return Exit(code, killed_by, timed_out, self._tail(), not self._is_done, tuple(notes))
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        return f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
+
+    @staticmethod
+    def _write(descriptor: int, data: bytes) -> None:
+        """Write to the fork server; that it is gone is known when its messages end."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(descriptor, data)
 
     def close(self) -> None:
         """End the child, if one runs, and the fork server."""
-        self._kill_child()
+        self.stop()
         self._end_process()
         self._output.close()
 
@@ -183,14 +252,22 @@ class ForkServer:
     def _next(self, deadline: float | None) -> "Reply | _Late | _Gone":
         """The next message; that the deadline has passed, or that the fork server is gone.
 
-        A child that sends what is no message is killed, and that line is the last of its output.
+        A child that sends what is no message is killed, and that line is the last of its output. A line without the
+        task's tag is left out.
         """
         while True:
             line = self._line(deadline)
             if not isinstance(line, bytes):
                 return line
+            own = untagged(self._tag, line)
+            if own is None:
+                if line and not line.startswith(self._former):
+                    self._foreign = repr(line[:_FOREIGN].decode(errors="replace"))
+                if deadline is not None and time.monotonic() > deadline:
+                    return _Late()
+                continue
             try:
-                return decode(line)
+                return decode(own)
             except ProtocolError as error:
                 os.write(self._output.fileno(), f"\n{error}\n".encode())
                 self._kill_child()

@@ -16,6 +16,7 @@ from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
+from ctxbench.results.run_meta import CONTINUED
 from ctxbench.suite.case import Case
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import parse_pair
@@ -39,7 +40,8 @@ def run(
     the cases need.
     """
     path = Path(out) if out is not None else default_path(suite.name)
-    plan = Plan(suite.file.measure, suite.file.metrics, counter, force)
+    # Each slot has its own cases, so a budget for the whole suite means nothing to it.
+    plan = Plan(suite.file.measure.model_copy(update={"total_s": None}), suite.file.metrics, counter, force)
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         cluster = stack.enter_context(connect(address))
@@ -74,6 +76,7 @@ def resume(
         for folder in folders:
             if "environments" not in folder.meta:
                 raise UsageError(f"{folder.path} was measured on one machine; continue it without --ray")
+            folder.require(CONTINUED)
             stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
         cluster = stack.enter_context(connect(address))
@@ -85,7 +88,7 @@ def resume(
         for folder in folders:
             here = [slots for slots in kinds if not differences(folder.meta["environment"], slots[0].environment)]
             if here:
-                plan = reopen(folder, cases, suite.file.measure, retry_failed)
+                plan = reopen(folder, cases, suite.file.measure, retry_failed, shown)
                 folder.save_meta(environments={**folder.meta["environments"], **_environments(here[0])})
                 parts.append(_part(suite, cases, folder, here[0]))
         if not parts:
@@ -164,4 +167,4 @@ def _states(parts: Sequence[Part], plan: Plan) -> Iterator[None]:
     finally:
         with suppress(UsageError):  # a full disk has been told of
             for part in parts:
-                part.folder.save_meta(state=state)
+                part.folder.finish(state)

@@ -1,16 +1,14 @@
 """Shows the progress of a run or a gate: a live line on a terminal, plain lines elsewhere."""
 
-import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from ctxbench.metrics import quantities
 from ctxbench.mode import MODES
 from ctxbench.results.record import Record
 from ctxbench.suite.case import Case
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
+from ctxbench.terminal import console, say
 
 
 class _Context:
@@ -34,6 +32,11 @@ class Quiet(_Context):
         `slot` is where on a cluster.
         """
 
+    is_watched = False
+
+    def known(self, record: Record, left_s: float | None) -> None:
+        """What is known so far of a case, and about how many seconds the run goes on (None: not known)."""
+
     def metric(self, name: str) -> None:
         pass
 
@@ -48,83 +51,114 @@ class Quiet(_Context):
 
 
 class Plain(Quiet):
-    """One line when a process begins, one when a case is done."""
+    """One line with what is counted of a case, one when a round begins, one when a case is done."""
+
+    is_watched = True
+
+    def __init__(self) -> None:
+        self._counted: set[str] = set()
+        self._round = 0
+        self._left_s: float | None = None
 
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
-        where = f"{slot}: " * bool(slot)
-        print(f"[{index + 1}/{total}] {where}{_round(number)}: {case.id}", file=sys.stderr, flush=True)
+        if slot:
+            self.note(f"[{index + 1}/{total}] {slot}: {_round(number)}: {case.id}")
+        elif number != self._round:
+            self._round = number
+            self._print(f"round {number} of fresh processes{_left(self._left_s)}")
+
+    def known(self, record: Record, left_s: float | None) -> None:
+        self._left_s = left_s
+        if record.case not in self._counted:
+            self._counted.add(record.case)
+            self._print(
+                f"{record.case}: {', '.join(f'{title} {number}'.strip() for title, number in _cells(record).items())}"
+            )
 
     def done(self, record: Record) -> None:
-        print(f"{record.case}: {_outcome(record)}", file=sys.stderr, flush=True)
+        self._print(f"{record.case}: {_outcome(record)}")
 
     def note(self, text: str) -> None:
-        print(f"note: {text}", file=sys.stderr, flush=True)
+        self._print(f"note: {text}")
+
+    def _print(self, text: str) -> None:
+        say(text, stderr=True)
 
 
 class Live(Quiet):
-    """A bar with the case, the metric, the samples so far and the processes left; finished cases are listed above it.
+    """A table of what is known of each case, which fills as rounds finish, and a line with what is measured now.
 
-    It is drawn only when the engine asks for it, while the measuring process waits.
+    It is drawn only when the engine asks for it, while the measuring process waits. Rows that a low terminal has no
+    room for are those known longest.
     """
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    is_watched = True
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[detail]}"),
-            console=Console(stderr=True),
-            auto_refresh=False,
-            transient=True,
-        )
-        self._task = self._progress.add_task("starting", total=None, detail="")
-        self._slots: dict[str, TaskID] = {}
-        self._start = time.monotonic()
+    def __init__(self) -> None:
+        from rich.live import Live as RichLive
+
+        self._console = console(stderr=True)
+        self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
+        self._rows: dict[str, Record] = {}
+        self._slots: dict[str, str] = {}
+        self._doing, self._detail = "starting", ""
+        self._left_s: float | None = None
 
     def __enter__(self) -> Self:
-        self._progress.start()
-        self._progress.refresh()
+        self._live.start()
+        self._draw()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        self._live.stop()
 
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
         if slot:
-            known = slot in self._slots
-            if not known:
-                self._slots[slot] = self._progress.add_task(slot, total=total, detail="")
-            detail = f"{_round(number)}: {case.id}"
-            self._progress.update(self._slots[slot], total=total, advance=int(known), detail=detail)
-            self._update(description=f"slots: {len(self._slots)}", total=total, completed=index)
-            return
-        self._update(description=f"{_round(number)}: {case.id}", total=total, completed=index, detail="")
+            self._slots[slot] = f"{_round(number)}: {case.id}"
+        self._doing, self._detail = f"[{index + 1}/{total}] {_round(number)}: {case.id}", ""
+        self._draw()
+
+    def known(self, record: Record, left_s: float | None) -> None:
+        self._left_s = left_s
+        self._rows.pop(record.case, None)
+        self._rows[record.case] = record
+        self._draw()
 
     def metric(self, name: str) -> None:
-        self._update(detail=name)
+        self._detail = name
+        self._draw()
 
     def sample(self, name: str, count: int, ms: float) -> None:
-        self._update(detail=f"{name}: {count} samples, last {ms:.3g} ms")
+        self._detail = f"{name}: {count} samples, last {ms:.3g} ms"
+        self._draw()
 
     def done(self, record: Record) -> None:
-        from rich.markup import escape
-
-        style = "green" if record.status == "ok" else "bold red"
-        self._progress.console.print(
-            f"[{style}]{record.status:>7}[/] {escape(record.case)}  {escape(_outcome(record))}"
-        )
+        if record.status != "ok":
+            self.note(f"{record.case}: {_outcome(record)}")
+        self.known(record, self._left_s)
 
     def note(self, text: str) -> None:
-        self._progress.console.print(f"note: {text}", markup=False)
+        self._console.print(f"note: {text}")
 
-    def _update(self, **changes: object) -> None:
-        self._progress.update(self._task, **changes)  # type: ignore[arg-type]  # fields are passed through
-        self._progress.refresh()
+    def _draw(self) -> None:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        cells = {name: _cells(record) for name, record in self._rows.items()}
+        columns = list(dict.fromkeys(title for row in cells.values() for title in row))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("", *columns):
+            table.add_column(title, justify="right" if title else "left", no_wrap=True)
+        room = max(self._console.height - 4 - len(self._slots), 1)
+        for name in list(cells)[-room:]:
+            table.add_row(Text(name), *(Text(cells[name].get(title, "")) for title in columns))
+        now = " ".join(part for part in (self._doing, self._detail) if part) + _left(self._left_s)
+        lines = [now] if not self._slots else [f"{slot}: {doing}" for slot, doing in self._slots.items()]
+        texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        self._live.update(Group(table, *texts) if cells else Group(*texts), refresh=True)
 
 
 class QuietGate(_Context):
@@ -145,7 +179,7 @@ class PlainGate(QuietGate):
         return self
 
     def stage(self, text: str) -> None:
-        print(f"{time.monotonic() - self._start:4.0f} s  {text}", file=sys.stderr, flush=True)
+        say(f"{time.monotonic() - self._start:4.0f} s  {text}", stderr=True)
 
     def row(self, round_: int, index: int, total: int, name: str) -> None:
         if index == 0:
@@ -156,10 +190,9 @@ class LiveGate(QuietGate):
     """One line with the round and the row, drawn only while no process measures: rich's own thread stays off."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._live = RichLive(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._live = RichLive(console=console(stderr=True), auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
@@ -181,10 +214,31 @@ class LiveGate(QuietGate):
         self.stage(f"round {round_ + 1} of fresh processes, row {index + 1} of {total} undecided: {name}")
 
 
+def _cells(record: Record) -> dict[str, str]:
+    """What is known of a case, by the titles of the quantities that people compare by; a time with its processes."""
+    if record.status != "ok":
+        return {"": record.status}
+    found = {}
+    for quantity in quantities().values():
+        if (quantity.exact or quantity.has_interval) and (value := record.get(quantity.column)) is not None:
+            if quantity.part == "counts":
+                power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
+                found[quantity.title] = f"{value / 1000**power:.3g} {' KMG'[power]}".rstrip()
+            else:
+                found[quantity.title] = f"{value / quantity.unit.factor:.3g} {quantity.unit.symbol}"
+    return found
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"; about {seconds:.0f} s left" if seconds < 90 else f"; about {seconds / 60:.0f} min left"
+
+
 def _outcome(record: Record) -> str:
     """The case in a few words: its latencies, or why there are none."""
     if record.status != "ok":
-        return f"{record.status}: {record.message}"
+        return f"{record.status}: {' '.join(record.message.splitlines())}"
     parts = [f"{mode} {ms:.4g} ms" for mode in MODES if (ms := record.get(f"latency_{mode}_ms")) is not None]
     count = [f"{record.processes} process{'es' * (record.processes > 1)}"] if record.processes else []
     return ", ".join([*parts, *count, f"done in {record.elapsed_s:.1f} s"])

@@ -24,6 +24,9 @@ from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Ta
 
 # Starts a cluster on this host alone.
 LOCAL = "local"
+LOOPBACK = "127.0.0.1"
+# Read by Ray when it is imported, on Linux too: without clusters, its processes listen on the loopback only.
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Seconds in which a slot must become free and tell what it is: it imports torch.
 OPEN_S = 120.0
 # Seconds for which a slot may be silent beyond what its task may take.
@@ -208,9 +211,12 @@ class Cluster:
 @contextmanager
 def connect(address: str) -> Iterator[Cluster]:
     """A cluster: one that is started on this host alone (LOCAL), or the one at an address. Its actors end with this."""
+    if address == LOCAL:
+        os.environ[CLUSTERS] = "0"
     try:
         import ray
     except ImportError:
+        os.environ.pop(CLUSTERS, None)
         raise UsageError('--ray needs the package ray: pip install "ctxbench[ray]"') from None
     if address != LOCAL:
         _check_address(address)
@@ -225,10 +231,14 @@ def connect(address: str) -> Iterator[Cluster]:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"the Ray cluster at {address} cannot be used: {_lines(error)[0]}") from None
     finally:
+        os.environ.pop(CLUSTERS, None)
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, handler)
     try:
-        yield Cluster(address, [node for node in ray.nodes() if node["Alive"]])
+        cluster = Cluster(address, [node for node in ray.nodes() if node["Alive"]])
+        if address == LOCAL and any(node["NodeManagerAddress"] != LOOPBACK for node in cluster.nodes):
+            cluster.left_out.append("Ray listens on every interface of this host: who reaches it can run code here")
+        yield cluster
     finally:
         ray.shutdown()
 

@@ -2,16 +2,20 @@
 
 import math
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from operator import itemgetter
 from statistics import median
 
 from ctxbench.devices import has_clock
-from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case
+from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
+from ctxbench.engine.estimate import process_s
 from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
-from ctxbench.metrics import metrics
+from ctxbench.metrics import metrics, static_metrics
+from ctxbench.mode import MODES
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import FEWEST_PROCESSES
@@ -21,6 +25,8 @@ from ctxbench.suite.case import Case
 Launch = Callable[[], AbstractContextManager[Executor]]
 # Of the time of the planned rounds, for rounds that measure disturbed processes again.
 EXTRA_SHARE = 0.25
+# Of a case, where a budget for the whole suite gives it more than were planned.
+MOST_PROCESSES = 15
 # Device, dtype, threads, whether the case was reused, and the slot of a cluster.
 Yardstick = tuple[str, str, int | None, bool, str]
 
@@ -39,6 +45,7 @@ def execute(
         cases, plan, reporter, lambda number, outcome: outcome.write(folder, number), folder.finished(), reused
     )
     try:
+        run.count(executor)
         run.once(executor, {})
         for _ in run.rounds(launch):
             folder.write_records(run.records())
@@ -64,12 +71,21 @@ class Rounds:
         self.processes = plan.measure.processes
         self.finished = {case.id: dict(finished.get(case.id, {})) for case in cases}
         self.is_timed = bool(plan.repeated().metrics)
+        # Seconds until interpreters had started.
+        self.starting_s = 0.0
         # What is being measured.
         self.current: Case | None = None
 
     def is_complete(self, case: Case) -> bool:
         """Whether no planned process of a case is lacking."""
         return 0 in self.finished[case.id] and not any(self._lacks(case, n + 1) for n in range(self.processes))
+
+    def count(self, executor: Executor) -> None:
+        """Tell a person who watches what is counted of each case, before anything is measured."""
+        static = replace(self.plan, metrics=[name for name in self.plan.metrics if name in static_metrics()])
+        for case in self.cases if self.reporter.is_watched and static.metrics else ():
+            if has_clock(case.device) and 0 not in self.finished[case.id]:
+                self.reporter.known(replace(measure_static(case, static, executor), case=case.id), None)
 
     def once(self, executor: Executor, rates: dict[Yardstick, float | None]) -> None:
         """Measure what needs one process, and the rate of a large matrix product for each yardstick not in `rates`."""
@@ -94,7 +110,9 @@ class Rounds:
             cases = self._lacking(number)
             random.Random(f"{self.plan.measure.seed} {number}").shuffle(cases)
             if cases:
+                begin = time.monotonic()
                 with launch() as executor:
+                    self.starting_s += time.monotonic() - begin
                     for case in cases:
                         self._keep(case, number, self._measure(case, number, executor))
                 yield
@@ -118,6 +136,21 @@ class Rounds:
     def _keep(self, case: Case, number: int, outcome: Outcome) -> None:
         self.keep(number, outcome)
         self.finished[case.id][number] = outcome.record
+        if self.reporter.is_watched:
+            record = combine(self.finished[case.id], self.processes, self._at_rest()[case.id])
+            self.reporter.known(record, self.left_s())
+
+    def left_s(self) -> float | None:
+        """About how many seconds the run goes on; None as long as no rate of the device is known."""
+        if not all(0 in each for each in self.finished.values()):
+            return None
+        left = 0.0
+        for case in self.cases:
+            lacking = sum(self._lacks(case, number + 1) for number in range(self.processes))
+            if lacking:
+                left += lacking * self._cost_s(case)
+        measure = self.plan.measure
+        return left if measure.total_s is None else max(measure.total_s - self._spent_s(), 0.0)
 
     def _is_timed(self, case: Case) -> bool:
         return self.is_timed and has_clock(case.device)
@@ -150,12 +183,53 @@ class Rounds:
         }
 
     def _lacking(self, number: int) -> list[Case]:
-        """The cases that a round is to time: all in the planned ones, later those with too few processes at rest."""
+        """The cases that a round is to time: all in the planned ones, later those with too few processes at rest.
+
+        With a budget for the suite also those with a wide interval, and of all only what the budget lasts for.
+        """
         cases = [case for case in self.cases if self._lacks(case, number)]
-        if number <= self.processes:
+        if number > self.processes:
+            at_rest = self._at_rest()
+            cases = [case for case in cases if len(at_rest[case.id]) < self.processes or self._is_wide(case, at_rest)]
+        return cases if number == 1 else self._affordable(cases, max(self.processes + 1 - number, 1))
+
+    def _is_wide(self, case: Case, at_rest: Mapping[str, Collection[int]]) -> bool:
+        """Whether a budget is there to narrow a case's intervals, and one is wider than the suite's `spread`."""
+        measure = self.plan.measure
+        if measure.total_s is None:
+            return False
+        record = combine(self.finished[case.id], self.processes, at_rest[case.id])
+        for mode in MODES:
+            ms, low, high = (record.get(f"latency_{mode}_{name}") for name in ("ms", "low_ms", "high_ms"))
+            if ms is not None and (low is None or high - low > 2 * measure.spread * ms):
+                return True
+        return False
+
+    def _affordable(self, cases: list[Case], rounds: int) -> list[Case]:
+        """The cheapest of the cases, as many as `rounds` rounds of them fit into what is left of the suite's budget."""
+        if self.plan.measure.total_s is None:
             return cases
-        at_rest = self._at_rest()
-        return [case for case in cases if len(at_rest[case.id]) < self.processes]
+        left = self.plan.measure.total_s - self._spent_s()
+        chosen = []
+        for cost, case in sorted(((self._cost_s(case), case) for case in cases), key=itemgetter(0)):
+            left -= rounds * cost
+            if left < 0:
+                break
+            chosen.append(case)
+        return chosen
+
+    def _spent_s(self) -> float:
+        """The seconds of all processes so far, and of the starts of interpreters."""
+        return self.starting_s + sum(
+            record.elapsed_s or 0.0 for each in self.finished.values() for record in each.values()
+        )
+
+    def _cost_s(self, case: Case) -> float:
+        """The seconds of the case's longest process of a round so far; before the first, an estimate from its MACs."""
+        finished = self.finished[case.id]
+        rate = finished[0].get("matmul_macs_per_s")
+        estimate = process_s(finished[0], self.plan.measure, rate) if rate else 0.0
+        return max((record.elapsed_s or 0.0 for n, record in finished.items() if n), default=estimate)
 
     def _lacks(self, case: Case, number: int) -> bool:
         """Whether a process of a case can be timed that is not there: none can of a case that failed."""
@@ -167,11 +241,14 @@ class Rounds:
     def _goes_on(self, number: int) -> bool:
         """Whether another round follows the planned ones, for processes that were disturbed.
 
-        None does where nothing was at rest in the last three, after as many as were planned, or after EXTRA_SHARE of
-        the time that the planned ones took.
+        With a budget for the suite, it alone decides. Else none does where nothing was at rest in the last three, after
+        as many as were planned, or after EXTRA_SHARE of the time that the planned ones took.
         """
-        if number >= 2 * self.processes or not self._lacking(number + 1):
+        has_budget = self.plan.measure.total_s is not None
+        if number >= (MOST_PROCESSES if has_budget else 2 * self.processes) or not self._lacking(number + 1):
             return False
+        if has_budget:
+            return True
         if not any(max(found, default=0) > number - FEWEST_PROCESSES for found in self._at_rest().values()):
             return False
         seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]

@@ -19,6 +19,7 @@ from ctxbench.failures import last_line
 from ctxbench.metrics import static_metrics
 from ctxbench.metrics.macs import COUNTERS
 from ctxbench.results.run_folder import RunFolder, default_path
+from ctxbench.results.run_meta import CONTINUED
 from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import restore
@@ -99,6 +100,7 @@ def resume(
     """
     folder = RunFolder.open(Path(path))
     meta = folder.meta
+    folder.require(CONTINUED)
     if "environments" in meta:
         raise UsageError(f"{path} was measured on a cluster; continue it with --ray ADDRESS")
     suite = restore(meta["suite"], folder.path / "run.json", meta["definition"])
@@ -111,15 +113,23 @@ def resume(
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
         cases = cases_on(suite, environment, meta["static"])
-        plan = reopen(folder, cases, measure, retry_failed)
+        plan = reopen(folder, cases, measure, retry_failed, shown)
         _measure(cases, plan, executor, launch, folder, shown)
     return folder
 
 
-def reopen(folder: RunFolder, cases: Sequence[Case], measure: Measure, retry_failed: bool) -> Plan:
-    """Make a folder ready for what it lacks; the plan that it was begun with. UsageError if a source has changed."""
+def reopen(
+    folder: RunFolder, cases: Sequence[Case], measure: Measure, retry_failed: bool, shown: progress.Quiet
+) -> Plan:
+    """Make a folder ready for what it lacks; the plan that it was begun with.
+
+    UsageError if a source has changed, or a table that the run wrote has been.
+    """
     meta = folder.meta
-    folder.recover()
+    if sentence := folder.altered():
+        raise UsageError(f"{sentence}; it cannot be resumed: start a new run")
+    for sentence in folder.recover():
+        shown.note(sentence)
     frame = folder.frame()
     failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
     kept = [case for case in cases if case.id in folder.finished().keys() - failed]
@@ -129,8 +139,8 @@ def reopen(folder: RunFolder, cases: Sequence[Case], measure: Measure, retry_fai
             f"{folder.path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold "
             "the numbers of both; start a new run"
         )
+    folder.save_meta(sources=sources_of(cases), state="running", tables={})
     folder.drop(failed)
-    folder.save_meta(sources=sources_of(cases), state="running")
     return Plan(measure, meta["metrics"], meta["counter"], meta["force"])
 
 
@@ -173,10 +183,10 @@ def _measure(
     try:
         execute(cases, plan, executor, launch, folder, shown)
     except KeyboardInterrupt:
-        folder.save_meta(state="interrupted")
+        folder.finish("interrupted")
         done = sum(map(len, folder.finished().values()))
         raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
-    folder.save_meta(state="finished")
+    folder.finish("finished")
 
 
 def machine(executor: Executor) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, blank_record
+from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import Rounds
 from ctxbench.errors import UsageError
 from ctxbench.results.record import Record
@@ -119,23 +120,17 @@ class _Shown:
         self.begun, self.total = 0, 0
 
 
-class _OfSlot:
+class _OfSlot(Quiet):
     """What one slot tells the reporter of all; what happens inside a process is known after it only."""
 
     def __init__(self, shown: _Shown, name: str) -> None:
         self._shown, self._name = shown, name
 
-    def process(self, index: int, total: int, case: Case, number: int) -> None:
+    def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
         with self._shown.lock:
             self._shown.total = max(self._shown.total, self._shown.begun + 1)
             self._shown.reporter.process(self._shown.begun, self._shown.total, case, number, self._name)
             self._shown.begun += 1
-
-    def metric(self, name: str) -> None:
-        pass
-
-    def sample(self, name: str, count: int, ms: float) -> None:
-        pass
 
     def done(self, record: Record) -> None:
         with self._shown.lock:

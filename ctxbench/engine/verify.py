@@ -4,10 +4,13 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.contract import CHANNELS, MEMORY_LIMIT_GIB, SIZE, TIMEOUT_S, CheckResult
+from ctxbench.contract import CHANNELS, MEMORY_LIMIT_GIB, MOST_HANGS, SIZE, TIMEOUT_S, CheckResult
 from ctxbench.errors import UsageError
-from ctxbench.failures import last_line
+from ctxbench.failures import last_line, signal_name
 from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, WrongInput
+
+# A module that stops the clock of its own checks is stopped after so many times the time of one.
+PROCESS_LIMIT = 5
 
 if TYPE_CHECKING:
     from ctxbench.engine.case import Executor
@@ -28,9 +31,10 @@ def verify(
     """Check a module (a key, `path.py:Class` or `package.module:Class`) in a fresh process of `executor`.
 
     `on_result` gets each result as soon as it is known. Without `compilers`, torch.compile and torch.export are left
-    out: they take seconds and only inform. A check in which the process hangs, crashes or runs out of memory has
-    failed, and no check runs after it. Raises UsageError, with the traceback of the module's own file, if there is
-    nothing to check.
+    out: they take seconds and only inform. A check that takes longer than `timeout_s` has failed, and the others go
+    on in a new process; after MOST_HANGS such checks they do not. A check in which the process crashes or runs out of
+    memory has failed, and no check runs after it. Raises UsageError, with the traceback of the module's own file, if
+    there is nothing to check.
     """
     if min(size) < 1:
         raise UsageError(f"size {size[0]} {size[1]} is not a height and a width of at least 1")
@@ -52,25 +56,31 @@ def verify(
             case WrongInput(sentence):
                 problem = sentence
 
-    task = Verify(reference, channels, hparams or {}, size, compilers, MEMORY_LIMIT_GIB)
-    ended = executor.run(task, on_message, timeout_s)
-    if problem is not None:
-        raise UsageError(problem)
-    if reason := _early_end(ended, timeout_s):
-        fact, hint = reason
-        add(CheckResult(running, "failed", fact, f"{hint}; the checks after this one did not run"))
+    for hangs in range(1, MOST_HANGS + 1):
+        done = [result.name for result in results]
+        task = Verify(reference, channels, hparams or {}, size, compilers, MEMORY_LIMIT_GIB, timeout_s, done)
+        ended = executor.run(task, on_message, PROCESS_LIMIT * timeout_s)
+        if problem is not None:
+            raise UsageError(problem)
+        is_last = ended.signal != signal.SIGALRM or running == "load" or hangs == MOST_HANGS
+        if reason := _early_end(ended, timeout_s):
+            fact, hint = reason
+            after = "; the checks after this one did not run" if is_last else ""
+            add(CheckResult(running, "failed", fact, hint + after))
+        if is_last:
+            break
     return results
 
 
 def _early_end(ended: "Exit", timeout_s: float) -> tuple[str, str] | None:
     """Fact and hint if the process ended before its last check."""
-    if ended.timed_out:
+    if ended.timed_out or ended.signal == signal.SIGALRM:
         return (
             f"still running after {timeout_s:g} s",
-            "the process was stopped; look for an endless loop, or allow more time",
+            "it was stopped; look for an endless loop, or allow more time",
         )
     if ended.signal:
-        return f"the process was killed by {signal.Signals(ended.signal).name}", last_line(ended.output)
-    if ended.code:
+        return f"the process was killed by {signal_name(ended.signal)}", last_line(ended.output)
+    if ended.code or ended.early:
         return f"the process ended with exit code {ended.code}", last_line(ended.output)
     return None

@@ -15,7 +15,6 @@ from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
-from ctxbench.results.record import STATUSES
 from ctxbench.results.run_folder import RunFolder, read_records, with_medians
 from ctxbench.suite.case import Case, Measure, parse_shape
 
@@ -136,7 +135,9 @@ def _from_records(records: Path, path: Path) -> Baseline:
     frame = with_medians(read_records(records), records.with_name("processes.csv"))
     meta: Mapping[str, Any] = {}
     if (records.parent / "run.json").is_file():
-        meta = RunFolder.open(records.parent).meta
+        folder = RunFolder.open(records.parent)
+        folder.warn_if_altered()
+        meta = folder.meta
     cases = {}
     for number, values in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records"), start=1):
         stored = _readable(f"{records}, record {number}", _from_record, values)
@@ -153,8 +154,6 @@ def _measure(meta: Mapping[str, Any]) -> Measure:
 
 
 def _from_record(values: Mapping[str, Any]) -> StoredCase:
-    if values["status"] not in STATUSES:
-        raise ValueError(f"status {values['status']!r} is none of {', '.join(STATUSES)}")
     every, changed = json.loads(values["hparams"]), values["changed"].split()
     case = Case(
         **{name: values[name] for name in CASE_COLUMNS}

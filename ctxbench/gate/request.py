@@ -1,6 +1,5 @@
 """What a check is asked for: the suite, the margin, the time; and how these are written on a command line."""
 
-import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,6 @@ from ctxbench.gate.rows import latency_rows
 from ctxbench.gate.rules import GateRule
 from ctxbench.suite.case import Case
 from ctxbench.suite.cases import Suite
-
-SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -76,14 +73,6 @@ def parse_share(text: str, option: str) -> float:
     if not 0 < share < 10:
         raise UsageError(f"{option} {text!r} is not a positive share, such as 5% or 0.05")
     return share
-
-
-def parse_seconds(text: str, option: str) -> float:
-    """`90s`, `10m`, `1h` or plain seconds. UsageError unless it is a positive time."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not found or float(found[1]) == 0:
-        raise UsageError(f"{option} {text!r} is not a time, such as 90s or 10m")
-    return float(found[1]) * SECONDS[found[2]]
 
 
 def parse_accepted(metrics: Iterable[str]) -> list[str]:

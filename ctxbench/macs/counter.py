@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ctxbench.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT
 from ctxbench.on_meta import on_meta
+from ctxbench.without_compiler import without_compiler
 
 
 class UncountableError(RuntimeError):
@@ -38,6 +39,7 @@ class MacCount:
     by_operator: dict[str, int] = field(default_factory=dict)
 
 
+@without_compiler()
 def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> MacCount:
     """Count the multiply-accumulates of `module(*inputs)` on the meta device: no data, no compute.
 

@@ -14,11 +14,13 @@ from torch.overrides import TorchFunctionMode
 from ctxbench.fused_attention import is_fusible
 from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
 from ctxbench.on_meta import on_meta
+from ctxbench.without_compiler import without_compiler
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _attend = functional.scaled_dot_product_attention
 
 
+@without_compiler()
 def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
     """Count one training step of `module` on the meta device: `y = module(*inputs)`, then `y.sum().backward()`.
 

@@ -1,6 +1,5 @@
 """Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
-import importlib
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,21 +20,23 @@ from ctxbench.memory.tracker import Tracker
 from ctxbench.memory.watch import CallWatch
 from ctxbench.mode import Mode
 from ctxbench.on_meta import on_meta
+from ctxbench.without_compiler import has_compiler, without_compiler
 
 
+@without_compiler()
 def predict_peak(
     module: nn.Module,
     *inputs: Any,
     mode: Mode,
     device: Device = "cuda",
-    on_call: Callable[[Call, Step], object] | None = None,
+    observe: Callable[[], Callable[[Call, Step], object]] | None = None,
 ) -> MemoryProfile:
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
-    prediction is for (`ctxbench.memory.kernels`). `on_call` gets each operator call and its step once it has run. What
-    the table does not know is in the profile's `marks`. Raises UnpredictableError, with the reason, where the peak
-    cannot be known.
+    prediction is for (`ctxbench.memory.kernels`). What the table does not know is in the profile's `marks`. `observe`
+    begins a pass and returns what gets each operator call and its step once it has run; it is called again where the
+    pass has to be taken again. Raises UnpredictableError, with the reason, where the peak cannot be known.
     """
     check_mode(mode)
     table = Table(device)
@@ -44,10 +45,10 @@ def predict_peak(
         raise UnpredictableError(
             f"{name} is compiled, and the compiler decides what is allocated; predict the plain module"
         )
-    importlib.import_module("torch._dynamo")  # PyTorch would import it during the pass, and the import keeps its frames
+    had_compiler = has_compiler()
     twin = _copied(module)
     stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
-    tracker = Tracker(table, on_call)
+    tracker = Tracker(table, observe() if observe else None)
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
@@ -55,6 +56,8 @@ def predict_peak(
         tracker.ignore(tensor)
     with prepared(twin, mode), collector_off(), _explained(name):
         _run(tracker, twin, stand_ins, mode)
+    if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
+        return predict_peak(module, *inputs, mode=mode, device=device, observe=observe)
     if not tracker.timeline:
         raise UnpredictableError(f"{name} calls no PyTorch operator, so there is nothing to predict")
     if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):

@@ -103,7 +103,9 @@ METRIC = Metric(
     place=84,
     about="entropy, rank and error against softmax of an attention's equivalent matrix",
     columns=[
-        *(Column(f"attention_{of}", float) for of in ("entropy", "entropy_softmax", "error")),
+        # Of weights that are not rounded, an entropy is at least 0.
+        *(Column(f"attention_{of}", float, least=-math.inf) for of in ("entropy", "entropy_softmax")),
+        Column("attention_error", float),
         *(Column(f"attention_{of}", float) for of in ("rank", "rank_convolution")),
         *(Column(name, str) for name in ("attention_reason", "convolution_reason")),
     ],

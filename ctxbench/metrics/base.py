@@ -1,5 +1,6 @@
 """What a metric is: the columns that it fills in a record, the quantities that people compare, how it is measured."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -54,12 +55,61 @@ MIB = Unit("MiB", 2, 20)
 MS = Unit("ms")
 
 
+# The smallest number above 0, as the least that a time can be.
+POSITIVE = math.ulp(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `records.csv`."""
+    """A column of `records.csv`.
+
+    Its numbers are finite and from `least` to `most`. Its texts are of the `choices`, if there are any. Only a
+    `required` one is never empty.
+    """
 
     name: str
     type: type[int] | type[float] | type[str]
+    least: float = 0.0
+    most: float = math.inf
+    choices: tuple[str, ...] = ()
+    required: bool = False
+
+    def read(self, text: str) -> Any:
+        """The value in a cell; of an empty one None, or "" in a column of text. ValueError if it cannot hold it."""
+        if not text and not self.required:
+            return "" if self.type is str else None
+        if self.type is str:
+            if not text or (self.choices and text not in self.choices):
+                raise ValueError
+            return text
+        value: int | float = int(text) if self.type is int else float(text)
+        is_wide = self.type is int and not -(2**63) <= value < 2**63
+        if is_wide or not (math.isfinite(value) and self.least <= value <= self.most):
+            raise ValueError
+        return value
+
+    def takes(self, value: object) -> bool:
+        """Whether a value, or None for one that is not known, can stand in a cell."""
+        kind = int | float if self.type is float else self.type
+        if value is None or isinstance(value, bool) or not isinstance(value, kind):
+            return value is None
+        try:
+            self.read(str(value))
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def holds(self) -> str:
+        """What its cells hold, for a sentence."""
+        if self.type is str:
+            return f"one of {', '.join(self.choices)}" if self.choices else "a text"
+        kind = "an integer of 64 bits" if self.type is int else "a finite number"
+        if self.most < math.inf:
+            return f"{kind} from {self.least:g} to {self.most:g}"
+        if self.least == POSITIVE:
+            return f"{kind} above 0"
+        return kind if self.least == -math.inf else f"{kind}, at least {self.least:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +218,14 @@ class Measurement(Protocol):
         """Put values into columns of the record, and notes beside them."""
         ...
 
+    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+        """Say why this case has no number in these columns; without a note if another column tells it."""
+        ...
+
+    def check_input_is_read(self, step: "Step") -> None:
+        """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place."""
+        ...
+
     def emit(self, message: Message) -> object: ...
 
 
@@ -211,6 +269,15 @@ class Metric:
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
     combine: Callable[[Sequence[RecordRow]], Mapping[str, Any]] | None = None
+
+    def promised(self, *, static: bool) -> list[tuple[str, str]]:
+        """The columns that a process without a failure fills, each with the column of reasons why not, or "".
+
+        A `static` process has no device. A metric that is not asked for fills what applies.
+        """
+        own = [each for each in self.quantities if each.origin != "published"] if self.asked_for else []
+        found = [(each.column, each.reason_column) for each in own if self.count or not static]
+        return found + [(each.measured_column, "") for each in own if each.measured_column and not static]
 
 
 def by_mode(name: str, type_: type[int] | type[float] | type[str]) -> tuple[Column, ...]:

@@ -1,6 +1,7 @@
 """The gradient of an iterative module, cut off at its last step, against back-propagation through all steps."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING
@@ -107,7 +108,8 @@ METRIC = Metric(
     place=80,
     about="the one-step gradient against back-propagation through all steps, in float64",
     columns=[
-        *(Column(f"gradient_{what}_{of}", float) for what in ("cosine", "ratio") for of in (INPUT, "parameters")),
+        *(Column(f"gradient_cosine_{of}", float, least=-math.inf) for of in (INPUT, "parameters")),
+        *(Column(f"gradient_ratio_{of}", float) for of in (INPUT, "parameters")),
         Column("gradient_by_parameter", str),
         Column("gradient_reason", str),
     ],

@@ -11,6 +11,7 @@ from ctxbench.messages import Doing, Progress, Sample, Samples
 from ctxbench.metrics import predicted_time
 from ctxbench.metrics.base import (
     MS,
+    POSITIVE,
     Column,
     ColumnValues,
     Measurement,
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
 PROGRESS_S = 0.5
 # So many passes at least come between the first pass and the samples; one where `warmup_s` is 0.
 WARM_PASSES = 3
-# A first pass of this many seconds is a sample if the process has run the module in another mode before: measured at
-# Table 3's shape, it then differs from the second by less than two second passes do.
-SLOW_S = 4.0
+# A pass that takes this share of the first one has been computed, and not found in a cache of the module's own.
+COMPUTED = 0.5
 # The columns of a mode.
 DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "ms": float,
@@ -48,6 +48,8 @@ DETAILS: dict[str, type[int] | type[float] | type[str]] = {
     "autocorrelation": float,
     "outliers": int,
 }
+# The least that a detail can be, where that is not 0.
+LEAST = {"ms": POSITIVE, "low_ms": POSITIVE, "high_ms": POSITIVE, "drift": -math.inf, "autocorrelation": -math.inf}
 # Of several processes.
 BETWEEN = ("spread_between", "spread_within")
 
@@ -93,13 +95,14 @@ def measure_latency(
     """Time `step` (one pass) on `clock`, after its first pass, which took `first_s` seconds.
 
     Warm-up passes, which are no samples, come first (`warm_up`), unless the first pass took the whole budget. Where
-    that is SLOW_S or more in a `warm` process, the first pass is the only sample. `interval` goes on for `min_time_s`
-    at least. `progress` is called between blocks with the count of samples and the last one's ms.
+    that is `long_pass_s` or more in a `warm` process, the first pass is the only sample: at Table 3's shape it differs
+    from the second by less than two second passes do. `interval` goes on for `min_time_s` at least.
+    `progress` is called between blocks with the count of samples and the last one's ms.
     """
     from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
     slow = measure.protocol == "interval" and first_s >= measure.sample_s
-    if slow and warm and first_s >= SLOW_S and measure.min_samples == 1:
+    if slow and warm and first_s >= (measure.long_pass_s or math.inf) and measure.min_samples == 1:
         return Latency([Sample(first_s, 1, first_s * 1e3)], summarise([first_s * 1e3]), "budget")
     pass_s = first_s if slow else warm_up(step, clock, measure.warmup_s)
     if measure.protocol == "paper":
@@ -159,6 +162,8 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     first_s = 0.0 if measurement.case.execution == "compile" else one_pass.first_s
     warm = mode != MODES[0]
     latency = measure_latency(one_pass.step, clock, measurement.settings, first_s, warm, progress)
+    if latency.summary.median < COMPUTED * one_pass.first_s * 1e3:
+        measurement.check_input_is_read(one_pass.step)
     measurement.emit(Samples(mode, latency.samples))
     measurement.report(latency.columns(mode))
     if measurement.device.queues:
@@ -239,10 +244,14 @@ METRIC = Metric(
     about="milliseconds a pass",
     columns=[
         Column("latency_origin", str),
-        *(Column(f"latency_{mode}_{name}", kind) for mode in MODES for name, kind in DETAILS.items()),
+        *(
+            Column(f"latency_{mode}_{name}", kind, least=LEAST.get(name, 0.0))
+            for mode in MODES
+            for name, kind in DETAILS.items()
+        ),
         *(Column(f"latency_{mode}_{name}", float) for mode in MODES for name in BETWEEN),
         *by_mode("latency_{mode}_host_ms", float),
-        *(Column(name, float) for name in ("control_ms", "control_low_ms", "control_high_ms")),
+        *(Column(name, float, least=POSITIVE) for name in ("control_ms", "control_low_ms", "control_high_ms")),
     ],
     quantities=[
         Quantity(

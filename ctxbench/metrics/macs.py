@@ -29,7 +29,8 @@ def count(measurement: Measurement) -> None:
         else:
             counted = count_macs(measurement.meta_model, measurement.meta_input)
     except UncountableError as error:
-        measurement.report({"macs_formula": formula}, Note("no_macs", {"reason": str(error)}))
+        measurement.report({"macs_formula": formula})
+        measurement.lacks(["macs", "macs_train"], Note("no_macs", {"reason": str(error)}))
         return
     values = {
         "macs": counted.macs,
@@ -50,7 +51,7 @@ def _count_step(measurement: Measurement) -> None:
     try:
         counted = count_training_macs(measurement.meta_model, measurement.meta_input)
     except UncountableError as error:
-        measurement.report({}, Note("no_macs_train", {"reason": str(error)}))
+        measurement.lacks(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
         return
     measurement.report({"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)})
 

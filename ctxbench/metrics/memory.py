@@ -27,12 +27,8 @@ def count(measurement: Measurement) -> None:
     """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
     from ctxbench.memory import UnpredictableError, predict_peak
 
-    case = measurement.case
-    if case.execution != "eager":
-        measurement.report({}, Note("no_memory", {"reason": NOT_EAGER[case.execution]}))
-        return
-    if case.dtype.startswith("autocast"):
-        measurement.report({}, Note("no_memory_autocast"))
+    if note := _outside_convention(measurement):
+        measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
     model, x = on_meta_as_measured(measurement)
@@ -44,7 +40,8 @@ def count(measurement: Measurement) -> None:
             profile = predict_peak(model, x, mode=mode, device=target)
             today = profile if target == "cuda" else predict_peak(model, x, mode=mode, device="cuda")
         except UnpredictableError as error:
-            measurement.report({}, Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
+            note = Note("no_memory_mode", {"mode": mode, "reason": str(error)})
+            measurement.lacks([f"memory_{mode}_predicted_bytes"], note)
             continue
         peaks.append(today.peak_bytes)
         marks |= dict.fromkeys(profile.marks)
@@ -52,6 +49,14 @@ def count(measurement: Measurement) -> None:
         measurement.report(values, *_change_since(today.peak_bytes, profile.peak_bytes, mode))
         measurement.emit(Timeline(mode, _timeline(profile.timeline)))
     measurement.predicted_bytes = max(peaks, default=None)
+
+
+def _outside_convention(measurement: Measurement) -> Note | None:
+    """Why the convention does not cover a case's execution or dtype; None if it does."""
+    case = measurement.case
+    if case.execution != "eager":
+        return Note("no_memory", {"reason": NOT_EAGER[case.execution]})
+    return Note("no_memory_autocast") if case.dtype.startswith("autocast") else None
 
 
 def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
@@ -79,10 +84,11 @@ def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
 
 
 def measure(measurement: Measurement, mode: Mode) -> None:
-    """Report the measured peak; the convention covers neither an execution other than eager nor autocast."""
+    """Report the measured peak, if the convention covers the case; `count` has said why not."""
     from ctxbench.memory.measure import measure_allocation
 
-    if measurement.case.execution != "eager" or measurement.case.dtype.startswith("autocast"):
+    if _outside_convention(measurement):
+        measurement.lacks([f"memory_{mode}_bytes"])
         return
     measurement.emit(Doing(f"memory_{mode}"))
     peak = measure_allocation(measurement.model, measurement.x, mode=mode)

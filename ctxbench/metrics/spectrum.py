@@ -118,7 +118,7 @@ METRIC = Metric(
     about="singular values before and after a module, and the signal-to-noise gain of a ham",
     columns=[
         *(Column(f"spectrum_{what}_{of}", float) for what in ("rank", "energy") for of in MAPS),
-        *(Column(name, float) for name in ("spectrum_gain", "spectrum_gain_best")),
+        *(Column(name, float, least=-math.inf) for name in ("spectrum_gain", "spectrum_gain_best")),
         *(Column(name, str) for name in ("spectrum_reason", "gain_reason")),
         Column("spectrum_energies", str),
     ],

@@ -1,7 +1,7 @@
 """The time of one pass of a module on a device that is not here: its operators on meta, each at its class's rate."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,11 +103,15 @@ def operators_of(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "
     """
     found: list[Operator] = []
 
+    def observe() -> Callable[[Call, Step], None]:
+        found.clear()
+        return take
+
     def take(call: Call, step: Step) -> None:
         if kernels := works(call, step.inner):
             found.append(Operator(call.packet.removeprefix("aten."), step.phase, step.where, tuple(kernels)))
 
-    predict_peak(module, *inputs, mode=mode, device=device, on_call=take)
+    predict_peak(module, *inputs, mode=mode, device=device, observe=observe)
     return found
 
 

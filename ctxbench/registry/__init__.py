@@ -1,7 +1,5 @@
 """The registry of context modules: register, find, describe and load them; nothing here imports torch by itself."""
 
-import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator
@@ -16,6 +14,8 @@ from ctxbench.registry.load import import_class
 from ctxbench.registry.source import class_names, find_source, scan_source
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from torch import nn
 
 ENTRY_POINT_GROUP = "ctxbench.modules"
@@ -119,13 +119,15 @@ def reference_of(cls: "type[nn.Module]") -> str:
 
 @cache
 def _discovered() -> dict[str, Entry]:
+    from importlib.metadata import entry_points  # slow to import, needed only here
+
     found: dict[str, Entry] = {}
     for entry in _scan_built_in():
         known = found.get(entry.key)
         if known is not None:
             raise _clash(entry.key, known, entry)
         found[entry.key] = entry
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+    for point in entry_points(group=ENTRY_POINT_GROUP):
         entry = _from_entry_point(point)
         known = found.get(entry.key)
         if known is not None and _origin(known) != _origin(entry):
@@ -147,7 +149,7 @@ def _scan_built_in() -> Iterator[Entry]:
                 yield Entry(path.stem, f"{BUILT_IN}.{path.stem}", str(path), title=path.stem, broken=str(error))
 
 
-def _from_entry_point(point: importlib.metadata.EntryPoint) -> Entry:
+def _from_entry_point(point: "EntryPoint") -> Entry:
     """The entry behind an entry point, read from source; its key is the entry point's name."""
     reference = point.value
     try:

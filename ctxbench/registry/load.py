@@ -1,7 +1,6 @@
 """Imports the class behind a reference, which runs the code of its file."""
 
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import sys

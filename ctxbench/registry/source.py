@@ -1,8 +1,6 @@
 """What a source file declares, read from its syntax tree without running it."""
 
 import ast
-import importlib
-import importlib.metadata
 import importlib.util
 from collections.abc import Iterator
 from importlib.machinery import PathFinder

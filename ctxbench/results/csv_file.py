@@ -1,9 +1,11 @@
 """The CSV files of a run folder: appended to whole or not at all, read back with types, each fault told by its line."""
 
 import csv
+import hashlib
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ from ctxbench.errors import UsageError
 from ctxbench.metrics.base import Column
 
 if TYPE_CHECKING:
+    from _csv import Reader
+
     import pandas as pd
 
 
@@ -20,40 +24,80 @@ def csv_line(cells: Iterable[Any]) -> str:
     return buffer.getvalue()
 
 
+# A text is read back whatever its length.
+csv.field_size_limit(2**31 - 1)
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; lone surrogates, which it cannot hold, are escaped."""
+    return text.encode(errors="backslashreplace")
+
+
 def append_text(path: Path, text: str) -> None:
     """Append all of `text` or, if the disk fills, none of it."""
-    with path.open("ab") as file:
+    # Without a buffer, whose rest would be written when the file is closed.
+    with path.open("ab", buffering=0) as file:
         start = file.tell()
+        left = memoryview(encoded(text))
         try:
-            file.write(text.encode())
-            file.flush()
+            while left:
+                left = left[file.write(left) :]
             os.fsync(file.fileno())
-        except OSError:
-            os.truncate(path, start)
+        except BaseException:
+            file.truncate(start)
             raise
+
+
+def mend(path: Path, header: Iterable[str]) -> int:
+    """Remove what is not whole: a torn end, lines with more or fewer cells than the header; how many there were.
+
+    That is what a writer leaves that is killed, or whose disk is full. A table without a whole line gets its header.
+    """
+    written = path.read_bytes()
+    whole = written[: written.rfind(b"\n") + 1] or encoded(csv_line(header))
+    torn = 0
+    try:
+        rows = [*csv.reader(io.StringIO(whole.decode("utf-8-sig"), newline=""))]
+    except (UnicodeDecodeError, csv.Error):
+        rows = []  # damage of another kind, of which `read_table` tells
+    if any(len(row) != len(rows[0]) for row in rows):
+        kept = [row for row in rows if len(row) == len(rows[0])]
+        torn, whole = len(rows) - len(kept), encoded("".join(map(csv_line, kept)))
+    if whole != written:
+        replace_file(path, whole)
+    return torn
 
 
 def replace_file(path: Path, content: bytes) -> None:
     temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
-def read_table(path: Path, columns: Iterable[Column], required: Iterable[str] = ()) -> "pd.DataFrame":
-    """Read a CSV of a run folder. UsageError names the file and the line that is torn or holds a cell of another type.
+def fingerprint(path: Path) -> dict[str, Any]:
+    """The SHA-256 of a table, and how many rows it has below its header; of no file, those of an empty one."""
+    content = path.read_bytes() if path.is_file() else b""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "rows": max(content.count(b"\n") - 1, 0)}
+
+
+def read_table(path: Path, columns: Iterable[Column]) -> "pd.DataFrame":
+    """Read a CSV of a run folder. UsageError names file and line of what is torn, and of a cell that cannot be.
 
     Columns that are not asked for are left out. One that the file lacks is empty, unless it is `required`.
     """
     import pandas as pd
 
     header, rows = csv_rows(path)
-    if missing := [name for name in required if name not in header]:
-        raise UsageError(f"{path} lacks the column {missing[0]!r}")
     cells = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+    columns = [*columns]
+    if missing := [each.name for each in columns if each.required and each.name not in cells]:
+        raise UsageError(f"{path} lacks the column {missing[0]!r}")
     empty = [""] * len(rows)
-    return pd.DataFrame(
-        {each.name: _typed(each.name, cells.get(each.name, empty), each.type, path) for each in columns}
-    )
+    return pd.DataFrame({each.name: _typed(each, cells.get(each.name, empty), path) for each in columns})
 
 
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -71,28 +115,34 @@ def csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
         line = text.count("\n") + 1
         raise UsageError(f"{path}, line {line}: the line is torn; remove it, or continue the run with ctxbench resume")
     reader = csv.reader(io.StringIO(text, newline=""))
-    header = next(reader)
-    rows = []
-    for row in reader:
-        if len(row) != len(header):
-            raise UsageError(f"{path}, line {reader.line_num}: {len(row)} cells where the header has {len(header)}")
-        rows.append(row)
+    try:
+        header, *rows = _rows_of(reader, path)
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: {error}") from None
+    if repeated := [name for name, count in Counter(header).items() if count > 1]:
+        raise UsageError(f"{path} has the column {repeated[0]!r} twice")
     return header, rows
 
 
-def _typed(name: str, cells: Sequence[str], kind: type, path: Path) -> "pd.Series[Any]":
+def _rows_of(reader: "Reader", path: Path) -> Iterator[list[str]]:
+    width = None
+    for row in reader:
+        width = width or len(row)
+        if len(row) != width:
+            raise UsageError(f"{path}, line {reader.line_num}: {len(row)} cells where the header has {width}")
+        yield row
+
+
+def _typed(column: Column, cells: Sequence[str], path: Path) -> "pd.Series[Any]":
     import pandas as pd
 
-    if kind is str:
-        return pd.Series(cells, dtype="string")
-    known: dict[str, Any] = {"": None}
+    known = {}
     for text in dict.fromkeys(cells):
         try:
-            known[text] = kind(text) if text else None
-            if kind is int and text and not -(2**63) <= known[text] < 2**63:
-                raise ValueError
+            known[text] = column.read(text)
         except ValueError:
-            wanted = "an integer of 64 bits" if kind is int else "a number"
-            raise UsageError(f"{path}, line {cells.index(text) + 2}: {name} is {text!r}, not {wanted}") from None
+            where = f"{path}, line {cells.index(text) + 2}"
+            raise UsageError(f"{where}: {column.name} is {text!r}, not {column.holds}") from None
     # Counts go to Int64 as objects, not through float64: above 2^53 they stay exact.
-    return pd.Series([known[text] for text in cells], dtype="Int64" if kind is int else "float64")
+    dtype = {int: "Int64", float: "float64", str: "string"}[column.type]
+    return pd.Series([known[text] for text in cells], dtype=dtype)

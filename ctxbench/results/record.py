@@ -10,6 +10,8 @@ from ctxbench.metrics.base import Column
 from ctxbench.notes import Note, dumped
 
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
+# Characters of a message, or of a text in a note, in a record; all of it is in log.txt.
+LONGEST = 400
 
 
 @dataclass(slots=True)
@@ -89,16 +91,13 @@ class Record:
         return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
 
 
+_SIZES = ("batch", "channels", "height", "width")
+_IDENTITY = ("case", "module", "hparams", *_SIZES, "dtype", "memory_format", "execution", "device", "status")
+
 _OWN_TYPES: dict[str, type[int] | type[float]] = {
-    **dict.fromkeys(("batch", "channels", "height", "width", "threads", "processes"), int),
+    **dict.fromkeys((*_SIZES, "threads", "processes"), int),
     **dict.fromkeys(("elapsed_s", "others_share"), float),
 }
-
-# What says which case a record is of: no table of records lacks these.
-IDENTITY = (
-    "case", "module", "reference", "hparams", "changed", "batch", "channels", "height", "width", "dtype",
-    "memory_format", "execution", "threads", "device",
-)  # fmt: skip
 
 
 @cache
@@ -118,5 +117,11 @@ def columns() -> dict[str, Column]:
         if each.name == "values":
             found |= metric_columns()
         else:
-            found[each.name] = Column(each.name, _OWN_TYPES.get(each.name, str))
+            found[each.name] = Column(
+                each.name,
+                _OWN_TYPES.get(each.name, str),
+                least=float(each.name in _SIZES),
+                choices=STATUSES if each.name == "status" else (),
+                required=each.name in _IDENTITY,
+            )
     return found

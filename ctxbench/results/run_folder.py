@@ -4,6 +4,8 @@ import csv
 import json
 import math
 import os
+import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,13 +13,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.errors import UsageError
+from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.messages import Sample, TimelineStep
 from ctxbench.metrics import quantities
-from ctxbench.metrics.base import Column, Derivation
+from ctxbench.metrics.base import POSITIVE, Column, Derivation
+from ctxbench.metrics.control import STREAM
+from ctxbench.mode import MODES
 from ctxbench.notes import parsed
-from ctxbench.results.csv_file import append_text, csv_line, csv_rows, read_table, replace_file
-from ctxbench.results.record import IDENTITY, Record, columns
+from ctxbench.results.csv_file import (
+    append_text,
+    csv_line,
+    csv_rows,
+    encoded,
+    fingerprint,
+    mend,
+    read_table,
+    replace_file,
+)
+from ctxbench.results.record import Record, columns
+from ctxbench.results.run_meta import check_meta, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,12 +40,25 @@ if TYPE_CHECKING:
 SCHEMA = 9
 
 
-def _columns(**types: type[int] | type[float] | type[str]) -> tuple[Column, ...]:
-    return tuple(Column(name, kind) for name, kind in types.items())
+def _required(**types: type[int] | type[float] | type[str]) -> tuple[Column, ...]:
+    return tuple(Column(name, kind, required=True) for name, kind in types.items())
 
 
-SAMPLE_COLUMNS = _columns(case=str, process=int, mode=str, index=int, at_s=float, passes=int, ms=float)
-TIMELINE_COLUMNS = _columns(case=str, mode=str, step=int, phase=str, op=str, bytes=int)
+PHASES = ("forward", "backward")
+SAMPLE_COLUMNS = (
+    *_required(case=str, process=int),
+    Column("mode", str, choices=(*MODES, STREAM), required=True),
+    *_required(index=int, at_s=float),
+    Column("passes", int, least=1, required=True),
+    Column("ms", float, least=POSITIVE, required=True),
+)
+TIMELINE_COLUMNS = (
+    *_required(case=str),
+    Column("mode", str, choices=MODES, required=True),
+    *_required(step=int),
+    Column("phase", str, choices=PHASES, required=True),
+    *_required(op=str, bytes=int),
+)
 
 
 def tables() -> dict[str, tuple[Column, ...]]:
@@ -39,7 +66,7 @@ def tables() -> dict[str, tuple[Column, ...]]:
     records = tuple(columns().values())
     return {
         "records.csv": records,
-        "processes.csv": (*records, Column("process", int)),
+        "processes.csv": (*records, *_required(process=int)),
         "samples.csv": SAMPLE_COLUMNS,
         "timeline.csv": TIMELINE_COLUMNS,
     }
@@ -91,15 +118,38 @@ class RunFolder:
                 f"{path / 'run.json'} has schema {schema!r}, and this ctxbench reads schema {SCHEMA}: read the run "
                 "with the ctxbench that wrote it, or measure it again"
             )
+        check_meta(meta, path / "run.json")
         return cls(path, meta)
+
+    def require(self, keys: Iterable[str]) -> None:
+        """UsageError if `run.json` lacks one of these keys of `run_meta`."""
+        require(self.meta, self.path / "run.json", keys)
+
+    def altered(self) -> str:
+        """A sentence that says which tables are not those that the run wrote; "" if all are, or nothing tells."""
+        found = []
+        for name in tables():
+            then, now = (self.meta.get("tables") or {}).get(name), fingerprint(self.path / name)
+            if then and then["rows"] != now["rows"]:
+                found.append(f"{name} has {now['rows']:,} rows, not {then['rows']:,}")
+            elif then and then["sha256"] != now["sha256"]:
+                found.append(f"{name} has other content")
+        return f"{self.path} is not as its run wrote it: {'; '.join(found)}" * bool(found)
+
+    def warn_if_altered(self) -> None:
+        """Warn with AlteredRun if a table is not the one that the run wrote."""
+        if sentence := self.altered():
+            warnings.warn(AlteredRun(sentence), stacklevel=3)
 
     def save_meta(self, **changes: Any) -> None:
         """Rewrite `run.json` whole, through a rename."""
         with self._written():
             self.meta |= changes
-            temporary = self.path / "run.json.part"
-            temporary.write_text(json.dumps(self.meta, indent=2) + "\n", encoding="utf-8")
-            os.replace(temporary, self.path / "run.json")
+            replace_file(self.path / "run.json", (json.dumps(self.meta, indent=2) + "\n").encode())
+
+    def finish(self, state: str) -> None:
+        """Write into `run.json` how the run ended, and which tables it has left."""
+        self.save_meta(state=state, tables={name: fingerprint(self.path / name) for name in tables()})
 
     def append(
         self,
@@ -136,7 +186,7 @@ class RunFolder:
         """Write `records.csv` whole."""
         lines = [csv_line(columns()), *(csv_line(record.row().values()) for record in records)]
         with self._written():
-            replace_file(self.path / "records.csv", "".join(lines).encode())
+            replace_file(self.path / "records.csv", encoded("".join(lines)))
 
     def finished(self) -> dict[str, dict[int, Record]]:
         """What the finished processes of each case measured, by their numbers."""
@@ -151,22 +201,23 @@ class RunFolder:
         with self._written():
             append_text(self.path / "log.txt", f"== {case}\n{text}\n\n")
 
-    def recover(self) -> None:
-        """Remove what a killed writer left half done: a torn last line, rows of a process that did not finish.
+    def recover(self) -> list[str]:
+        """Remove what a killed writer left half done: lines that are torn, rows of a process that did not finish.
 
-        A table gets the columns that it lacks.
+        A table gets the columns that it lacks. Returns a sentence for each table with torn lines before its last.
+        UsageError for a table that is damaged in another way.
         """
         self._make_tables()
         with self._written():
-            for name in tables():
-                written = (self.path / name).read_bytes()
-                whole = written[: written.rfind(b"\n") + 1]
-                if whole != written:
-                    replace_file(self.path / name, whole)
+            wanted = tables()
+            torn = {name: mend(self.path / name, [each.name for each in wanted[name]]) for name in wanted}
+            for name, header in wanted.items():
+                read_table(self.path / name, header)
                 self._widen(name)
             finished = self.finished()
-            for name in tables():
+            for name in wanted:
                 self._keep(name, lambda row: int(row.get("process", 0)) in finished.get(row["case"], ()))
+        return [f"{self.path / name}: {count} torn lines were removed" for name, count in torn.items() if count]
 
     def drop(self, cases: set[str]) -> None:
         """Remove what the given cases left in every table, so that they can be measured again."""
@@ -187,14 +238,14 @@ class RunFolder:
         added = [each.name for each in tables()[name] if each.name not in header]
         if added:
             lines = [[*header, *added], *([*row, *[""] * len(added)] for row in rows)]
-            replace_file(self.path / name, "".join(map(csv_line, lines)).encode())
+            replace_file(self.path / name, encoded("".join(map(csv_line, lines))))
 
     def _keep(self, name: str, wanted: Callable[[Mapping[str, str]], bool]) -> None:
         """Rewrite a table without the rows that are not wanted, if it has any."""
         header, rows = csv_rows(self.path / name)
         kept = [row for row in rows if wanted(dict(zip(header, row, strict=True)))]
         if len(kept) < len(rows):
-            replace_file(self.path / name, "".join(map(csv_line, [header, *kept])).encode())
+            replace_file(self.path / name, encoded("".join(map(csv_line, [header, *kept]))))
 
     def frame(self) -> "pd.DataFrame":
         """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of notes.
@@ -225,10 +276,9 @@ class RunFolder:
         """A table of streams; empty if the folder was kept without it."""
         import pandas as pd
 
-        names = [each.name for each in tables()[name]]
         if not (self.path / name).exists():
-            return pd.DataFrame(columns=names)
-        return read_table(self.path / name, tables()[name], required=names)
+            return pd.DataFrame(columns=[each.name for each in tables()[name]])
+        return read_table(self.path / name, tables()[name])
 
     @contextmanager
     def _written(self) -> Iterator[None]:
@@ -244,29 +294,44 @@ def read_records(path: Path) -> "pd.DataFrame":
 
 
 def _read_records(path: Path, wanted: Iterable[Column]) -> "pd.DataFrame":
-    frame = read_table(path, wanted, required=IDENTITY)
+    frame = read_table(path, wanted)
     frame["notes"] = [parsed(text, f"{path}, line {line}") for line, text in enumerate(frame["notes"], 2)]
+    _check_identity(frame, path)
     return frame
+
+
+def _check_identity(frame: "pd.DataFrame", path: Path) -> None:
+    """UsageError with the line for a record that is there twice, or whose hyper-parameters are no JSON object."""
+    names = [name for name in ("case", "process") if name in frame]
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for line, (text, *key) in enumerate(zip(frame["hparams"], *(frame[name] for name in names), strict=True), 2):
+        seen[tuple(key)] += 1
+        if seen[tuple(key)] > 1:
+            raise UsageError(f"{path}, line {line}: {names[0]} is {str(key[0])!r}; it stands in an earlier line too")
+        if not _is_object(text):
+            raise UsageError(f"{path}, line {line}: hparams is {text!r}, not an object in JSON")
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ()) -> "pd.DataFrame":
     """Records with the medians of the processes that their times come from, by number, in `<time>_processes`.
 
     They are read from `path`, a `processes.csv`; there are none for the cases `apart`, nor without that file.
-    UsageError for a median that is none.
     """
     names = {each.detail("processes"): each.column for each in quantities().values() if each.has_interval}
     names["control_processes"] = "control_ms"
     medians: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
     if path.exists():
-        keys = {"case": str, "process": int}
-        wanted = _columns(**keys, **dict.fromkeys(names.values(), float))
-        processes = read_table(path, wanted, required=keys)
+        wanted = (*_required(case=str, process=int), *(columns()[column] for column in names.values()))
+        processes = read_table(path, wanted)
         for name, column in names.items():
-            rows = zip(processes["case"], processes["process"], processes[column], strict=True)
-            for line, (case, number, ms) in enumerate(rows, 2):
-                if ms <= 0 or ms == math.inf:
-                    raise UsageError(f"{path}, line {line}: {column} is {ms}; it must be a positive number")
+            for case, number, ms in zip(processes["case"], processes["process"], processes[column], strict=True):
                 if ms > 0:
                     medians[name].setdefault(case, {})[int(number)] = ms
     used = [[int(number) for number in text.split()] for text in frame["rounds"]]

@@ -34,6 +34,9 @@ class Measure(BaseModel):
     `interval`: blocks until the 95 % interval of the median is within `target` of it on either side, or `sample_s` is
     spent, and for `min_time_s` at least.
     `paper`: `repeats` blocks of `passes` passes each, as Table 3 of the Hamburger paper was measured (20 of 100).
+    With `total_s`, seconds for the whole suite, rows whose interval is wider than `spread` on either side get more
+    processes, the cheapest first, and the costliest get fewer where the time does not last for all. A first pass of
+    `long_pass_s` or more is the only sample of a process that has run the module in another mode before.
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
     `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
     """
@@ -45,6 +48,9 @@ class Measure(BaseModel):
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
     sample_s: Annotated[float, Field(gt=0, strict=False)] = 2.0
+    total_s: Annotated[float, Field(gt=0, strict=False)] | None = None
+    spread: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    long_pass_s: Annotated[float, Field(gt=0, strict=False)] | None = None
     warmup_s: Annotated[float, Field(ge=0, strict=False)] = 0.5
     min_time_s: Annotated[float, Field(ge=0, strict=False)] = 0.0
     min_samples: Positive = 1

@@ -4,30 +4,43 @@ multiprocessing's forkserver runs the caller's `__main__` again in every child a
 here may be any script, and the gate needs two trees: a sixth argument is the tree to take modules from.
 
 One message a line (`ctxbench.worker.protocol`). In (`orders`): a task. Out (`messages`): Started, whatever the child
-reports, then Ended. After a Progress the child waits for a byte on `acks`, so that the parent draws between two samples
-and not during one; after an Answer that byte says what to do next. A child's own output goes to the file `output`, so
-nothing that a module prints mixes with the messages.
+reports, the last of it Done, then Ended. After a Progress the child waits for a byte on `acks`, so that the parent
+draws between two samples and not during one; after an Answer that byte says what to do next. A child's own output goes
+to the file `output`, so nothing that a module prints mixes with the messages.
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
 import select
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from ctxbench.messages import Progress
 from ctxbench.worker import tasks
-from ctxbench.worker.protocol import Answer, Ended, Ready, Reply, Started, Task, decode_task, encode
+from ctxbench.worker.processes import adopt_orphans, end_left, end_with_parent
+from ctxbench.worker.protocol import Answer, Done, Ended, Ready, Reply, Started, Task, decode_task, encode, tagged
 from ctxbench.worker.tree import enter_tree
 
 _READ = 65536
+# The first of the numbers that a child's pipes get: programs that open, close or try files count from 3.
+_HIGH = 1000
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who starts this may ignore it, and then no child can be waited for
+    end_with_parent()
+    adopt_orphans()
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Whoever starts this may ignore the signal, and then no child can be waited for.
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     orders, messages, acks, output, static = (int(argument) for argument in sys.argv[1:6])
     importlib.import_module("torch")  # before anything of a user's is on the search path
     trees = [Path(tree) for tree in sys.argv[6:]]
@@ -38,7 +51,8 @@ def main() -> None:
         sys.path.insert(0, os.getcwd())  # a user's modules may import their neighbours
     gc.collect()
     gc.freeze()  # a child's collections pass over what was imported, and leave its pages shared
-    send(messages, Ready())
+    server = _Server(orders, messages, acks, output, woken, wake)
+    send(messages, b"", Ready())
     buffer = b""
     while True:
         chunk = os.read(orders, _READ)
@@ -47,68 +61,97 @@ def main() -> None:
         buffer += chunk
         while b"\n" in buffer:
             line, _, buffer = buffer.partition(b"\n")
-            _fork(decode_task(line), orders, messages, acks, output)
+            if line:
+                tag, _, order = line.partition(b" ")
+                server.fork(decode_task(order), tag)
 
 
-def send(messages: int, message: Reply) -> None:
+def send(messages: int, tag: bytes, message: Reply) -> None:
     """Write one message whole."""
-    data = encode(message)
+    data = tagged(tag, encode(message))
     while data:
         data = data[os.write(messages, data) :]
 
 
-def _fork(task: Task, orders: int, messages: int, acks: int, output: int) -> None:
-    while select.select([acks], [], [], 0)[0]:  # what a child that was killed did not read
-        os.read(acks, _READ)
-    alive, kept_open = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(alive)
-        os.close(orders)
-        _child(task, messages, acks, output)
-    os.close(kept_open)
-    with contextlib.suppress(PermissionError, ProcessLookupError):  # the child may have done it, or be gone
-        os.setpgid(pid, pid)
-    send(messages, Started(pid))
+@dataclass(frozen=True)
+class _Server:
+    """The descriptors of the fork server. A byte can be read from `woken` when a child has ended."""
+
+    orders: int
+    messages: int
+    acks: int
+    output: int
+    woken: int
+    wake: int
+
+    def fork(self, task: Task, tag: bytes) -> None:
+        """Have a task performed by a child, and wait for its end."""
+        while select.select([self.acks], [], [], 0)[0]:  # what a child that was killed did not read
+            os.read(self.acks, _READ)
+        own = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            end_with_parent(own)
+            self._become_child(task, tag)
+        with contextlib.suppress(PermissionError, ProcessLookupError):  # the child may have done it, or be gone
+            os.setpgid(pid, pid)
+        send(self.messages, tag, Started(pid))
+        code = os.waitstatus_to_exitcode(self._wait(pid))
+        send(self.messages, tag, Ended(max(code, 0), max(-code, 0), end_left(pid)))
+
+    def _wait(self, pid: int) -> int:
+        """Sleep until the child ends, and kill it if the parent is gone (its end of `orders` closed); its status."""
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return status
+            ready, _, _ = select.select([self.woken, self.orders], [], [])
+            if self.woken in ready:
+                os.read(self.woken, _READ)
+            elif self.orders in ready:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+                return os.waitpid(pid, 0)[1]
+
+    def _become_child(self, task: Task, tag: bytes) -> NoReturn:
+        """Run the task and leave without the parent's exit handlers.
+
+        The child leads a process group of its own, so that what it starts (a compiler's workers) can be killed with it.
+        It keeps two pipes, which the programs that it starts do not get.
+        """
+        os.setpgrp()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(self.output, 1)
+        os.dup2(self.output, 2)
+        for descriptor in (self.orders, self.output, self.woken, self.wake):
+            os.close(descriptor)
+        messages, acks = _moved(self.messages), _moved(self.acks)
+
+        def emit(message: Reply) -> bytes:
+            send(messages, tag, message)
+            return os.read(acks, 1) if isinstance(message, Progress | Answer) else b""
+
+        code = 1
+        try:
+            tasks.perform(task, emit)
+            emit(Done())
+            code = 0
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+
+def _moved(descriptor: int) -> int:
+    """The descriptor under a high number, or where it is if a limit does not allow that."""
     try:
-        _wait(pid, alive, orders, messages)
-    finally:
-        os.close(alive)
-
-
-def _wait(pid: int, alive: int, orders: int, messages: int) -> None:
-    """Sleep until the child ends; kill it if the parent is gone (its end of `orders` closed)."""
-    ready, _, _ = select.select([alive, orders], [], [])
-    if orders in ready and alive not in ready:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    send(messages, Ended(max(code, 0), max(-code, 0)))
-
-
-def _child(task: Task, messages: int, acks: int, output: int) -> None:
-    """Run the task and leave without the parent's exit handlers.
-
-    The child leads a process group of its own, so that what it starts (a compiler's workers) can be killed with it.
-    """
-    os.setpgrp()
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-
-    def emit(message: Reply) -> bytes:
-        send(messages, message)
-        return os.read(acks, 1) if isinstance(message, Progress | Answer) else b""
-
-    code = 1
-    try:
-        tasks.perform(task, emit)
-        code = 0
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    except OSError:
+        return descriptor
+    os.close(descriptor)
+    return high
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import devices, machine_load
+from ctxbench.contract.replaced import replaced
 from ctxbench.devices.clock import Clock, Step
-from ctxbench.failures import DoesNotFit, NotFinite
-from ctxbench.messages import Doing, Message, Values
+from ctxbench.failures import DoesNotFit, NotFinite, StaleOutput
+from ctxbench.messages import Doing, Message, Missing, Values
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Metric, Pass
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
@@ -21,6 +22,7 @@ from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
 from ctxbench.suite.case import Case, Measure
+from ctxbench.without_compiler import without_compiler
 
 NO_TRAINING_GRAPH = Note("no_training_graph")
 
@@ -44,9 +46,10 @@ class CaseMeasurement:
         """Measure the metrics of these names, and those that need not be asked for."""
         self.report({"title": self.entry.title, "family": self.entry.family})
         wanted = [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
-        for metric in wanted:
-            if metric.count:
-                metric.count(self)
+        with without_compiler():  # also around the module's construction on meta
+            for metric in wanted:
+                if metric.count:
+                    metric.count(self)
         if not devices.has_clock(self.case.device):
             return
         self._compute(wanted)
@@ -69,7 +72,9 @@ class CaseMeasurement:
         modes: Sequence[Mode] = MODES
         if self.case.execution == "graph":
             modes = ("infer",)
-            self.report({}, NO_TRAINING_GRAPH)
+            timed = [metric for metric in wanted if metric.measure or metric.time]
+            promised = [column for metric in timed for column, _ in metric.promised(static=False)]
+            self.lacks([column for column in promised if "_train" in column], NO_TRAINING_GRAPH)
         for metric in wanted:
             for mode in modes if metric.measure else ():
                 assert metric.measure is not None
@@ -100,11 +105,17 @@ class CaseMeasurement:
             "flags": {**self.device.flags(), "seed": self.settings.seed},
         }
         self.report({"machine_state": json.dumps(state), "others_share": others.share()})
+        if names := replaced():
+            self.report({}, Note("replaces", {"names": [*names]}))
 
     def report(self, values: Mapping[str, Any], *notes: Note) -> None:
         """Put values into columns of the record, and notes beside them."""
         if values or notes:
             self.emit(Values(values, notes))
+
+    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+        """Say why this case has no number in these columns; without a note if another column tells it."""
+        self.emit(Missing(columns, note))
 
     @cached_property
     def device(self) -> devices.Device:
@@ -165,7 +176,30 @@ class CaseMeasurement:
         with compile_deadline(self.settings.compile_timeout_s) if compiles else nullcontext():
             seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
         self._check_output(outputs[0], mode)
+        self._first = _at_one_position(outputs[0])
         return Pass(step, seconds)
+
+    def check_input_is_read(self, step: Step) -> None:
+        """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place.
+
+        The input is negated for one pass. Where the output stays the same, as that of an even function does, a new
+        module tells whether this is one.
+        """
+        self.x.data.neg_()
+        try:
+            if not torch.equal(_at_one_position(step()), self._first):
+                return
+            torch.manual_seed(self.settings.seed)
+            model = self.entry.build(self.case.shape[1], self.case.hparams).to(self.x).eval()
+            with torch.inference_mode(), self.autocast():
+                here, there = (_at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
+        finally:
+            self.x.data.neg_()
+        if not torch.equal(here, there):
+            raise StaleOutput(
+                "after the input has changed in its place, a pass gives the output of the input before; the passes "
+                "were answered from memory and not computed"
+            )
 
     def _check_fit(self) -> None:
         """Refuse a case whose predicted peak exceeds the memory free on its device."""
@@ -221,3 +255,9 @@ class CaseMeasurement:
         if kind != "autocast":
             return nullcontext()
         return torch.autocast(self.device.kind, dtype=getattr(torch, name))
+
+
+def _at_one_position(y: Any) -> Tensor:
+    """A copy of an output's `[C]` at the first position of the first image."""
+    found: Tensor = y[0, :, 0, 0].detach().clone()
+    return found

@@ -1,4 +1,7 @@
-"""What crosses between the process that waits and the one that measures: tasks and messages, one a line of JSON."""
+"""What crosses between the process that waits and the one that measures: tasks and messages, one a line of JSON.
+
+A line begins with the tag of its task, which only the two processes know. What else is in the pipe, a module wrote.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,7 +11,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from ctxbench.contract import CheckResult
-from ctxbench.messages import Doing, Failure, Progress, Samples, Timeline, Values
+from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
 from ctxbench.suite.case import Case, Measure
 
@@ -23,7 +26,10 @@ class DescribeEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Check the contract of a module; without `compilers`, torch.compile and torch.export are left out."""
+    """Check the contract of a module; without `compilers`, torch.compile and torch.export are left out.
+
+    A check that takes longer than `timeout_s` ends the process with SIGALRM. The checks in `done` are left out.
+    """
 
     reference: str
     channels: int
@@ -31,6 +37,8 @@ class Verify:
     size: tuple[int, int]
     compilers: bool
     memory_limit_gib: float
+    timeout_s: float
+    done: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +101,20 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """The task is done: the last message of its child."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
-    """The child of a task is gone: exit code, or the signal that killed it (0: none)."""
+    """The child of a task is gone: exit code, or the signal that killed it (0: none).
+
+    `left` are the processes that it started outside its own group and that ran on; they were ended, too.
+    """
 
     code: int
     signal: int
+    left: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +177,8 @@ class Answer:
 
 Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | MeasureCase
 Reply = (
-    Ready | Started | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | Answer
-    | Values | Doing | Progress | Samples | Timeline | Failure
+    Ready | Started | Done | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | Answer
+    | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
 
 
@@ -179,6 +196,17 @@ def encode(message: Task | Reply) -> bytes:
     """One line of JSON; its key `type` names the dataclass."""
     name = type(message).__name__
     return json.dumps({"type": name, **_ADAPTERS[name].dump_python(message, mode="json")}).encode() + b"\n"
+
+
+def tagged(tag: bytes, line: bytes) -> bytes:
+    """The line with its tag. It begins with a line break, so that it is a line of its own whatever is before it."""
+    return b"\n" + tag + b" " + line
+
+
+def untagged(tag: bytes, line: bytes) -> bytes | None:
+    """The line without its tag; None if it has another one or none."""
+    found, _, rest = line.partition(b" ")
+    return rest if found == tag else None
 
 
 def decode_task(line: bytes) -> Task:

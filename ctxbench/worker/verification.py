@@ -1,5 +1,6 @@
 """The contract of one module, check by check."""
 
+import signal
 from collections.abc import Callable
 
 from ctxbench import registry
@@ -11,12 +12,19 @@ from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, Wro
 
 def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
     """Run the checks and report each result as it is known."""
+
+    def start(name: str) -> None:
+        emit(CheckStarted(name))
+        signal.setitimer(signal.ITIMER_REAL, task.timeout_s)  # the kernel ends even a loop that is not Python's
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    start("load")
     try:
         entry = registry.get(task.reference)
         subject = Subject(entry, entry.load(), task.channels, entry.check_hparams(task.hparams), task.size)
     except UsageError as error:
         emit(WrongInput(str(error)))
         return
-    checks = [check for check in CHECKS if task.compilers or check not in COMPILERS]
-    for result in run_checks(subject, checks, on_start=lambda name: emit(CheckStarted(name))):
+    checks = [check for check in CHECKS if check.name not in task.done and (task.compilers or check not in COMPILERS)]
+    for result in run_checks(subject, checks, on_start=start):
         emit(CheckDone(result))

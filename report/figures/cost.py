@@ -40,8 +40,9 @@ def has_relative(panels: Sequence[Panel]) -> bool:
 
 def cost_bars(panels: Sequence[Panel]) -> Drawing:
     """Each cost as a share of self-attention's, one column a quantity, one row of axes a panel."""
-    panels = [panel for panel in panels if relative_quantities(panel)]
-    shown = [each for each in quantities().values() if any(each in relative_quantities(panel) for panel in panels)]
+    relative = {panel: relative_quantities(panel) for panel in panels}
+    panels = [panel for panel in panels if relative[panel]]
+    shown = [each for each in quantities().values() if any(each in relative[panel] for panel in panels)]
     names = [names_of(panel.main) for panel in panels]
     width = max(own.width for own in names) + 0.5 + 1.35 * len(shown)
     heights = [own.height + 1.0 for own in names]

@@ -1,6 +1,6 @@
 """The figures of a report: which there are, what data each needs, and how one is drawn and written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,12 @@ from . import energy as figure_energy
 from . import memory as figure_memory
 from . import points as figure_points
 from . import samples as figure_samples
+from .labels import freeze_layout
 from .panels import Panel
 from .style import Drawing, styled, svg_text, write_pdf, write_png
+
+# What a figure can be written as besides SVG.
+WRITERS = {"png": write_png, "pdf": write_pdf}
 
 
 @dataclass(frozen=True)
@@ -72,14 +76,12 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Written:
-    """A figure on disk, and its SVG for a page."""
+    """A figure on disk, its SVG for a page, and its file in each format."""
 
     kind: Kind
     drawing: Drawing
     svg: str
-    svg_path: Path
-    png_path: Path
-    pdf_path: Path
+    paths: Mapping[str, Path]
 
 
 def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
@@ -101,16 +103,17 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
-def write_figures(panels: Sequence[Panel], kinds: Sequence[Kind], folder: Path) -> list[Written]:
-    """Draw the figures and write `<name>.svg`, `<name>.png` and `<name>.pdf` into the folder."""
-    written = []
-    for kind in kinds:
-        with styled():
-            drawing = kind.draw(panels)
-            svg = svg_text(drawing.figure)
-            svg_path, png_path, pdf_path = (folder / f"{kind.name}.{ending}" for ending in ("svg", "png", "pdf"))
-            svg_path.write_text(svg, encoding="utf-8")
-            write_png(drawing.figure, png_path)
-            write_pdf(drawing.figure, pdf_path)
-        written.append(Written(kind, drawing, svg, svg_path, png_path, pdf_path))
-    return written
+def write_figure(panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = ()) -> Written:
+    """Draw a figure and write `<name>.svg` into the folder, and the same in each of the formats, which are in WRITERS.
+
+    It is laid out once, so all of them look alike.
+    """
+    paths = {ending: folder / f"{kind.name}.{ending}" for ending in ("svg", *formats)}
+    with styled():
+        drawing = kind.draw(panels)
+        freeze_layout(drawing.figure)
+        svg = svg_text(drawing.figure)
+        paths["svg"].write_text(svg, encoding="utf-8")
+        for ending in formats:
+            WRITERS[ending](drawing.figure, paths[ending])
+    return Written(kind, drawing, svg, paths)

@@ -19,9 +19,11 @@ _FONT_SIZE = 8
 
 
 def freeze_layout(figure: Figure) -> None:
-    """Lay the figure out now and for good, so that labels can be placed in its final coordinates."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    """Lay the figure out now and for good: labels can be placed in its final coordinates, and writing is one draw."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine()  # none at all: with the engine "none", matplotlib draws twice to write once
 
 
 def place_labels(axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], radii: Sequence[float]) -> None:

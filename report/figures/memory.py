@@ -10,8 +10,8 @@ from ctxbench.metrics import quantity
 from ctxbench.metrics.base import MIB, RecordRow
 from ctxbench.metrics.memory import TARGETS
 from ctxbench.mode import MODES, Mode
+from ctxbench.results.run_folder import PHASES
 
-from ..run_data import PHASES
 from .layout import NAME, multiples, wrapped
 from .panels import Panel, label_of, origin_of
 from .style import INK, Drawing, log_axis, looks

@@ -152,7 +152,8 @@ def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
     frame = panel.main
     x = pd.to_numeric(frame[f"{each.key}_published"], errors="coerce").astype("float64")
     y = frame[each.column].astype("float64") / unit_of(panel.run, each, frame).factor
-    return frame.assign(x=x, y=y)[x.notna() & y.notna() & (x > 0) & (y > 0)]
+    both = (x > 0) & (y > 0)
+    return frame[both].assign(x=x[both], y=y[both])
 
 
 def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:

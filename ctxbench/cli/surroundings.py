@@ -1,0 +1,38 @@
+"""What ends a command through no fault of ctxbench or of its user's module: the machine, or another package's files."""
+
+import errno
+import importlib.util
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+# What the system refuses for want of something.
+_LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+# What people have files of the same name of.
+_PACKAGES = ("torch", "numpy", "pandas", "rich", "typer", "pydantic", "matplotlib")
+
+
+def sentence(error: Exception) -> str:
+    """What is wrong with the machine or its packages, if that explains an error; else ""."""
+    if found := [_foreign(name) for name in _PACKAGES if _foreign(name)]:
+        return found[0]
+    if isinstance(error, MemoryError):
+        return "there is not enough memory (see `ulimit -v`)"
+    if isinstance(error, OSError) and error.errno in _LACKING:
+        what = f": {error.filename}" if error.filename else ""
+        return f"the system refuses: {error.strerror}{what}"
+    if isinstance(error, ImportError):
+        return f"a package cannot be loaded: {str(error).splitlines()[0]}"
+    return ""
+
+
+def _foreign(name: str) -> str:
+    """A sentence if a package is not found where it was installed; "" if it is, or is not installed."""
+    try:
+        installed = Path(str(distribution(name).locate_file(name))).resolve()
+        spec = importlib.util.find_spec(name)
+    except (PackageNotFoundError, ImportError, ValueError, OSError):
+        return ""
+    origin = Path(spec.origin).resolve() if spec and spec.origin else None
+    if origin is None or origin.is_relative_to(installed):
+        return ""
+    return f"`import {name}` finds {origin}, not the installed package: rename that file, or change PYTHONPATH"

@@ -1,0 +1,65 @@
+"""Who ends with whom: a process that ends with its parent, orphans that are adopted, what a child left running.
+
+On Linux (prctl(2)). Elsewhere a process whose parent was killed runs on until it looks for it.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+# From linux/prctl.h.
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+# Processes that SIGKILL has not ended after this many seconds are stuck in a driver; they are left.
+_END_S = 2.0
+_POLL_S = 0.01
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when its parent ends, or now if that was `parent` and is gone."""
+    _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose parent ends, so that `end_left` finds them."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def end_left(group: int) -> list[str]:
+    """Kill all children of this process; the names of those that are not of this process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    left: dict[int, str] = {}
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if not ended:
+            left |= _kill_children(group)
+            time.sleep(_POLL_S)
+    return list(left.values())
+
+
+def _kill_children(group: int) -> dict[int, str]:
+    """Kill all that this process is the parent of; the names of those outside the group, by their numbers."""
+    import psutil
+
+    found = {}
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(child.pid) != group:
+                found[child.pid] = child.name()
+            child.kill()
+    return found
+
+
+def _prctl(option: int, argument: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)

@@ -1,0 +1,124 @@
+"""Stand-ins: an executor that answers as a test says, the engine's clock, slots of a sweep that follow a script."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from ctxbench.engine.client import Exit
+from ctxbench.engine.sweep import SlotLost
+from ctxbench.messages import Failure, Missing, Samples, Values
+from ctxbench.messages import Sample as Block
+from ctxbench.suite.case import Case
+from ctxbench.worker.protocol import MeasureCase, Reply, Task
+
+ENDED_WELL = Exit(0, 0, False, "")
+# Seconds. Only what hangs takes so long.
+LONGEST_S = 600
+
+
+def cases(count: int) -> list[Case]:
+    return [Case("sa", "ctxbench.modules.sa:X", {}, (1, 8, 4, width + 1)) for width in range(count)]
+
+
+def counted() -> list[Reply]:
+    """What process 0 of a case reports."""
+    return [Values({"params": 7})]
+
+
+def timed(ms: float, control_ms: float = 2.0, others_share: float = 0.0, **more: Any) -> list[Reply]:
+    """What a process of a round reports whose every inference takes `ms`."""
+    values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 0, "drift": 0.0, **more}
+    return [
+        Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]),
+        Values({f"latency_infer_{name}": value for name, value in values.items()}),
+        Missing(["latency_train_ms"]),
+        Values({"control_ms": control_ms, "others_share": others_share}),
+    ]
+
+
+class FakeExecutor:
+    """Performs tasks, and starts the interpreters of rounds: `measure` says what the child of a case reports.
+
+    Other tasks, such as the rate of a large matrix product, end well; `ended` is how every child ends.
+    """
+
+    def __init__(self, measure: Callable[[MeasureCase], Sequence[Reply]], ended: Exit = ENDED_WELL) -> None:
+        self.measure, self.ended = measure, ended
+        self.launched = 0
+        self.timeouts: list[float | None] = []
+
+    def launch(self) -> "nullcontext[FakeExecutor]":
+        self.launched += 1
+        return nullcontext(self)
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        self.timeouts.append(timeout_s)
+        for message in self.measure(task) if isinstance(task, MeasureCase) else [Values({"matmul_macs_per_s": 5.0})]:
+            on_message(message)
+        return self.ended
+
+
+class EngineClock:
+    """The engine's clock: it stands still but for 1,000 s, which pass at once when a child sends a message of `at`.
+
+    So a time limit below 1,000 s is reached at a point of the child's work, however slow the machine is.
+    """
+
+    def __init__(self, *at: Reply) -> None:
+        self.at, self.now = at, 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def __call__(self, message: Reply) -> None:
+        if message in self.at:
+            self.now += 1000
+
+
+class ScriptedSlot:
+    """A slot whose every pass takes 1 ms; `dies(case, number)` says at which process it is lost.
+
+    A case whose width is in `fails` has no number. `seconds(case, number)` is how long a process is to take.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dies: Callable[[Case, int], bool] = lambda case, number: False,
+        then: "ScriptedSlot | None" = None,
+        begin: threading.Barrier | None = None,
+        fails: Collection[int] = (),
+        seconds: Callable[[Case, int], float] | None = None,
+    ) -> None:
+        self.name, self.dies, self.then, self.begin, self.fails = name, dies, then, begin, fails
+        self.seconds = seconds
+        self.environment: dict[str, Any] = {}
+        self.launched = 0
+        self.measured: list[tuple[str, int]] = []
+
+    @property
+    def executor(self) -> FakeExecutor:
+        self.launched = 0  # the next cases' rounds begin anew
+        return FakeExecutor(self._measure)
+
+    def launch(self) -> "nullcontext[FakeExecutor]":
+        self.launched += 1
+        return nullcontext(FakeExecutor(self._measure))
+
+    def replacement(self) -> "ScriptedSlot | None":
+        return self.then
+
+    def _measure(self, task: MeasureCase) -> Sequence[Reply]:
+        if self.begin:
+            self.begin.wait(LONGEST_S)
+            self.begin = None
+        if self.dies(task.case, self.launched):
+            raise SlotLost(f"{self.name} is gone")
+        self.measured.append((task.case.id, self.launched))
+        if self.seconds:
+            time.sleep(self.seconds(task.case, self.launched))
+        if self.launched:
+            return timed(1.0)
+        return [Failure("nan", "no number", "Traceback")] if task.case.shape[3] in self.fails else counted()

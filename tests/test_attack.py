@@ -1,0 +1,23 @@
+"""The short form of `benchmarks/attack.py`: no attack does harm."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import attack
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.mark.parametrize("kind", attack.KINDS)
+def test_no_attack_does_harm(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = attack.main(["--short", "--only", kind])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    row = next(line for line in printed.splitlines() if line.startswith(f"| {kind} |"))
+    tried, *harms = (int(cell) for cell in row.strip("|").split("|")[1:])
+    assert tried > 0
+    assert harms == [0, 0, 0, 0]

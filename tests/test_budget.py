@@ -1,0 +1,115 @@
+"""A budget for a whole suite on a clock of the test's own, how long a run is said to take, what is told."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeExecutor, counted, timed
+
+from ctxbench.engine.case import Plan
+from ctxbench.engine.estimate import process_s
+from ctxbench.engine.progress import Plain, Quiet
+from ctxbench.engine.rounds import MOST_PROCESSES, execute
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.case import Case, Measure
+from ctxbench.worker.protocol import MeasureCase
+
+ROOT = Path(__file__).parents[1]
+CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
+
+
+class Clock:
+    """Time passes only while a process runs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def run(
+    path: Path, monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float], widths: Mapping[str, float], **measure: Any
+) -> tuple[dict[str, Record], float]:
+    """Run with processes of so many seconds, whose times differ by so much; the records, and the seconds of all."""
+    clock = Clock()
+    for module in ("case", "rounds"):
+        monkeypatch.setattr(f"ctxbench.engine.{module}.time", clock)
+    made = dict.fromkeys(costs, 0)
+
+    def answer(task: MeasureCase) -> Any:
+        key = task.case.module
+        if "latency" not in task.metrics:
+            clock.now += 1
+            return counted()
+        clock.now += costs[key]
+        made[key] += 1
+        return timed(10 + widths[key] * (-1) ** made[key])
+
+    script = FakeExecutor(answer)
+    plan = Plan(Measure(processes=3, **measure), ["params", "latency"])
+    records = execute(CASES, plan, script, script.launch, RunFolder.create(path, {}), Quiet())
+    return {record.module: record for record in records}, clock.now
+
+
+def test_wide_rows_get_more_processes_the_cheapest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs, widths = {"sa": 30, "a2": 2, "dm": 1}, {"sa": 3, "a2": 3, "dm": 0}
+    records, seconds = run(tmp_path / "run", monkeypatch, costs, widths, total_s=120)
+    assert {key: record.processes for key, record in records.items()} == {"sa": 3, "a2": 11, "dm": 3}
+    assert seconds == 3 + 3 * 33 + 8 * 2 <= 120
+
+
+def test_costly_rows_get_fewer_processes_where_the_budget_does_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs, widths = {"sa": 30, "a2": 2, "dm": 1}, dict.fromkeys(("sa", "a2", "dm"), 0)
+    records, seconds = run(tmp_path / "run", monkeypatch, costs, widths, total_s=75)
+    assert {key: record.processes for key, record in records.items()} == {"sa": 2, "a2": 3, "dm": 3}
+    assert records["sa"].get("latency_infer_low_ms") is None
+    assert seconds <= 75
+
+
+def test_each_row_has_one_process_at_least_and_so_many_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = dict.fromkeys(("sa", "a2", "dm"), 1)
+    records, _ = run(tmp_path / "short", monkeypatch, costs, dict.fromkeys(costs, 3), total_s=0.5)
+    assert [record.processes for record in records.values()] == [1, 1, 1]
+    records, seconds = run(tmp_path / "long", monkeypatch, costs, dict.fromkeys(costs, 9), total_s=1000)
+    assert [record.processes for record in records.values()] == [MOST_PROCESSES] * 3
+    assert seconds == 3 + 3 * MOST_PROCESSES
+
+
+def test_without_a_budget_the_planned_processes_are_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = dict.fromkeys(("sa", "a2", "dm"), 1)
+    records, _ = run(tmp_path / "run", monkeypatch, costs, dict.fromkeys(costs, 9))
+    assert [record.processes for record in records.values()] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("name", ["field", "crossover", "bread", "rank", "steps", "scaling", "spectrum", "table3"])
+def test_the_estimate_of_a_committed_run_is_within_30_percent(name: str) -> None:
+    folder = RunFolder.open(ROOT / "results" / f"{name}-cpu")
+    measure = Measure.model_validate(folder.meta["definition"]["measure"])
+    finished = folder.finished()
+    taken = estimated = 0.0
+    for processes in finished.values():
+        once = processes[0]
+        rate = once.get("matmul_macs_per_s")
+        for number, record in processes.items():
+            if number and rate and once.get("macs"):
+                taken += record.elapsed_s or 0.0
+                estimated += process_s(once, measure, rate)
+    assert 0.7 < estimated / taken < 1.3
+
+
+def test_what_is_counted_is_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = FakeExecutor(lambda task: timed(5.0) if "latency" in task.metrics else counted())
+    plan = Plan(Measure(processes=3), ["params", "latency"])
+    execute(CASES[:1], plan, script, script.launch, RunFolder.create(tmp_path / "run", {}), Plain())
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first == f"{CASES[0].id}: Params 7"
+    assert [line.partition(";")[0] for line in rest[:-1]] == [f"round {n} of fresh processes" for n in (1, 2, 3)]
+    assert "s left" in rest[1]
+    assert rest[-1].startswith(f"{CASES[0].id}: infer 5 ms, 3 processes")

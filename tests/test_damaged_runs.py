@@ -1,0 +1,278 @@
+"""Run folders that are damaged, and disks that are full: what is wrong is said, what is torn is mended."""
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ctxbench
+from ctxbench.compare import reusable
+from ctxbench.engine.run import resume
+from ctxbench.errors import AlteredRun, UsageError
+from ctxbench.gate.baseline import load_baseline
+from ctxbench.metrics.base import POSITIVE, Column
+from ctxbench.report import write_report
+from ctxbench.results import csv_file
+from ctxbench.results.run_folder import RunFolder
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from attacks import disks, folders, small
+from report_data import ENVIRONMENT, table3_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that has ended, with two samples in `samples.csv`."""
+    path = table3_run(tmp_path / "run")
+    folder = RunFolder.open(path)
+    folder.save_meta(environment={**ENVIRONMENT, "driver": None})
+    folder.finish("finished")
+    return path
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_a_run_that_is_as_it_was_written_warns_of_nothing(run: Path, recwarn: pytest.WarningsRecorder) -> None:
+    assert not ctxbench.load(run).frame.empty
+    assert RunFolder.open(run).altered() == ""
+    assert not [each for each in recwarn if issubclass(each.category, AlteredRun)]
+
+
+def test_every_reader_says_that_a_table_is_another_one(run: Path, tmp_path: Path) -> None:
+    replace(run / "records.csv", "1050624", "1050625")
+    lines = (run / "samples.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (run / "samples.csv").write_text("".join(lines[:-10]), encoding="utf-8")
+    sentence = (
+        f"is not as its run wrote it: records.csv has other content; samples.csv has {len(lines) - 11:,} rows, not"
+    )
+    for read in (
+        lambda: ctxbench.load(run),
+        lambda: load_baseline(run),
+        lambda: write_report([run], tmp_path / "out", []),
+    ):
+        with pytest.warns(AlteredRun, match=sentence):
+            read()
+    assert sentence in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_table_that_is_gone_is_another_one(run: Path) -> None:
+    (run / "samples.csv").unlink()
+    rows = RunFolder.open(run).meta["tables"]["samples.csv"]["rows"]
+    assert rows > 0
+    assert f"samples.csv has 0 rows, not {rows:,}" in RunFolder.open(run).altered()
+
+
+@pytest.mark.parametrize(
+    ("column", "good", "bad", "holds"),
+    [
+        (Column("params", int), ["0", "7", ""], ["-1", "1.5", "inf", str(2**63), "9" * 400], "at least 0"),
+        (Column("x_ms", float, least=POSITIVE), ["1e-9", ""], ["0", "-1", "inf", "nan", "1e999", "zz"], "above 0"),
+        (Column("share", float, most=1.0), ["0", "1.0"], ["1.01", "-0.1"], "from 0 to 1"),
+        (Column("drift", float, least=-float("inf")), ["-0.5"], ["-inf", "nan"], "a finite number"),
+        (Column("mode", str, choices=("infer", "train"), required=True), ["train"], ["", "zz"], "infer, train"),
+    ],
+)
+def test_a_column_holds_what_it_says(column: Column, good: list[str], bad: list[str], holds: str) -> None:
+    for text in good:
+        assert str(column.read(text)) == str(column.type(text) if text else None)
+    for text in bad:
+        with pytest.raises(ValueError):  # noqa: PT011  # Python's own for what is no number
+            column.read(text)
+    assert holds in column.holds
+
+
+@pytest.mark.parametrize("bad", ["-5", "inf", "nan", "zz"])
+def test_load_tells_a_cell_by_file_line_and_column(run: Path, bad: str) -> None:
+    replace(run / "samples.csv", ",1,", f",{bad},")
+    with pytest.warns(AlteredRun), pytest.raises(UsageError, match=rf"samples\.csv, line 2: \w+ is '{bad}', not "):
+        _ = ctxbench.load(run).samples
+
+
+def test_settings_that_are_no_object_are_told_by_their_line(run: Path) -> None:
+    replace(run / "records.csv", ",{},", ",[],")
+    with (
+        pytest.warns(AlteredRun),
+        pytest.raises(UsageError, match=r"line 2: hparams is '\[\]', not an object"),
+    ):
+        _ = ctxbench.load(run).frame
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"environment": 3}, "environment is 3"),
+        ({"environment": {"gpus": [1]}}, "environment.gpus.0 is 1"),
+        ({"environment": {"packages": "torch"}}, "environment.packages is 'torch'"),
+        ({"definition": [1]}, "definition is"),
+        ({"metrics": "params"}, "metrics is 'params'"),
+        ({"sources": {"sa": {"file": 1, "sha256": ""}}}, "sources.sa.file is 1"),
+        ({"tables": {"records.csv": 7}}, "tables.records.csv is 7"),
+        ({"reused": {"cases": 1}}, "reused.cases is 1"),
+    ],
+)
+def test_a_key_of_another_type_is_named(run: Path, change: dict[str, Any], sentence: str) -> None:
+    meta = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    (run / "run.json").write_text(json.dumps({**meta, **change}), encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"run\.json is damaged: {sentence}"):
+        RunFolder.open(run)
+
+
+@pytest.mark.parametrize("key", ["environment", "environment.gpus", "environment.packages.torch", "definition.measure"])
+def test_resume_and_reuse_name_a_key_that_is_missing(run: Path, key: str, tmp_path: Path) -> None:
+    meta = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    meta = {"static": False, "force": False, **meta, "environment": {"driver": None, **meta["environment"]}}
+    *parents, last = key.split(".")
+    part = meta
+    for name in parents:
+        part = part[name]
+    del part[last]
+    (run / "run.json").write_text(json.dumps(meta), encoding="utf-8")
+    suite = small.suite(tmp_path)
+    for read in (lambda: resume(run), lambda: reusable(run, suite, (), {})):
+        with pytest.raises(UsageError, match=rf"run\.json is damaged: {key}.* is missing"):
+            read()
+
+
+def test_what_a_full_disk_has_taken_of_a_text_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "table.csv"
+    csv_file.append_text(path, "a,b\n")
+    opened = Path.open
+
+    def almost_full(self: Path, *arguments: Any, **options: Any) -> Any:
+        file = opened(self, *arguments, **options)
+
+        class Full:
+            room = 100_000
+
+            def __enter__(self) -> "Full":
+                return self
+
+            def __exit__(self, *error: object) -> None:
+                file.close()
+
+            def tell(self) -> Any:
+                return file.tell()
+
+            def truncate(self, size: int) -> Any:
+                return file.truncate(size)
+
+            def fileno(self) -> Any:
+                return file.fileno()
+
+            def write(self, content: memoryview) -> Any:
+                if not self.room:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                written = file.write(content[: self.room])
+                self.room -= written
+                return written
+
+        return Full()
+
+    monkeypatch.setattr(Path, "open", almost_full)
+    with pytest.raises(OSError, match="No space left"):
+        csv_file.append_text(path, "1,2\n" * 50_000)
+    monkeypatch.undo()
+    assert path.read_text(encoding="utf-8") == "a,b\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "left", "torn"),
+    [
+        ("", "a,b\n", 0),
+        ("a,", "a,b\n", 0),
+        ("a,b\n1,2\n3", "a,b\n1,2\n", 0),
+        ("a,b\n1,23,4\n5,6\n", "a,b\n1,23,4\n5,6\n", 1),
+    ],
+)
+def test_a_torn_table_is_one_without_the_torn_part(tmp_path: Path, content: str, left: str, torn: int) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(content, encoding="utf-8")
+    expected = left if not torn else "a,b\n5,6\n"
+    assert csv_file.mend(path, ["a", "b"]) == torn
+    assert path.read_text(encoding="utf-8") == expected
+
+
+def test_a_long_message_and_a_lone_surrogate_are_one_rows_fault(
+    tmp_path: Path, in_process: Callable[..., RunFolder]
+) -> None:
+    module = tmp_path / "mine.py"
+    module.write_text(
+        "from torch import nn\n"
+        "class Long(nn.Module):\n"
+        "    def __init__(self, channels):\n        super().__init__()\n"
+        "    def forward(self, x):\n        raise RuntimeError('x' * 130_000)\n"
+        "class Lone(Long):\n"
+        "    def forward(self, x):\n        raise RuntimeError('\\udcff')\n"
+    )
+    folder = in_process(f"{module}:Long", f"{module}:Lone", "linear")
+    frame = folder.frame()
+    assert frame["status"].tolist() == ["error", "error", "ok"]
+    assert len(frame["message"][0]) < 500
+    assert "all of it is in log.txt" in frame["message"][0]
+    assert "\\udcff" in frame["message"][1]
+    log = (folder.path / "log.txt").read_text(encoding="utf-8")
+    assert "x" * 130_000 in log
+    assert "\\udcff" in log
+
+
+@pytest.fixture
+def in_process(tmp_path: Path) -> Callable[..., RunFolder]:
+    def measure(*modules: str) -> RunFolder:
+        return ctxbench.run(
+            "quick",
+            modules=modules,
+            shape=(1, 8, 6, 5),
+            metrics=["params", "latency"],
+            measure={"sample_s": 0.01, "warmup_s": 0},
+            out=tmp_path / "run",
+            in_process=True,
+        ).folder
+
+    return measure
+
+
+def test_a_case_whose_first_process_is_gone_is_not_reused(tmp_path: Path) -> None:
+    whole = small.begin(tmp_path, tmp_path / "run")
+    environment = whole.meta["environment"]
+    assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 2
+    lines = (whole.path / "processes.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (whole.path / "processes.csv").write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
+    with pytest.warns(AlteredRun):
+        assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 1
+
+
+def test_a_run_that_was_altered_is_not_resumed(tmp_path: Path) -> None:
+    whole = small.begin(tmp_path, tmp_path / "run")
+    lines = (whole.path / "processes.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (whole.path / "processes.csv").write_text("".join(lines[:-1]), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"processes\.csv has \d+ rows, not \d+; it cannot be resumed"):
+        resume(whole.path, in_process=True)
+
+
+def test_a_process_whose_row_is_torn_is_measured_again(tmp_path: Path) -> None:
+    whole = small.begin(tmp_path, tmp_path / "run")
+    counted = small.counted(whole)
+    whole.save_meta(state="running", tables={})
+    (whole.path / "processes.csv").write_bytes((whole.path / "processes.csv").read_bytes()[:-5])
+    again = resume(whole.path, in_process=True)
+    assert small.counted(again) == counted
+    assert again.meta["state"] == "finished"
+    assert again.altered() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [disks, folders], ids=["disks", "folders"])
+def test_no_attack_does_harm(kind: Any, tmp_path: Path) -> None:
+    tally = kind.attack(tmp_path, True, 1)
+    assert tally.tried >= 3
+    assert (tally.lost, tally.wrong, tally.tracebacks) == ([], [], [])

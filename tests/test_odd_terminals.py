@@ -1,0 +1,124 @@
+"""Odd places to print to, and texts that would command a terminal."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from ctxbench.cli import surroundings
+from ctxbench.engine.progress import Live, Plain
+from ctxbench.results.record import Record
+from ctxbench.terminal import console, safe
+
+COMMANDS = "\x1b]0;title\x07 \x1b[2J \u202eabc\u2066 \udcff \x9b2J"
+ESCAPED = r"\x1b]0;title\x07 \x1b[2J \u202eabc\u2066 \udcff \x9b2J"
+LIST = f"{sys.executable} -m ctxbench list"
+
+
+def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+def test_what_a_terminal_would_obey_is_escaped() -> None:
+    assert safe(COMMANDS) == ESCAPED
+    assert safe(ESCAPED) == ESCAPED
+    assert safe("λ ⁰ é 漢\n\t²") == "λ ⁰ é 漢\n\t²"
+
+
+def test_a_table_and_markup_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    table = Table("name")
+    table.add_row("\x1b[2J [red]x[/red] [link=http://a]b[/link] :smile:")
+    console(width=100).print(table)
+    assert r"\x1b[2J [red]x[/red] [link=http://a]b[/link] :smile:" in shown.getvalue()
+    assert "\x1b" not in shown.getvalue()
+
+
+@pytest.mark.parametrize("reporter", [Plain, Live])
+def test_progress_shows_a_message_escaped_and_on_one_line(
+    reporter: type[Plain] | type[Live], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    record = Record(
+        case="mine [bold]", module="m", title="", family="", reference="", hparams="{}", changed="",
+        batch=1, channels=1, height=1,
+        width=1, dtype="float32", memory_format="contiguous", execution="eager", threads=None, device="cpu",
+        status="error", message=f"{COMMANDS}\n::error::forged",
+    )  # fmt: skip
+    reporter().done(record)
+    printed = capsys.readouterr().err
+    assert "mine [bold]" in printed
+    assert r"\x1b]0;title" in printed
+    assert "\n::error" not in printed
+    assert not set(printed) & set("\x1b\x07\u202e\x9b")
+
+
+def test_an_ascii_terminal_shows_a_question_mark(tmp_path: Path) -> None:
+    module = tmp_path / "mine.py"
+    module.write_text(
+        "from torch import nn\nfrom ctxbench import register\n"
+        '@register("mine", title="λ module", family="other")\nclass Mine(nn.Module):\n    pass\n'
+    )
+    command = f"{sys.executable} -m ctxbench show {module}:Mine"
+    done = shell(command, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "? module" in done.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_closed_stream_takes_nothing_from_the_work(closed: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    done = shell(f"{sys.executable} -m ctxbench new {path} {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert path.read_text().startswith('"""')
+
+
+def test_a_full_device_is_a_sentence() -> None:
+    done = shell(f"{LIST} > /dev/full")
+    assert (done.returncode, done.stderr) == (
+        2, "ctxbench: cannot write to standard output: No space left on device\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "code"), [(LIST, 0), (f"{sys.executable} -m ctxbench show sa --set x=1", 2)])
+def test_a_reader_who_leaves_changes_no_exit_code(command: str, code: int) -> None:
+    done = shell(f"{command} | true; exit ${{PIPESTATUS[0]}}")
+    assert done.returncode == code
+    assert "Broken pipe" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_torch_of_the_users_is_named(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("x = 1\n")
+    done = shell(f"{sys.executable} -m ctxbench show se --shape 1,64,8,8", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert f"`import torch` finds {tmp_path / 'torch.py'}, not the installed package" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_too_few_file_descriptors_are_a_sentence(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m ctxbench run --static --modules linear --shape 1,8,6,5 --out {tmp_path / 'run'}"
+    done = shell(f"ulimit -n 8; {command}")
+    assert (done.returncode, done.stderr) == (2, "ctxbench: the system refuses: Too many open files\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "there is not enough memory (see `ulimit -v`)"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "the system refuses: Cannot allocate memory"),
+        (ImportError("x.so: failed to map segment\nmore"), "a package cannot be loaded: x.so: failed to map segment"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), ""),
+        (KeyError("a defect"), ""),
+    ],
+)
+def test_only_what_the_machine_lacks_is_not_our_defect(error: Exception, sentence: str) -> None:
+    assert surroundings.sentence(error) == sentence
