@@ -61,7 +61,7 @@ def _caption(
     values = [(row.label, value) for row in ranking.standings for value in row.values.values()]
     times: dict[str, list[Value]] = {}
     for label, value in values:
-        if value.origin == "measured" and value.high < math.inf:
+        if value.origin != "predicted" and value.low < value.high < math.inf:
             times.setdefault(label, []).append(value)
     known = {
         "processes": sorted({str(len(value.processes)) for own in times.values() for value in own} - {"0"}),
