@@ -35,7 +35,7 @@ report: .venv/.installed
 	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite --formats png || exit 1; done
 	$(BIN)/ctxbench report results/crossover-cpu --out docs/report/crossover --figures crossover --formats png
 	$(BIN)/ctxbench report results/field-cpu --out docs/report/field
-	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures predicted --formats png
+	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures published --formats png
 	$(BIN)/python docs/update.py
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.

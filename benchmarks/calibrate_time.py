@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import t as student
 
+from ctxbench.devices.sheet import by_title
 from ctxbench.predict.rates import ANY, parts, sustained
-from ctxbench.predict.sheets import by_title
 from ctxbench.predict.work import Product, Work, winograd_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -53,11 +53,6 @@ class Run:
         return self.folder.samples()
 
     @property
-    def predictions(self) -> "pd.DataFrame":
-        """The times that were predicted for devices that are not here: one row for each case and device."""
-        return self.folder.predictions()
-
-    @property
     def failed(self) -> int:
         """How many cases have another status than `ok`."""
         return self.folder.failed

@@ -132,6 +132,8 @@ class Rows:
         value = read_value(dict(self.row(time.column, **wanted)), time)
         if value is None or value.obstacle:
             raise Missing(value.obstacle if value else f"no {time.column}")
+        if value.origin != "measured":
+            raise Missing(f"{time.column} is {value.origin}, not measured")
         return value
 
     def column(self, name: str) -> "pd.Series[float]":

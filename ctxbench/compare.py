@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
-from ctxbench.comparison import known, read_value, without_reused
+from ctxbench.comparison import known, read_value
 from ctxbench.contract import CheckResult
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.case import Executor, Outcome
@@ -16,15 +16,15 @@ from ctxbench.engine.run import changed_modules, run_suite
 from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
-from ctxbench.messages import PredictedTime, Sample, TimelineStep
+from ctxbench.messages import Sample, TimelineStep
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.mode import MODES
+from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
 from ctxbench.results.record import Record
-from ctxbench.results.run_folder import SCHEMA, RunFolder
+from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
-from ctxbench.suite.case import Case
+from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import Overrides, load
 from ctxbench.suite.settings import combinations
@@ -90,7 +90,7 @@ def measure(
     `overrides` replace the suite's inputs and settings; the modules and their hyper-parameters are the request's. The
     rows of the candidates that are `broken` (do not meet the contract) say so. With `reuse`, the registry's cases that
     this earlier run holds are copied from it instead. Raises UsageError if a name is unknown, two candidates share a
-    key, or the earlier run is not finished, is of an older schema, or was made elsewhere or with other settings.
+    key, or the earlier run is not finished, or was made elsewhere or with other settings.
     """
     loaded, keys = _suite(request, suite, overrides or Overrides())
     earlier = reusable(reuse, loaded, keys, environment) if reuse else {}
@@ -110,15 +110,18 @@ def measure(
 def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int, float]:
     """How many cases a comparison has, and about how many seconds it takes if each pass fits into the budget."""
     loaded, _ = _suite(request, suite, overrides)
-    cases, measure = len(loaded.cases()), loaded.file.measure
-    return cases, cases * (measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S) + COSTS_S)
+    cases, measure = loaded.cases(), loaded.file.measure
+    timed = sum(devices.has_clock(case.device) for case in cases)
+    return len(cases), COSTS_S * len(cases) + timed * (
+        measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S)
+    )
 
 
 def rankings(run: RunFolder) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted."""
     candidates: list[str] = run.meta["candidates"]
     found = []
-    for _, group in without_reused(run.frame(), run.meta).groupby(list(CONDITIONS), sort=False, dropna=False):
+    for _, group in run.frame().groupby(list(CONDITIONS), sort=False, dropna=False):
         rows = group.to_dict("records")
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
@@ -131,7 +134,8 @@ def rankings(run: RunFolder) -> list[Ranking]:
 def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
     """The measured column of a quantity if the rows are of a GPU and one has it, else the predicted one."""
     measured = each.measured_column
-    on_gpu = all(devices.device(str(row["device"])).kind != Cpu.kind for row in rows)
+    names = {str(row["device"]) for row in rows}
+    on_gpu = all(devices.has_clock(name) and devices.device(name).kind != Cpu.kind for name in names)
     return measured if measured and on_gpu and any(known(row, measured) is not None for row in rows) else each.column
 
 
@@ -165,8 +169,6 @@ def reusable(
     UsageError if they do not go with a run of now.
     """
     folder = RunFolder.open(path)
-    if folder.meta["schema"] < SCHEMA:
-        raise UsageError(f"{path} cannot be reused: it was written by an older ctxbench; measure it again")
     folder.require(REUSED)
     folder.warn_if_altered()
     if folder.meta["state"] != "finished":
@@ -176,7 +178,7 @@ def reusable(
     found = {}
     for case, processes in folder.finished().items():
         if 0 in processes and processes[0].module not in candidates:
-            processes[0].warn(f"reused from {path}")
+            processes[0].note(Note("reused", {"path": str(path)}))
             found[case] = {number: Outcome(record, {}, {}) for number, record in processes.items()}
     return _with_streams(found, folder)
 
@@ -184,8 +186,9 @@ def reusable(
 def _changed(meta: Mapping[str, Any], suite: Suite, environment: Mapping[str, Any]) -> list[str]:
     """What was otherwise in an earlier run: machine, software, settings, metrics."""
     changed = differences(meta["environment"], environment)
-    then, now = meta["definition"]["measure"], suite.file.measure.model_dump(mode="json")
-    changed += [f"{name}: {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
+    default, now = (each.model_dump(mode="json") for each in (Measure(), suite.file.measure))
+    then = {**default, **meta["definition"]["measure"]}
+    changed += [f"{name}: {then[name]} then, {now[name]} now" for name in now if then[name] != now[name]]
     changed += [f"another source of {key}" for key in changed_modules(meta, suite.cases())]
     metrics = [metric for metric in suite.file.metrics if metric not in meta["metrics"]]
     if meta["static"] or metrics:
@@ -194,7 +197,7 @@ def _changed(meta: Mapping[str, Any], suite: Suite, environment: Mapping[str, An
 
 
 def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> dict[str, dict[int, Outcome]]:
-    """The outcomes with their samples; process 0 with the memory over a pass and the predicted times."""
+    """The outcomes with their samples; process 0 with the memory over a pass."""
     for (case, number, mode), part in folder.samples().groupby(["case", "process", "mode"], sort=False):
         if outcome := found.get(case, {}).get(number):
             rows = zip(part.at_s, part.passes, part.ms, strict=True)
@@ -204,19 +207,7 @@ def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> di
             steps = zip(part.step, part.phase, part.op, part.bytes, strict=True)
             timeline = [TimelineStep(int(step), phase, op, int(size)) for step, phase, op, size in steps]
             outcome.timelines = {**outcome.timelines, mode: timeline}
-    for row in folder.predictions().to_dict("records"):
-        if outcome := found.get(row["case"], {}).get(0):
-            outcome.predicted = [*outcome.predicted, *_predicted(row)]
     return found
-
-
-def _predicted(row: RecordRow) -> Iterator[PredictedTime]:
-    """The times of a line of `predictions.csv`."""
-    for mode in MODES:
-        name = f"latency_{mode}_predicted"
-        if known(row, f"{name}_ms") is not None:
-            times = (row[f"{name}_{end}"] for end in ("ms", "low_ms", "high_ms", "notes"))
-            yield PredictedTime(row["target"], row["title"], mode, *times)
 
 
 def _condition(record: Record) -> str:
@@ -227,7 +218,8 @@ def _condition(record: Record) -> str:
 
 
 def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str], broken: Sequence[str]) -> Standing:
-    settings = ", ".join(f"{name}={value}" for name, value in json.loads(row["hparams"]).items())
+    every = json.loads(row["hparams"])
+    settings = ", ".join(f"{name}={every[name]}" for name in row["changed"].split())
     read = {key: read_value(row, quantities()[key], column) for key, column in columns.items()}
     values = {key: value for key, value in read.items() if value}
     label = f"{row['module']} ({settings})" if settings else str(row["module"])

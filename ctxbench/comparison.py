@@ -1,23 +1,19 @@
 """A value beside another: what it is, its interval, their ratio and their order.
 
 Counts are compared exactly. Two times of one run are compared round by round: each round gives the ratio of two
-processes that are neighbours in time, and Student's interval of the mean log ratio decides.
+processes that are neighbours in time, and Student's interval of the mean log ratio decides. Two predicted times are
+compared by their bands; a predicted and a measured one are not compared.
 """
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ctxbench import machine_load
 from ctxbench.metrics import quantities
-from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.metrics.base import Derivation, Origin, Quantity, RecordRow
 from ctxbench.statistics import FEWEST_PROCESSES, t_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # A ratio has no more decimals.
 MOST_DECIMALS = 9
@@ -28,7 +24,7 @@ class Value:
     """A quantity and the interval around it: of no width for a count, of any width for a time without an interval.
 
     Of a time, `processes` holds the median of each process by its round, and `others_share` which share of the
-    cores other work kept busy meanwhile.
+    cores other work kept busy meanwhile. The interval of a predicted time is its band.
     """
 
     value: float
@@ -36,6 +32,7 @@ class Value:
     high: float
     processes: Mapping[int, float] = field(default_factory=dict)
     others_share: float | None = None
+    origin: Origin = "counted"
 
     @property
     def disturbed(self) -> bool:
@@ -51,7 +48,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two times and its 95 % interval over rounds."""
+    """A ratio of two times and its interval: of 95 % over rounds, or what the bands of two predictions allow."""
 
     value: float
     low: float
@@ -73,24 +70,36 @@ def exactly(value: float) -> Value:
 
 
 def read_value(row: RecordRow, quantity: Quantity, column: str = "") -> Value | None:
-    """A quantity of a record, from `column` if it is given; None if it is not known."""
+    """A quantity of a record, from `column` if it is given; None if it is not known.
+
+    A quantity that derives from a time has the interval and the rounds of that time.
+    """
     value = known(row, column or quantity.column)
-    if value is None or not quantity.has_interval:
-        return None if value is None else exactly(value)
+    if value is None:
+        return None
+    if quantity.derive:
+        return _derived(quantity.derive, row)
+    if not quantity.has_interval:
+        return exactly(value)
     low, high = (known(row, quantity.detail(end)) for end in ("low_ms", "high_ms"))
     if low is None or high is None:
         low, high = 0.0, math.inf
-    processes = read_processes(known(row, quantity.detail("process_ms")) or "{}")
-    others = known(row, "others_share")
-    return Value(value, low, high, processes, others)
+    processes, others = row[quantity.detail("processes")], known(row, "others_share")
+    return Value(value, low, high, processes, others, quantity.origin_of(row))
 
 
-def read_processes(text: str) -> dict[int, float]:
-    """The medians of processes by round from their column; ValueError if it holds anything else."""
-    found = {int(number): float(ms) for number, ms in dict(json.loads(text)).items()}
-    if not all(0 < ms < math.inf for ms in found.values()):
-        raise ValueError("the median of a process is a positive number")
-    return found
+def _derived(derive: Derivation, row: RecordRow) -> Value | None:
+    """What derives from a time, with that time's interval, rounds and origin."""
+    time = read_value(row, quantities()[derive.source])
+    if time is None:
+        return None
+
+    def made(ms: float) -> float:
+        return derive.value(row, ms)
+
+    low, high = (0.0, math.inf) if time.high == math.inf else sorted((made(time.low), made(time.high)))
+    processes = {number: made(ms) for number, ms in time.processes.items()}
+    return replace(time, value=made(time.value), low=low, high=high, processes=processes)
 
 
 def known(row: RecordRow, column: str) -> Any:
@@ -100,16 +109,20 @@ def known(row: RecordRow, column: str) -> Any:
     return None if pd.isna(row[column]) else row[column]
 
 
-def without_reused(frame: "pd.DataFrame", meta: Mapping[str, Any]) -> "pd.DataFrame":
-    """A run's records without the process medians of reused rows: their rounds are not those of the other rows."""
-    reused = frame["case"].isin((meta.get("reused") or {}).get("cases", ()))
-    columns = [each.detail("process_ms") for each in quantities().values() if each.has_interval]
-    frame.loc[reused, columns] = ""
-    return frame
+def obstacle(first: Value, second: Value) -> str:
+    """Why no verdict rests on the two; empty if one may."""
+    if first.origin != second.origin:
+        return f"one is {first.origin}, the other {second.origin}"
+    return first.obstacle or second.obstacle
 
 
 def ratio(first: Value, second: Value) -> Ratio | None:
-    """The first time over the second, from the rounds that both have; None if these are fewer than three."""
+    """The first time over the second, from the rounds that both have; None if these are fewer than three.
+
+    Of two predicted times, the ends are those of one band over the opposite ends of the other.
+    """
+    if first.origin == second.origin == "predicted":
+        return Ratio(first.value / second.value, first.low / second.high, first.high / second.low)
     rounds = sorted(first.processes.keys() & second.processes.keys())
     if len(rounds) < FEWEST_PROCESSES:
         return None
@@ -123,7 +136,7 @@ def order(first: Value, second: Value) -> int:
 
     Times with fewer than three common rounds are told apart if their intervals do not overlap.
     """
-    if first.obstacle or second.obstacle:
+    if obstacle(first, second):
         return 0
     found = ratio(first, second)
     below, above = (found.high < 1, found.low > 1) if found else (first.high < second.low, first.low > second.high)

@@ -26,6 +26,10 @@ class ModuleCodeError(UsageError):
         super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}")
 
 
+class UnknownClass(UsageError):
+    """A file without the class that a reference names; the class may have been renamed."""
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     """The error for a name that is not among the allowed ones, with the nearest of them."""
     choices = sorted(allowed)

@@ -76,16 +76,13 @@ def describe_failure(error: BaseException) -> Failure:
         status, message = "unsupported", f"{text}{where}"
     else:
         status, message = "error", f"{kind}: {text}{where}"
-    return Failure(status, message, "".join(traceback.format_exception(error)))
+    return Failure(status, message, "".join(traceback.format_exception(error)), _is_no_gpu_room(text))
 
 
-def found_no_gpu_room(message: str) -> bool:
-    """Whether a failure's sentence says that the GPU had no memory left, or that another process has it to itself.
-
-    The processes on a GPU share it, so this may be the fault of another one.
-    """
-    full = "CUDA out of memory" in message or "CUDA error: out of memory" in message
-    return full or bool(_LIBRARY_OUT_OF_MEMORY.search(message)) or "busy or unavailable" in message
+def _is_no_gpu_room(text: str) -> bool:
+    """Whether CUDA or its library says that the GPU had no memory left, or that another process has it to itself."""
+    full = "CUDA out of memory" in text or "CUDA error: out of memory" in text
+    return full or bool(_LIBRARY_OUT_OF_MEMORY.search(text)) or "busy or unavailable" in text
 
 
 def signal_name(number: int) -> str:

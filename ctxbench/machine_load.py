@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from time import monotonic  # bound before a module can replace it
 from typing import Any
 
+from ctxbench.notes import Note
+
 WINDOW_S = 0.1
 # Others' load, in cores, from which a check is warned of.
 BUSY = 0.5
@@ -77,21 +79,22 @@ def _own_s() -> float:
     return seconds
 
 
-def warnings(state: Mapping[str, Any]) -> list[str]:
-    """Sentences for a machine that is not at rest when a measurement begins, or not at its full clock under load."""
-    notes = []
+def notes(state: Mapping[str, Any]) -> list[Note]:
+    """Notes on a machine that is not at rest when a measurement begins, or not at its full clock under load."""
+    found = []
     if state.get("other_processes"):
-        notes.append(f"{len(state['other_processes'])} other process(es) compute on the GPU")
+        found.append(Note("gpu_shared", {"processes": len(state["other_processes"])}))
     if state.get("busy_cores", 0) > BUSY:
-        notes.append(f"the machine was not at rest: others kept {state['busy_cores']:.1f} cores busy")
-    return notes + (_slow_clock(state) if state.get("under_load") else [])
+        found.append(Note("busy_machine", {"cores": state["busy_cores"]}))
+    return found + (_slow_clock(state) if state.get("under_load") else [])
 
 
-def _slow_clock(state: Mapping[str, Any]) -> list[str]:
-    """A sentence if the SM clock is below its share of the maximum: that of applications where the GPU has one."""
+def _slow_clock(state: Mapping[str, Any]) -> list[Note]:
+    """A note if the SM clock is below its share of the maximum: that of applications where the GPU has one."""
     clock = state.get("sm_clock_mhz")
     limits = [state[name] for name in ("sm_clock_application_mhz", "sm_clock_max_mhz") if state.get(name)]
     if clock is None or not limits or clock >= FULL_CLOCK * min(limits):
         return []
-    reasons = ", ".join(state.get("throttle_reasons", ())) or "the GPU does not tell why"
-    return [f"the GPU ran at {clock} of {min(limits)} MHz ({clock / min(limits):.0%}) under load: {reasons}"]
+    reasons = [*state.get("throttle_reasons", ())] or ["the GPU does not tell why"]
+    share = clock / min(limits)
+    return [Note("slow_clock", {"mhz": clock, "limit_mhz": min(limits), "share": share, "reasons": reasons})]

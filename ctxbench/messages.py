@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxbench.mode import Mode
+from ctxbench.notes import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,18 @@ class TimelineStep:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values for columns of the record, and warnings for a reader of it."""
+    """Values for columns of the record, and notes for a reader of it."""
 
     values: Mapping[str, Any]
-    warnings: Sequence[str] = ()
+    notes: Sequence[Note] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Columns of numbers that this case does not have, and why; no reason where another column tells it."""
+    """Columns of numbers that this case does not have, and why; no note where another column tells it."""
 
     columns: Sequence[str]
-    reason: str = ""
+    note: Note | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +76,19 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedTime:
-    """The predicted milliseconds of a pass of one mode on the device `target`, whose product name is `title`.
-
-    `low_ms` and `high_ms` are an 80 % band; `notes` say what a reader must know of this number.
-    """
-
-    target: str
-    title: str
-    mode: Mode
-    ms: float
-    low_ms: float
-    high_ms: float
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
-    """How a case failed: the record's status, a sentence and the traceback."""
+    """How a case failed: the record's status, a sentence and the traceback.
+
+    `no_gpu_room`: the GPU had no memory left, or another process had it to itself, maybe through no fault of the case.
+    """
 
     status: str
     message: str
     traceback: str = ""
+    no_gpu_room: bool = False
 
     def __str__(self) -> str:
         return f"{self.status}: {self.message}"
 
 
-Message = Values | Missing | Doing | Progress | Samples | Timeline | PredictedTime | Failure
+Message = Values | Missing | Doing | Progress | Samples | Timeline | Failure

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ctxbench.comparison import Value, order, ratio_text
+from ctxbench.comparison import Value, obstacle, order, ratio_text
 from ctxbench.metrics import quantities, quantity
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -35,11 +35,6 @@ def order_by(key: str, first: Standing, second: Standing) -> int:
     return -found if quantity(key).better == "larger" else found
 
 
-def obstacle(key: str, first: Standing, second: Standing) -> str:
-    """Why two rows cannot be compared in a quantity; empty if they can."""
-    return first.values[key].obstacle or second.values[key].obstacle
-
-
 def axes_of_front() -> list[str]:
     """The quantities that the Pareto front is made of."""
     return [key for key, quantity in quantities().items() if quantity.on_front]
@@ -53,7 +48,7 @@ def shared_axes(standings: Sequence[Standing]) -> list[str]:
 
 def dominates(first: Standing, second: Standing, axes: Sequence[str]) -> bool:
     """Whether the first is nowhere worse than the second and somewhere better; not where a verdict is missing."""
-    if any(obstacle(axis, first, second) for axis in axes):
+    if any(obstacle(first.values[axis], second.values[axis]) for axis in axes):
         return False
     orders = [order_by(axis, first, second) for axis in axes]
     return -1 in orders and 1 not in orders
@@ -96,7 +91,7 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
 def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
     """How the candidate stands to another module, in plain words."""
     reasons = [f"{one.label} ended with {one.status}" for one in (candidate, other) if one.status != "ok"]
-    obstacles = {} if reasons else {axis: obstacle(axis, candidate, other) for axis in axes}
+    obstacles = {} if reasons else {axis: obstacle(candidate.values[axis], other.values[axis]) for axis in axes}
     orders = {axis: order_by(axis, candidate, other) for axis, reason in obstacles.items() if not reason}
     if not orders:
         return f"{candidate.label} and {other.label} cannot be compared: {[*reasons, *obstacles.values()][0]}."

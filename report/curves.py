@@ -1,8 +1,7 @@
 """The data of curves: a quantity of a run's rows against what they differ in, line by line, and what was fitted."""
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from ctxbench import registry
 from ctxbench.errors import UsageError
-from ctxbench.metrics import quantities, quantity
-from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.metrics import quantity, stored_quantities
+from ctxbench.metrics.base import Quantity
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import CONDITIONS, POINTS, Figure
 
 from .figures.panels import Panel
+from .run_data import settings_text
 from .tables.numbers import leading_value, with_interval
 
 Floats = NDArray[np.float64]
@@ -101,7 +100,7 @@ def quantities_of(panels: Sequence[Panel], figure: Figure) -> list[Quantity]:
         return [quantity(key) for key in figure.y if any(series_of(panel, figure, quantity(key)) for panel in panels)]
     lines = {
         each.key: [series for panel in panels for series in series_of(panel, figure, each, FEWEST_FITTED)]
-        for each in quantities().values()
+        for each in stored_quantities()
         if each.better
     }
     known = [quantity(key) for key, found in lines.items() if found]
@@ -163,22 +162,9 @@ def fit_title(figure: Figure) -> str:
 def _placed(frame: pd.DataFrame, figure: Figure) -> pd.DataFrame:
     """The rows that have the figure's x, with `x`, `positions` and as text, `rest`, the settings that name a line."""
     x = figure.x
-    settings = [json.loads(text) for text in frame["hparams"]]
     frame = frame.assign(positions=frame["height"] * frame["width"])
-    if x in (*CONDITIONS, *POINTS):
-        across = list(frame[x])
-    else:
-        across = [_setting(row, given, x) for row, given in zip(frame.to_dict("records"), settings, strict=True)]
-    rest = [
-        ", ".join(f"{name}={value}" for name, value in given.items() if name not in (x, *figure.along))
-        for given in settings
-    ]
+    across = list(frame[x]) if x in (*CONDITIONS, *POINTS) else [each.get(x) for each in frame["every"]]
+    aside = (x, *figure.along)
+    rest = [settings_text({name: each[name] for name in each if name not in aside}) for each in frame["named"]]
     frame = frame.assign(x=pd.Series(across, frame.index, dtype="object"), rest=rest)
     return frame[[value is not None for value in across]]
-
-
-def _setting(row: RecordRow, given: Mapping[str, Any], name: str) -> Any:
-    """A hyper-parameter of a row; the module's default where the suite did not set it, None where it has none."""
-    module = str(row["module"])
-    known = registry.get(module).hyperparameters if module in registry.names() else ()
-    return given.get(name, next((each.default for each in known if each.name == name), None))

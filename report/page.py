@@ -126,8 +126,8 @@ def _data_address(content: bytes, kind: str) -> str:
 def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]:
     """What a reader must not miss: unfinished runs, and each footnote on our own numbers with its rows.
 
-    With several runs the first table compares them and each of the next is a run's own. Crossovers and predicted
-    times come last, with their footnotes below them.
+    With several runs the first table compares them and each of the next is a run's own. Crossovers come last, with
+    their footnotes below them.
     """
     for run in runs:
         if run.meta.get("state") not in (None, "finished"):

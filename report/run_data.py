@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench import devices, registry
-from ctxbench.comparison import read_processes, without_reused
+from ctxbench import devices
 from ctxbench.devices.cpu import Cpu
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantities
@@ -38,9 +37,10 @@ SIZES = ("batch", "channels", "height", "width")
 class RunData:
     """A run that has been read and checked. `frame` has the records' columns and `shape`, `settings`, `name` as text.
 
-    `name` is what figures and sentences call a module: its key or, with `titles`, its title. The family is the
-    registry's; of a module that is not in it, the recorded one. `added` are published numbers that take the place of
-    the suite's, as in its table `[published]`; so do `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
+    `every` has all hyper-parameters, `named` those of them that differ from the defaults in any row of the module, and
+    `settings` the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its
+    title. `added` are published numbers that take the place of the suite's, as in its table `[published]`; so do
+    `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder
@@ -54,13 +54,17 @@ class RunData:
         folder.warn_if_altered()
         frame = folder.frame()
         check_records(frame, folder.path / "records.csv")
-        frame = without_reused(frame, folder.meta)
         batch, channels, height, width = (frame[name].astype("string") for name in SIZES)
         frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
-        shown = {text: _settings(text) for text in frame["hparams"].unique()}
-        frame["settings"] = frame["hparams"].map(shown).astype("string")
-        families = {entry.key: entry.family for entry in registry.entries()}
-        frame["family"] = frame["module"].map(families).fillna(frame["family"])
+        frame["every"] = [_hparams(text, folder.path) for text in frame["hparams"]]
+        named: dict[str, set[str]] = {}
+        for module, text in zip(frame["module"], frame["changed"], strict=True):
+            named.setdefault(module, set()).update(text.split())
+        frame["named"] = [
+            {name: value for name, value in every.items() if name in named[module]}
+            for module, every in zip(frame["module"], frame["every"], strict=True)
+        ]
+        frame["settings"] = pd.Series(map(settings_text, frame["named"]), frame.index, dtype="string")
         frame["name"] = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
         return cls(folder, frame)
 
@@ -107,8 +111,9 @@ class RunData:
         return self.folder.timeline()
 
     def device_name(self, device: str) -> str:
-        """The product behind a device's name; the name itself where the environment does not tell."""
-        return devices.product(device, self.environment)
+        """The product behind a device's name; the name itself where the run does not tell."""
+        sheet = (self.meta.get("sheets") or {}).get(device)
+        return f"{sheet['title']} (times predicted)" if sheet else devices.product(device, self.environment)
 
     def devices(self) -> list[str]:
         return list(dict.fromkeys(self.frame["device"]))
@@ -170,17 +175,6 @@ def check_records(frame: pd.DataFrame, path: Path) -> None:
         median, low, high = (frame[name] for name in (each.column, each.detail("low_ms"), each.detail("high_ms")))
         _refuse(low > median, low, path, f"must be at most the median, {median.name}")
         _refuse(high < median, high, path, f"must be at least the median, {median.name}")
-        medians = frame[each.detail("process_ms")]
-        wrong = pd.Series([not _are_processes(text) for text in medians], dtype="bool")
-        _refuse(wrong, medians, path, 'must be medians by process, as {"1": 0.912}')
-
-
-def _are_processes(text: str) -> bool:
-    try:
-        read_processes(text or "{}")
-    except (ValueError, TypeError):
-        return False
-    return True
 
 
 def drifts(row: Mapping[Any, Any], time: Quantity) -> bool:
@@ -198,9 +192,13 @@ def _refuse(wrong: "pd.Series[bool]", column: "pd.Series[Any]", path: Path, sent
         raise UsageError(f"{path}, line {index + 2}: {column.name} is {str(column.iloc[index])!r}; it {sentence}")
 
 
-def _settings(text: str) -> str:
-    """Hyper-parameters for a reader: `{"steps": 3}` as `steps=3`."""
+def settings_text(hparams: Mapping[str, Any]) -> str:
+    """Hyper-parameters for a reader: `steps=3, rank=8`."""
+    return ", ".join(f"{name}={value}" for name, value in hparams.items())
+
+
+def _hparams(text: str, path: Path) -> dict[str, Any]:
     try:
-        return ", ".join(f"{name}={value}" for name, value in json.loads(text).items())
-    except (json.JSONDecodeError, AttributeError):
-        return text
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        raise UsageError(f"{path / 'records.csv'}: hparams is {text!r}; it must be an object in JSON") from None

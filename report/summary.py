@@ -105,11 +105,11 @@ def _leader(each: Quantity, places: Sequence[Place]) -> str:
     left_out = [f"{place.label} ({place.value.obstacle})" for place in places if place.value.obstacle]
     places = [place for place in places if not place.value.obstacle]
     if len(places) < 2:
-        return f"Not compared in {_noun(each)}: {listed(left_out)}."
+        return f"Not compared in {each.noun}: {listed(left_out)}."
     best = places[0]
     ties = [place for place in places[1:] if order(best.value, place.value) == 0]
     rest = [place for place in places[1:] if place not in ties]
-    noun = _noun(each)
+    noun = _noun(each, best)
     if each.has_interval:
         leaders, unsure = [best.label], listed([place.label for place in ties]) if ties else ""
     else:
@@ -149,7 +149,7 @@ def _factor(one: Place, other: Place) -> str:
 
 def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: bool) -> list[str]:
     """The numbers of the one row that ended ok."""
-    numbers = [f"{place.text} {_noun(each)}" for each in axes for place in _places(panel, done, each)]
+    numbers = [f"{place.text} {_noun(each, place)}" for each in axes for place in _places(panel, done, each)]
     label = label_of(done.iloc[0].to_dict())
     if not numbers:
         return []
@@ -171,8 +171,8 @@ def _ended(frame: pd.DataFrame) -> list[str]:
     return [f"{word} failed: {listed(names)}."]
 
 
-def _noun(each: Quantity) -> str:
-    return f"predicted {each.noun}" if each.origin == "predicted" else each.noun
+def _noun(each: Quantity, place: Place) -> str:
+    return f"predicted {each.noun}" if "predicted" in (each.origin, place.value.origin) else each.noun
 
 
 def _superlative(each: Quantity) -> str:

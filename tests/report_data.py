@@ -1,6 +1,8 @@
 """Run folders with invented numbers, for the report's tests: written as the engine writes them, no torch, no clock."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ FACTS = {
     "linear": (800_000, 13_000_000_000, 300, 150, 800.0, 400.0),
     "ham_nmf": (524_288, 17_600_000_000, 202, 98, 715.0, 307.0),
 }
+FAMILIES = {"ham_nmf": "matrix decomposition", "linear": "linear attention"}
 ENVIRONMENT = {
     "time": "2026-11-21T01:15:38+00:00",
     "python": "3.11.7",
@@ -46,6 +49,12 @@ ENVIRONMENT = {
     "torch_threads": 2,
     "gpus": [{"name": "Test GPU", "memory_bytes": 1, "capability": "9.0"}],
 }
+
+
+class Timed(Record):
+    """A record with what each of its processes measured, by number."""
+
+    process_values: Mapping[int, Mapping[str, Any]] = {}
 
 
 def definition(**changes: Any) -> dict[str, Any]:
@@ -66,11 +75,12 @@ def record(module: str, device: str = "cpu", shape: Sequence[int] = (1, 512, 128
     """A record with the static figures of FACTS."""
     params, macs, train, infer, *_ = FACTS.get(module, FACTS["linear"])
     batch, channels, height, width = shape
-    found = Record(
+    found = Timed(
         case=f"{module} {'x'.join(map(str, shape))} {device} {values.get('hparams', '')}",
-        module=module, title=f"{module.upper()} block", family="attention", reference="m:C", hparams="{}",
-        batch=batch, channels=channels, height=height, width=width, dtype="float32", memory_format="contiguous",
-        execution="eager", threads=None, device=device,
+        module=module, title=f"{module.upper()} block", family=FAMILIES.get(module, "attention"), reference="m:C",
+        hparams="{}", changed=" ".join(json.loads(values.get("hparams", "{}"))), batch=batch, channels=channels,
+        height=height, width=width, dtype="float32", memory_format="contiguous", execution="eager", threads=None,
+        device=device,
     )  # fmt: skip
     counts = {"params": params, "macs": macs, "macs_counter": "ctxbench", "macs_matmul": macs, "macs_formula": macs}
     predictions = {"memory_train_predicted_bytes": train * MIB, "memory_infer_predicted_bytes": infer * MIB}
@@ -93,8 +103,12 @@ def timed(
             stream = [Sample(float(at), 1, float(each)) for at, each in zip(np.cumsum(part) / 1e3, part, strict=True)]
             samples.setdefault(number, {})[mode] = stream
             values.setdefault(number, {}).update(Latency(stream, summarise(part), stop).columns(mode))
-    combined = {name: value for name, value in combine(values).items() if not name.endswith("autocorrelation")}
-    found.take({**combined, "processes": len(values), "others_share": others_share})
+    combined = combine([*values.values()]).items()
+    rounds = " ".join(map(str, values))
+    found.take({name: value for name, value in combined if not name.endswith("autocorrelation")})
+    found.take({"processes": len(values), "rounds": rounds, "others_share": others_share})
+    assert isinstance(found, Timed)
+    found.process_values = values
     return samples
 
 
@@ -105,10 +119,11 @@ def medians(found: Record, infer: Sequence[float], others_share: float = 0.0) ->
 
 
 def add(folder: RunFolder, found: Record, samples: Mapping[int, Mapping[str, Sequence[Sample]]] | None = None) -> None:
-    """Put a record into a run folder, and the samples of its processes."""
-    for number, streams in (samples or {}).items():
-        folder.append(number, found, streams)
-    append_text(folder.path / "records.csv", csv_line(found.row()))
+    """Put a record into a run folder, its processes and their samples."""
+    for number, values in getattr(found, "process_values", {}).items():
+        process = replace(found, values=values)
+        folder.append(number, process, (samples or {}).get(number, {}))
+    append_text(folder.path / "records.csv", csv_line(found.row().values()))
 
 
 def stream(median: float, count: int = 31, spread: float = 0.01, seed: int = 0) -> list[float]:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ctxbench.devices.sheet import sheet
 from ctxbench.predict.rates import sustained
-from ctxbench.predict.sheets import sheet
 from ctxbench.predict.work import Product, Work, winograd_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from ctxbench.comparison import Value, exactly
-from ctxbench.crossover import Crossover, Size, crossover, crossover_in_bands, ratio_between
+from ctxbench.crossover import Crossover, Size, crossover, ratio_between
 
 GRID = (64, 256, 1024, 4096, 16384)
 Law = Callable[[int], float]
@@ -201,24 +201,24 @@ def banded(first: Law, second: Law, factor: float) -> list[Size]:
     """Costs at GRID that may be larger or smaller by this factor."""
 
     def value(cost: float) -> Value:
-        return Value(cost, cost / factor, cost * factor)
+        return Value(cost, cost / factor, cost * factor, origin="predicted")
 
     return [Size(n, value(first(n)), value(second(n))) for n in GRID]
 
 
 def test_costs_in_bands_cross_between_those_of_their_opposite_ends() -> None:
     # 256 n = 2 n^2 at n = 128, and 1024 n = n^2 / 2 at n = 2048.
-    found = crossover_in_bands(banded(lambda n: 512.0 * n, lambda n: float(n) ** 2, 2))
+    found = crossover(banded(lambda n: 512.0 * n, lambda n: float(n) ** 2, 2), exact=False)
     assert [found.low, found.n, found.high] == pytest.approx([128, 512, 2048], rel=1e-12)
     assert found.signs == (1, 0, 0, -1, -1)
-    wider = crossover_in_bands(banded(lambda n: 512.0 * n, lambda n: float(n) ** 2, 5))
+    wider = crossover(banded(lambda n: 512.0 * n, lambda n: float(n) ** 2, 5), exact=False)
     assert [wider.low, wider.high] == pytest.approx([0, 12800])
-    above = crossover_in_bands(banded(lambda n: 6e4 * n, lambda n: float(n) ** 2, 2))
+    above = crossover(banded(lambda n: 6e4 * n, lambda n: float(n) ** 2, 2), exact=False)
     assert [above.low, above.n, above.high] == pytest.approx([15000, math.inf, math.inf])
 
 
 def test_bands_that_overlap_at_every_size_decide_nothing() -> None:
-    found = crossover_in_bands(banded(lambda n: 512.0 * n, lambda n: float(n) ** 2, 6))
+    found = crossover(banded(lambda n: 512.0 * n, lambda n: float(n) ** 2, 6), exact=False)
     assert math.isnan(found.n)
     assert (found.low, found.high, found.signs) == (0, math.inf, (0,) * 5)
 
@@ -229,9 +229,10 @@ def test_wherever_in_their_bands_costs_are_they_cross_inside() -> None:
         values = np.exp(random.normal(0, 1.5, (len(GRID), 2)))
         factors = np.exp(random.uniform(0, 1, (len(GRID), 2)))
         bands = [
-            [Value(v, v / f, v * f) for v, f in zip(*line, strict=True)] for line in zip(values, factors, strict=True)
+            [Value(v, v / f, v * f, origin="predicted") for v, f in zip(*line, strict=True)]
+            for line in zip(values, factors, strict=True)
         ]
-        found = crossover_in_bands([Size(n, *both) for n, both in zip(GRID, bands, strict=True)])
+        found = crossover([Size(n, *both) for n, both in zip(GRID, bands, strict=True)], exact=False)
         at = np.exp(random.uniform(-1, 1, values.shape) * np.log(factors)) * values
         inside = crossover([Size(n, *map(exactly, line)) for n, line in zip(GRID, at, strict=True)], exact=True)
         assert found.low <= inside.n <= found.high

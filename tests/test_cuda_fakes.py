@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -325,7 +325,7 @@ def test_the_state_names_clocks_temperature_and_other_processes(
     state = device("cuda:1").state()
     assert library.board == f"GPU-{UUIDS[1]}"
     assert state == {**STATE, "other_processes": [4242]}
-    assert machine_load.warnings({**state, "busy_cores": 0.1}) == ["1 other process(es) compute on the GPU"]
+    assert told({**state, "busy_cores": 0.1}) == ["1 other process(es) compute on the GPU"]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_every_value_may_be_unsupported(nvml: Callable[..., FakeNvml], cuda: Fak
     nvml(lacking=tuple(name for name in vars(FakeNvml) if name.startswith("nvmlDeviceGet") and "Handle" not in name))
     state = device("cuda").state()
     assert state == {"unknown": dict.fromkeys([*STATE, "other_processes"], "NotSupported")}
-    assert machine_load.warnings({**state, "under_load": True}) == []
+    assert told({**state, "under_load": True}) == []
 
 
 @pytest.mark.parametrize("lacking", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
@@ -384,7 +384,7 @@ def test_the_hosts_process_numbers_are_no_other_processes(
     state = device("cuda").state()
     assert "other_processes" not in state
     assert state["unknown"] == {"other_processes": "NVML's process numbers are not those of this container"}
-    assert machine_load.warnings(state) == []
+    assert told(state) == []
 
 
 def test_without_nvml_the_state_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,9 +418,9 @@ def test_the_state_under_load_is_sampled_while_passes_run(
     state = device("cuda").state_under_load(step)
     assert state == {"under_load": True, **STATE, "other_processes": []}
     assert seen[0] >= 300
-    assert machine_load.warnings(state) == ["the GPU ran at 1410 of 1830 MHz (77%) under load: idle, power cap"]
-    assert machine_load.warnings({**state, "sm_clock_mhz": 1660}) == []
-    assert machine_load.warnings({**state, "under_load": False}) == []
+    assert told(state) == ["the GPU ran at 1410 of 1830 MHz (77%) under load: idle, power cap"]
+    assert told({**state, "sm_clock_mhz": 1660}) == []
+    assert told({**state, "under_load": False}) == []
 
 
 def test_the_matmul_rate_of_a_gpu_is_the_median_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,9 +433,13 @@ def test_the_matmul_rate_of_a_gpu_is_the_median_of_blocks(monkeypatch: pytest.Mo
     assert matmul_rate(clock, device("cpu"), torch.float32) == pytest.approx(1024**3 / 0.005)
 
 
+def told(state: Mapping[str, Any]) -> list[str]:
+    return [str(note) for note in machine_load.notes(state)]
+
+
 def test_a_busy_machine_is_warned_of() -> None:
-    assert machine_load.warnings({"busy_cores": 0.4}) == []
-    assert machine_load.warnings({"busy_cores": 1.26}) == ["the machine was not at rest: others kept 1.3 cores busy"]
+    assert told({"busy_cores": 0.4}) == []
+    assert told({"busy_cores": 1.26}) == ["the machine was not at rest: others kept 1.3 cores busy"]
 
 
 def test_busy_cores_come_from_the_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,14 +166,14 @@ def test_the_cpu_counts_no_requests() -> None:
 
 
 def measured(**changes: Any) -> tuple[dict[str, Any], list[str]]:
-    """The values and warnings of a tiny case's latency and memory."""
+    """The values and notes of a tiny case's latency and memory."""
     messages: list[Message] = []
     case = Case("sa", REFERENCE, {}, SHAPE, **changes)
     CaseMeasurement(case, Measure(sample_s=0.01, warmup_s=0), messages.append).run(["memory", "latency"])
     values = [message for message in messages if isinstance(message, Values)]
-    warnings = [text for each in values for text in each.warnings]
-    warnings += [message.reason for message in messages if isinstance(message, Missing)]
-    return {k: v for each in values for k, v in each.values.items()}, warnings
+    notes = [str(note) for each in values for note in each.notes]
+    notes += [str(message.note) for message in messages if isinstance(message, Missing) and message.note]
+    return {k: v for each in values for k, v in each.values.items()}, notes
 
 
 @pytest.mark.usefixtures("counting")

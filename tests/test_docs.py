@@ -70,14 +70,6 @@ def test_the_docs_list_every_metric_and_its_columns() -> None:
         assert listed == {column.name for column in metrics()[name].columns}
 
 
-def test_the_docs_say_which_schema_brought_a_column() -> None:
-    for name, cell in rows_of("measuring.md", "columns"):
-        since = {column: int(schema or 1) for column, schema in re.findall(r"`([^`]+)`(?: \(schema (\d+)\))?", cell)}
-        for column in metrics()[name].columns:
-            shown = next(each for each in since if column.name in (each, *(each.replace("*", mode) for mode in MODES)))
-            assert since[shown] == column.since
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):

@@ -5,7 +5,7 @@ import torch
 
 from ctxbench.devices import Unsupported
 from ctxbench.errors import ModuleCodeError
-from ctxbench.failures import DoesNotFit, NotFinite, describe_failure, found_no_gpu_room
+from ctxbench.failures import DoesNotFit, NotFinite, describe_failure
 
 # The first line of each text, and the status.
 TEXTS = {
@@ -80,4 +80,4 @@ NO_ROOM = {
 
 @pytest.mark.parametrize(("text", "no_room"), NO_ROOM.items())
 def test_whether_the_gpu_had_no_room(text: str, no_room: bool) -> None:
-    assert found_no_gpu_room(str(describe_failure(RuntimeError(text)))) == no_room
+    assert describe_failure(RuntimeError(text)).no_gpu_room == no_room

@@ -1,7 +1,7 @@
 """Stored baselines: what is read from runs, and what is compared exactly."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from ctxbench.results.record import Record, columns
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case
 
-CASE = Case("ham_nmf", "ctxbench.modules.ham_nmf:HamNMF", {"steps": 3}, (1, 64, 32, 16), threads=1)
+CASE = Case(
+    "ham_nmf", "ctxbench.modules.ham_nmf:HamNMF", {"steps": 3}, (1, 64, 32, 16), threads=1, defaults={"rank": 8}
+)
 ENVIRONMENT = {
     "time": "2026-11-02T10:00:00+00:00",
     "cpu": "a CPU",
@@ -34,6 +36,7 @@ RECORD = Record(
     family="",
     reference=CASE.reference,
     hparams=CASE.hparams_json,
+    changed=CASE.changed,
     batch=1,
     channels=64,
     height=32,
@@ -51,13 +54,14 @@ RECORD = Record(
         "memory_train_predicted_bytes": 1024,
         "memory_predicted_for": "cuda",
         "latency_infer_ms": 6.0,
-        "latency_infer_process_ms": '{"1": 6.0, "2": 8.0, "4": 5.0}',
         "control_ms": 3.0,
-        "control_process_ms": '{"1": 3.0, "2": 2.0, "4": 5.0}',
     },
     processes=3,
+    rounds="1 2 4",
     others_share=0.1,
 )
+# The medians of its processes, by number: of the row and of the control workload.
+MEDIANS = {1: (6.0, 3.0), 2: (8.0, 2.0), 4: (5.0, 5.0), 5: (90.0, 9.0)}
 LOGS = ProcessLogs((math.log(2), math.log(4), 0.0), (math.log(3), math.log(2), math.log(5)), False)
 
 
@@ -66,10 +70,11 @@ def with_values(**changes: Any) -> Record:
     return replace(RECORD, values={**RECORD.values, **changes})
 
 
-def run_folder(path: Path, *records: Record, **meta: Any) -> Path:
+def run_folder(path: Path, *records: Record, medians: Mapping[int, tuple[float, float]] = MEDIANS, **meta: Any) -> Path:
     folder = RunFolder.create(path, {"suite": "x", "environment": ENVIRONMENT, **meta})
     for record in records:
-        folder.append(1, record, {})
+        for number, (row, control) in medians.items():
+            folder.append(number, replace(record, values={"latency_infer_ms": row, "control_ms": control}), {})
     folder.write_records(records)
     return path
 
@@ -99,7 +104,12 @@ def test_latencies_in_units_of_the_control_workload(tmp_path: Path) -> None:
 
 
 def test_processes_without_both_times_are_left_out(tmp_path: Path) -> None:
-    values = {**RECORD.values, "control_process_ms": '{"2": 2.0, "3": 2.0}'}
+    values = {
+        "latency_infer_processes": {1: 6.0, 2: 8.0},
+        "latency_train_processes": {},
+        "control_processes": {2: 2.0, 3: 2.0},
+        "others_share": None,
+    }
     assert process_logs(values, "infer") == ProcessLogs((math.log(4),), (math.log(2),))
     assert process_logs(values, "train") == ProcessLogs()
 
@@ -112,9 +122,9 @@ def test_a_record_tells_whether_its_processes_were_disturbed(
     assert stored.rows["infer"].disturbed == disturbed
 
 
-@pytest.mark.parametrize("text", [None, '{"1": 6.0}', '{"1": 6.0, "2": 6.1}'])
-def test_a_latency_of_too_few_processes_is_known_but_not_enough(tmp_path: Path, text: str | None) -> None:
-    (stored,) = load_baseline(run_folder(tmp_path / "run", with_values(latency_infer_process_ms=text))).cases.values()
+@pytest.mark.parametrize("rounds", ["", "1", "1 2"])
+def test_a_latency_of_too_few_processes_is_known_but_not_enough(tmp_path: Path, rounds: str) -> None:
+    (stored,) = load_baseline(run_folder(tmp_path / "run", replace(RECORD, rounds=rounds))).cases.values()
     assert list(stored.rows) == ["infer"]
     assert (stored.rows["infer"].enough, stored.timed) == (False, False)
 
@@ -127,7 +137,7 @@ def test_a_case_that_failed_was_timed(tmp_path: Path) -> None:
 
 
 def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) -> None:
-    names = ["case", "module", "reference", "hparams", "batch", "channels", "height", "width"]
+    names = ["case", "module", "reference", "hparams", "changed", "batch", "channels", "height", "width"]
     names += ["dtype", "memory_format", "execution", "threads", "device", "status", "params"]
     cells = ["" if RECORD.get(name) is None else RECORD.get(name) for name in names]
     path = tmp_path / "records.csv"
@@ -155,19 +165,15 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "has no record": ("empty.csv", lambda path: path.write_text(csv_line(columns()))),
     "line 2: status is 'well', not one of ok, oom": ("f", lambda p: run_folder(p, replace(RECORD, status="well"))),
     "line 2: hparams is '{', not an object in JSON": ("g", lambda path: run_folder(path, replace(RECORD, hparams="{"))),
-    "record 1: {.*} are no times of processes in ms": (
+    "processes.csv, line 2: control_ms is '0.0', not a finite number above 0": (
         "h",
-        lambda path: run_folder(path, with_values(control_process_ms='{"1": 0.0}')),
-    ),
-    "record 1: 3 are no times of processes in ms": (
-        "i",
-        lambda path: run_folder(path, with_values(latency_infer_process_ms="3")),
+        lambda path: run_folder(path, RECORD, medians={1: (6.0, 0.0)}),
     ),
     "run.json is damaged: environment.gpus": (
         "run",
         lambda path: run_folder(path, RECORD, environment={"gpus": 3}),
     ),
-    "was written by a newer ctxbench": ("new", newer),
+    "has schema 99, and this ctxbench reads schema 9": ("new", newer),
 }
 
 

@@ -239,7 +239,9 @@ GPU_BUSY = "error: AcceleratorError: CUDA error: CUDA-capable device(s) is/are b
 @pytest.mark.parametrize("side", ["baseline", "candidate"])
 @pytest.mark.parametrize("pairs", [0, 2])
 def test_a_gpu_without_room_for_one_side_is_inconclusive(message: str, side: Side, pairs: int) -> None:
-    script = Script({"a": [*itertools.islice(around(0.0), pairs), PairFailure(side, message)], "b": around(0.0)})
+    script = Script(
+        {"a": [*itertools.islice(around(0.0), pairs), PairFailure(side, message, no_gpu_room=True)], "b": around(0.0)}
+    )
     rows = gate(script)
     assert (rows[0].status, rows[0].verdict, rows[0].replicates) == ("measured", "inconclusive", pairs)
     assert rows[0].reason == f"The GPU had no room for one side while it had for the other: {message}"
@@ -247,7 +249,7 @@ def test_a_gpu_without_room_for_one_side_is_inconclusive(message: str, side: Sid
 
 
 def test_a_gpu_without_room_for_either_side_compares_nothing() -> None:
-    rows = gate(Script({"a": [PairFailure("both", GPU_FULL)]}))
+    rows = gate(Script({"a": [PairFailure("both", GPU_FULL, no_gpu_room=True)]}))
     assert (rows[0].status, exit_code(rows)) == ("not compared", ExitCode.NOTHING_COMPARED)
 
 

@@ -26,6 +26,7 @@ from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Pass
 from ctxbench.metrics.latency import Latency, measure_latency
 from ctxbench.mode import MODES
+from ctxbench.notes import Note
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.file import Execution
@@ -211,16 +212,19 @@ def test_what_a_metric_never_sends_is_that_rows_crash(tmp_path: Path, message: R
     assert pd.isna(row["latency_infer_ms"])
 
 
+NO_CLOCK = Note("remark", {"text": "no clock"})
+
+
 def test_a_number_that_is_missing_has_its_reason_or_the_row_is_no_ok(tmp_path: Path) -> None:
     promised = [column for column, _ in metrics()["latency"].promised(static=False)]
     assert sorted(promised) == [f"latency_{mode}_ms" for mode in MODES]
-    row = record(tmp_path, [Missing(promised[:1], "no clock"), Missing(promised[1:])], Exit(0, 0, False, ""))
-    assert (row["status"], row["warnings"]) == ("ok", ["no clock"])
+    row = record(tmp_path, [Missing(promised[:1], NO_CLOCK), Missing(promised[1:])], Exit(0, 0, False, ""))
+    assert (row["status"], row["notes"]) == ("ok", [NO_CLOCK])
 
 
-def test_what_a_child_did_besides_its_task_is_a_warning(tmp_path: Path) -> None:
-    row = record(tmp_path, [], Exit(0, 0, False, "", warnings=("it left a process",)))
-    assert row["warnings"] == ["it left a process"]
+def test_what_a_child_did_besides_its_task_is_a_note(tmp_path: Path) -> None:
+    row = record(tmp_path, [], Exit(0, 0, False, "", notes=(NO_CLOCK,)))
+    assert row["notes"] == [NO_CLOCK]
 
 
 def test_a_child_that_the_kernel_kills_for_memory_is_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,11 +235,12 @@ def test_a_child_that_the_kernel_kills_for_memory_is_oom(tmp_path: Path, monkeyp
 
 
 def test_values_reported_before_a_failure_stay(tmp_path: Path) -> None:
+    note = Note("remark", {"text": "first; with a semicolon"})
     messages: list[Reply] = [
-        Values({"params": 5}, ["first; with a semicolon", "first; with a semicolon"]),
+        Values({"params": 5}, [note, note]),
         Failure("oom", "out of memory: all", "Traceback: long"),
     ]
     row = record(tmp_path, messages, Exit(0, 0, False, ""))
     assert (row["params"], row["status"], row["message"]) == (5, "oom", "out of memory: all")
-    assert row["warnings"] == ["first; with a semicolon"]
+    assert row["notes"] == [note]
     assert "Traceback: long" in (tmp_path / "run" / "log.txt").read_text()

@@ -23,12 +23,12 @@ every_ham = pytest.mark.parametrize("ham", ["ham_nmf", "ham_cd", "ham_vq"])
 
 
 def computed(metric: str, module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
-    """What a metric reports of a case; a warning is none of it."""
+    """What a metric reports of a case; a note is none of it."""
     found: dict[str, Any] = {}
 
     def take(message: object) -> None:
         assert isinstance(message, Values)
-        assert not message.warnings
+        assert not message.notes
         found.update(message.values)
 
     compute = metrics()[metric].compute

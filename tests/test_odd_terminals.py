@@ -48,7 +48,8 @@ def test_progress_shows_a_message_escaped_and_on_one_line(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     record = Record(
-        case="mine [bold]", module="m", title="", family="", reference="", hparams="{}", batch=1, channels=1, height=1,
+        case="mine [bold]", module="m", title="", family="", reference="", hparams="{}", changed="",
+        batch=1, channels=1, height=1,
         width=1, dtype="float32", memory_format="contiguous", execution="eager", threads=None, device="cpu",
         status="error", message=f"{COMMANDS}\n::error::forged",
     )  # fmt: skip

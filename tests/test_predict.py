@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
+from ctxbench.devices.sheet import Sheet, sheet, sheets
 from ctxbench.errors import UsageError
 from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import UnpredictableError
@@ -16,7 +17,6 @@ from ctxbench.mode import MODES
 from ctxbench.predict import rates
 from ctxbench.predict.passes import Operator, operators_of, time_of
 from ctxbench.predict.rates import ANY, HOST_US, LAUNCH_US, LEAST_BAND, OTHER_DTYPE
-from ctxbench.predict.sheets import Sheet, sheet, sheets
 from ctxbench.predict.work import Product, Work, winograd_of
 
 FIGURES = ["bandwidth_gb_s", "l2_mib", "peak_tflops", "power_w", "processors"]
@@ -301,8 +301,9 @@ def test_an_operator_of_no_class_is_marked_and_its_bytes_counted() -> None:
     assert [(work.kind, work.bytes) for each in found for work in each.works] == [("unknown", 2 * 2**20)]
     predicted = time_of(found, sheet("titan-xp"))
     assert predicted.unknown == ["ctxbench_test.twice"]
-    assert "Of no known class, their bytes alone are counted: ctxbench_test.twice." in predicted.notes()
-    assert "100% of the time is in classes without measurements: unknown." in predicted.notes()
+    told = [str(note) for note in predicted.notes()]
+    assert "Of no known class, their bytes alone are counted: ctxbench_test.twice." in told
+    assert "100% of the time is in classes without measurements: unknown." in told
 
 
 def test_a_module_that_meta_cannot_run_says_why() -> None:
@@ -318,7 +319,9 @@ def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
     assert found.ms == pytest.approx(100 * HOST_US / 1e3)
     assert (found.low_ms, found.high_ms) == pytest.approx((found.ms / 2, found.ms * 2))
     assert {kernel.bound for kernel in found.kernels} == {"launches"}
-    assert found.notes()[0].startswith("Launch-bound: the host takes about 1 ms to launch kernels that take 0.3 ms")
+    assert str(found.notes()[0]).startswith(
+        "Launch-bound: the host takes about 1 ms to launch kernels that take 0.3 ms"
+    )
 
 
 def test_the_calibration_has_a_band_around_each_prediction() -> None:

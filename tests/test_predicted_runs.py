@@ -1,28 +1,35 @@
-"""Predicted times from the suite to the report: columns, notes, tables, crossovers, the figure, wrong suites."""
+"""Devices that are known by their data sheets, from the suite to the report: times, notes, tables, wrong names."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
-from io import StringIO
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import pytest
 import torch
-from report_data import FACTS, add, definition, new_run, record
+from report_data import FACTS, add, definition, medians, new_run, record
 from typer.testing import CliRunner
 
 import ctxbench
-from ctxbench import cli, registry
+from ctxbench import cli, compare, registry
+from ctxbench.comparison import Value, obstacle, order
+from ctxbench.devices.sheet import sheet
+from ctxbench.engine.run import resume
 from ctxbench.errors import UsageError
-from ctxbench.messages import PredictedTime
+from ctxbench.notes import Note
 from ctxbench.predict.passes import operators_of, time_of
-from ctxbench.predict.sheets import sheet
 from ctxbench.report import write_report
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.predicted import agreement, predicted_crossover_table, predicted_table
+from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.compact import Choice, compact_table
+from ctxbench.report.tables.crossover import crossover_table
+from ctxbench.report.tables.ranking import ranking_table
+from ctxbench.report.tables.runs import compare_runs
+from ctxbench.report.tables.suite import suite_table
+from ctxbench.report.tables.table import Table
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite import read as suite
+from ctxbench.suite.read import Overrides
 
 SuiteFile = Callable[..., Path]
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,42 +38,78 @@ TITAN = "NVIDIA TITAN Xp"
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
-def test_a_static_run_has_the_times_of_each_device(suite_file: SuiteFile, tmp_path: Path) -> None:
-    path = suite_file(["sa", "a2"], metrics=("params",))
-    run = ctxbench.run(str(path), static=True, measure={"predict_for": ["titan-xp", "h100-sxm"]}, out=tmp_path / "run")
-    frame = run.predictions
-    assert run.frame["status"].tolist() == ["ok", "ok"]
-    assert frame["target"].tolist() == ["titan-xp", "h100-sxm"] * 2
-    assert frame["title"].tolist()[:2] == [TITAN, "NVIDIA H100 80GB HBM3"]
+def test_a_device_that_is_not_here_has_counts_and_predicted_times(suite_file: SuiteFile, tmp_path: Path) -> None:
+    mine = tmp_path / "my_gpu.toml"
+    mine.write_text((ROOT / "ctxbench/devices/sheets.toml").read_text().split("[p100-pcie]")[0])
+    path = suite_file(["sa"], metrics=("params", "latency"))
+    run = ctxbench.run(str(path), device=["titan-xp", str(mine)], out=tmp_path / "run")
+    frame = run.frame
+    assert frame["status"].tolist() == ["ok", "ok"]
+    assert frame["device"].tolist() == ["titan-xp", str(mine)]
+    assert frame["latency_origin"].tolist() == ["predicted"] * 2
+    assert (frame["params"] > 0).all()
     with torch.device("meta"):
         model, x = registry.get("sa").build(8, {}), torch.empty(1, 8, 6, 5)
     for mode in ("infer", "train"):
         found = time_of(operators_of(model, x, mode=mode), sheet("titan-xp"))
-        assert frame[f"latency_{mode}_predicted_ms"][0] == pytest.approx(found.ms, rel=1e-3)
-        assert frame[f"latency_{mode}_predicted_low_ms"][0] == pytest.approx(found.low_ms, rel=1e-3)
-        assert frame[f"latency_{mode}_predicted_high_ms"][0] == pytest.approx(found.high_ms, rel=1e-3)
-    assert frame["latency_infer_predicted_notes"][0][0].startswith("Launch-bound")
-    assert run.frame["latency_infer_ms"].isna().all()
+        times = [frame[f"latency_{mode}_{end}"][0] for end in ("ms", "low_ms", "high_ms")]
+        assert times == pytest.approx([found.ms, found.low_ms, found.high_ms])
+        assert frame[f"throughput_{mode}"][0] == pytest.approx(1e3 / found.ms)
+    assert [(note.code, note.about) for note in frame["notes"][0]] == [
+        ("time_launches", "latency_infer"), ("time_launches", "latency_train"),
+    ]  # fmt: skip
+    assert run.folder.meta["sheets"]["titan-xp"]["bandwidth_gb_s"] == sheet("titan-xp").bandwidth_gb_s
+    assert [*run.folder.finished()[frame["case"][0]]] == [0]  # nothing was timed
+
+    mine.write_text(mine.read_text().replace("bandwidth_gb_s = 192", "bandwidth_gb_s = 200"))
+    with pytest.raises(UsageError, match=r"cannot be resumed: .*my_gpu\.toml changed since it began"):
+        resume(run.path)
+    mine.unlink()
+    assert "Tesla P4 (times predicted)" in suite_table(open_run(run.path)).caption[0]
 
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
-def test_what_cannot_be_predicted_is_a_warning(suite_file: SuiteFile, tmp_path: Path) -> None:
-    axes = "dtype = ['bfloat16', 'autocast-bfloat16']"
-    path = suite_file(["sa"], ("predicted_time",), axes, measure="predict_for = 'titan-xp'")
-    run = ctxbench.run(str(path), static=True, out=tmp_path / "run")
-    assert run.predictions.empty
-    assert run.frame["warnings"].tolist() == [
-        ["no predicted time: NVIDIA TITAN Xp has no unit for bfloat16; its peaks are of float32, float64"],
-        ["no predicted time: eager, autocast-bfloat16; only eager passes without autocast"],
+def test_also_on_another_device_stands_beside_no_device(suite_file: SuiteFile, tmp_path: Path) -> None:
+    path = suite_file(["sa"], ("params",), "dtype = ['float32', 'bfloat16', 'autocast-bfloat16']\nthreads = [1, 2]")
+    options = ["run", "--suite", str(path), "--static", "--for", "titan-xp", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(cli.app, options, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    frame = RunFolder.open(tmp_path / "run").frame()
+    assert sorted(frame["device"]) == ["meta"] * 6 + ["titan-xp"] * 3
+    assert frame.loc[frame["device"] == "meta", "latency_infer_ms"].isna().all()
+    on_titan = frame[frame["device"] == "titan-xp"].set_index("dtype")
+    assert on_titan["threads"].isna().all()
+    assert on_titan["latency_infer_ms"].notna().tolist() == [True, False, False]
+    no_unit = "NVIDIA TITAN Xp has no unit for bfloat16; its peaks are of float32, float64"
+    assert [str(note) for note in on_titan.loc["bfloat16", "notes"]] == [
+        f"no predicted time ({mode}): {no_unit}" for mode in ("infer", "train")
     ]
+    (note,) = on_titan.loc["autocast-bfloat16", "notes"]
+    assert str(note) == "no predicted time: eager, autocast-bfloat16; only eager passes without autocast"
 
 
-def test_a_suite_that_predicts_names_the_metric_and_known_devices(suite_file: SuiteFile) -> None:
-    with pytest.raises(UsageError, match=r"measure\.predict_for goes with 'predicted_time' in metrics"):
-        suite.load(str(suite_file(["sa"], measure="predict_for = ['t4']")))
-    with pytest.raises(UsageError, match=r"'measure\.predict_for\.1' is 'T4': unknown device 'T4'"):
-        suite.load(str(suite_file(["sa"], ("predicted_time",), measure="predict_for = ['t4', 'T4']")))
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("titan-xq", "unknown device 'titan-xq'; did you mean 'titan-xp'?"),
+        ("T4", "unknown device 'T4'; did you mean 't4'?"),
+        ("cuda:x", "unknown device 'cuda:x'"),
+        ("nothing.toml", "cannot read nothing.toml"),
+    ],
+)
+def test_an_unknown_device_is_named_before_anything_runs(suite_file: SuiteFile, name: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        suite.load(str(suite_file(["sa"])), Overrides(device=["cpu"], also_on=[name]))
+    assert "axes.device.1" in str(caught.value)
+    assert sentence in str(caught.value)
+
+
+def test_a_data_sheet_with_an_unknown_key_is_refused(suite_file: SuiteFile, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[mine]\ntitle = "Mine"\nbandwith_gb_s = 3\n')
+    with pytest.raises(UsageError, match=r"\[mine\]"):
+        suite.load(str(suite_file(["sa"])), Overrides(device=[str(path)]))
 
 
 @pytest.mark.slow
@@ -80,148 +123,142 @@ def test_a_pass_is_explained_by_operator() -> None:
 
 
 PREDICTED = {"sa": 100.0, "da": 50.0, "ham_nmf": 7.0}
+SHEETS = {"titan-xp": {"title": TITAN}, "t4": {"title": "Tesla T4"}}
+
+
+def predicted(module: str, device: str, ms: float, factor: float = 2, **values: Any) -> dict[str, Any]:
+    """The columns of a predicted time in both modes."""
+    ends = {"ms": ms, "low_ms": ms / factor, "high_ms": ms * factor, "confidence": 0.8}
+    times = {f"latency_{mode}_{end}": value for mode in ("infer", "train") for end, value in ends.items()}
+    return {**times, "latency_origin": "predicted", **values}
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Predictions for two devices; DA's published time in training has a footnote."""
-    folder = new_run(tmp_path / "run")
-    doubt = {"module": "da", "column": "latency_train", "text": "Not a full pass."}
-    folder.meta["definition"]["published"] = {**folder.meta["definition"]["published"], "footnotes": [doubt]}
-    folder.save_meta()
-    for module in FACTS:
-        row = record(module, "meta")
-        times = [
-            PredictedTime(name, title, mode, scale * ms, scale * ms / 2, scale * ms * 2, ["A note."])
-            for name, title, scale in (("titan-xp", TITAN, 1.0), ("t4", "Tesla T4", 2.0))
-            for mode in ("infer", "train")
-            if (ms := PREDICTED.get(module))
-        ]
-        folder.append(0, row, {}, {}, times)
-        add(folder, row)
+    """SA, DA and Ham measured on the CPU and predicted for two devices."""
+    folder = new_run(tmp_path / "run", sheets=SHEETS, candidates=["ham_nmf"])
+    note = Note("time_assumed", {"share": 0.5, "classes": ["solver"]}, "latency_infer")
+    for module, ms in PREDICTED.items():
+        add(folder, medians(record(module), [1000 * ms] * 3))
+        for device, scale in (("titan-xp", 1.0), ("t4", 2.0)):
+            add(folder, record(module, device, **predicted(module, device, scale * ms), notes=[note]))
     return folder.path
 
 
-def test_the_table_has_a_part_for_each_device_beside_the_papers_times(run: Path) -> None:
-    table = predicted_table(RunData.read(RunFolder.open(run)))
-    assert table is not None
-    assert [row.module for row in table.rows] == ["sa", "da", "ham_nmf"]
-    origins = [(column.group, column.header, column.origin) for column in table.columns[1:]]
-    paper = [(f"{TITAN} (ms)", f"{mode}, paper", "published") for mode in ("train", "infer")]
-    ours = [(f"{TITAN} (ms)", f"{mode}, predicted", "predicted") for mode in ("train", "infer")]
-    other = [("Tesla T4 (ms)", f"{mode}, predicted", "predicted") for mode in ("train", "infer")]
-    assert origins == [paper[0], ours[0], paper[1], ours[1], *other]
-    assert [cell.text for cell in table.rows[0].cells][1:3] == ["242.0", "100 [50.0, 200]"]
-    text = render_markdown(table)
-    assert "*100 [50.0, 200]*<sup>" in text  # predictions are in italics
-    assert "not measured; 80 % band" in text
-    assert {"Not a full pass.", "A note."} <= set(table.notes)
-    assert len(pd.read_csv(StringIO(table.csv))) == 6
+def texts(table: Table, key: str) -> list[str]:
+    (place,) = [i for i, column in enumerate(table.columns) if column.key == key]
+    return [row.cells[place].text for row in table.rows]
 
 
-def test_agreement_leaves_out_what_a_footnote_doubts(run: Path) -> None:
-    found = agreement(RunData.read(RunFolder.open(run)))
-    assert list(zip(found.rows["module"], found.rows["mode"], strict=True)) == [
-        ("sa", "train"), ("sa", "infer"), ("da", "infer"), ("ham_nmf", "train"), ("ham_nmf", "infer"),
-    ]  # fmt: skip
-    assert found.ratio.tolist() == pytest.approx([100 / 242, 100 / 82.2, 50 / 64.4, 7 / 15.6, 7 / 7.7])
-    assert found.median_error == pytest.approx(1 - 50 / 64.4)
-    assert found.near == 3
-    assert found.inside.tolist() == [False, True, True, False, True]
-    assert found.rank_correlation == pytest.approx(0.9**0.5)
+def test_measured_and_predicted_times_share_a_column_and_not_a_verdict(run: Path) -> None:
+    table = suite_table(open_run(run))
+    (place,) = [i for i, column in enumerate(table.columns) if column.key == "latency_infer"]
+    cells = [row.cells[place] for row in table.rows]
+    assert [cell.text for cell in cells[:3]] == ["100000 [100000, 100000]", "100 [50, 200]", "200 [100, 400]"]
+    assert [cell.origin for cell in cells] == ["measured", "predicted", "predicted"] * 3
+    # Bold is the best of each device: DA's and Ham's bands do not overlap, SA's and DA's do.
+    assert [cell.best for cell in cells] == [False] * 6 + [True] * 3
+    assert "A part of the time is in classes without measurements: solver." in table.notes
+    assert texts(table, "latency_infer_published") == ["82.2", "82.2", "", "64.4", "64.4", "", "7.7", "7.7", ""]
+    assert any("80 % band" in line and "not measured" in line for line in table.caption)
 
 
-def test_the_report_has_the_table_and_the_figure(run: Path, tmp_path: Path) -> None:
-    written = write_report([run], tmp_path / "out", ["predicted"])
-    names = {path.name for path in written.files}
-    assert {"table3-predicted.md", "table3-predicted.tex", "predicted.svg"} <= names
-    svg = (tmp_path / "out" / "figures" / "predicted.svg").read_text()
-    assert "published or measured, ms" in svg
+def test_predicted_times_are_italic_in_every_format(run: Path, tmp_path: Path) -> None:
+    choice = Choice(["params", "latency_infer", "throughput_infer"])
+    written = write_report([run], tmp_path / "out", ["pareto", "cost"], choice)
+    tables = tmp_path / "out" / "tables"
+    assert "*100 [50, 200]*<sup>" in (tables / "table3-compact.md").read_text()
+    assert r"\textit{100 {[}50, 200{]}}" in (tables / "table3-compact.tex").read_text()
+    assert '<td class="predicted"' in (tables / "table3-compact.html").read_text()
     page = written.page.read_text()
-    assert "Predicted time by device" in page
-    assert "sa: published 242 ms, predicted 100 ms [50.0, 200], ratio 0.41" in page
+    assert f"{TITAN} (times predicted)" in page
+    assert "sa: infer 100 [50, 200] ms, predicted," in page
 
 
-def test_a_time_that_was_measured_on_the_device_is_in_the_figure(run: Path, tmp_path: Path) -> None:
-    folder = RunFolder.open(run)
-    folder.save_meta(environment={**folder.meta["environment"], "gpus": [{"name": "Tesla T4"}]})
-    text = (run / "records.csv").read_text().replace(",meta,ok", ",cuda,ok")
-    (run / "records.csv").write_text(text)
-    frame = folder.frame()
-    assert frame["device"].unique().tolist() == ["cuda"]
-    measured = record("sa", "cuda", latency_infer_ms=150.0)
-    measured.case = str(frame["case"][0])
-    folder.write_records([measured])
-    written = write_report([run], tmp_path / "out", ["predicted"])
-    assert "sa: measured 150 ms, predicted 200 ms [100, 400], ratio 1.33" in written.page.read_text()
+def test_columns_may_derive_from_predicted_times(run: Path) -> None:
+    table = compact_table(open_run(run), Choice(["throughput_infer", "matmul_share"], ["sa"]))
+    assert texts(table, "throughput_infer") == ["0.0100", "10.0", "5.00"]
+    assert texts(table, "matmul_share") == ["-"] * 3
+    assert "It derives from matmul_macs_per_s, which this row does not have." in table.notes
 
 
-def test_a_run_without_predictions_has_neither(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run")
-    add(folder, record("sa"))
-    assert predicted_table(RunData.read(folder)) is None
-    with pytest.raises(UsageError, match="there is no data for the figure 'predicted'"):
-        write_report([folder.path], tmp_path / "out", ["predicted"])
+def test_a_ranking_has_predicted_times(run: Path) -> None:
+    rankings = {each.condition.split(", ")[-1]: each for each in compare.rankings(RunFolder.open(run))}
+    assert [*rankings] == ["cpu", "titan-xp", "t4"]
+    table = ranking_table(rankings["titan-xp"], "throughput_infer")
+    assert [row.module for row in table.rows] == ["ham_nmf", "da", "sa"]
+    assert texts(table, "latency_infer") == ["7.0 [3.5, 14.0]", "50 [25, 100]", "100 [50, 200]"]
+    assert texts(table, "latency_infer_ratio") == ["", "7 [2, 29]", "14 [4, 57]"]
+    assert any("80 % band" in line for line in table.caption)
+
+
+def test_a_measured_and_a_predicted_time_have_no_order() -> None:
+    bands = [Value(ms, ms / 2, ms * 2, origin="predicted") for ms in (1.0, 3.0, 5.0)]
+    measured = Value(100.0, 99.0, 101.0, origin="measured")
+    assert [order(bands[0], each) for each in (*bands, measured)] == [0, 0, -1, 0]
+    assert obstacle(bands[0], measured) == "one is predicted, the other measured"
+
+
+def test_two_runs_of_one_device_name_are_not_compared_across_origins(run: Path, tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "other")
+    add(folder, medians(record("sa", "cuda"), [1.0, 1.0, 1.1]))
+    other = new_run(tmp_path / "sheet", sheets=SHEETS)
+    add(other, record("sa", "titan-xp", **predicted("sa", "titan-xp", 5.0)))
+    table = compare_runs([open_run(folder.path), open_run(other.path)])
+    assert texts(table, "latency_infer_ms_ratio_2") == ["–"]  # noqa: RUF001  # a dash for "none"
+    assert "Not compared: inference latency measured in run 1 and predicted in run 2." in table.notes
+
+
+def test_runs_under_other_defaults_are_not_compared(tmp_path: Path) -> None:
+    runs = []
+    for number, steps in enumerate((6, 8)):
+        folder = new_run(tmp_path / str(number))
+        row = record("ham_nmf", macs=100 * steps)
+        row.hparams = json.dumps({"steps": steps})
+        add(folder, row)
+        runs.append(open_run(folder.path))
+    table = compare_runs(runs)
+    assert "Not compared: steps is 6 in run 1 and 8 in run 2." in table.notes
 
 
 NS = (64, 256, 1024, 4096)
 
 
 def banded_run(path: Path, pairs: Sequence[str] = ("linear:sa",)) -> Path:
-    """Predicted times of 512 n and n^2, in training of 2048 n: for one device twice as long at most, for another 20.
+    """Predicted times of 512 n and n^2: for one device twice as long at most, for another 20 times.
 
-    Of the smallest two sizes, `linear` is launch-bound in inference; of DA one size is predicted, on one device.
+    At the smallest two sizes `linear` is launch-bound.
     """
-    folder = new_run(path, suite="mine", definition=definition(published={}, crossover=list(pairs)))
-    laws: dict[str, Callable[[int], float]] = {"linear": lambda n: 512.0 * n, "sa": lambda n: n**2.0, "da": float}
-    for module, n in ((module, n) for module in laws for n in NS):
-        side = math.isqrt(n)
-        row = record(module, "meta", (1, 64, side, side))
-        times = []
-        for name, title, factor in (("t4", "Tesla T4", 2), ("titan-xp", TITAN, 20)):
-            for mode in ("infer", "train"):
-                ms = laws[module](n) * (4 if (module, mode) == ("linear", "train") else 1)
-                notes = ["Launch-bound: the host."] if (module, mode) == ("linear", "infer") and n < 1000 else []
-                times.append(PredictedTime(name, title, mode, ms, ms / factor, ms * factor, notes))
-        folder.append(0, row, {}, {}, times if module != "da" else times[:2] if n == 64 else [])
-        add(folder, row)
+    folder = new_run(path, suite="mine", sheets=SHEETS, definition=definition(published={}, crossover=list(pairs)))
+    laws: dict[str, Callable[[int], float]] = {"linear": lambda n: 512.0 * n, "sa": lambda n: n**2.0}
+    for module, law in laws.items():
+        for n in NS:
+            side = math.isqrt(n)
+            bound = Note("time_launches", {"host_ms": 1.0, "device_ms": 0.5}, "latency_infer")
+            notes = [bound] if module == "linear" and n < 1000 else []
+            for device, factor in (("t4", 2), ("titan-xp", 20)):
+                values = predicted(module, device, law(n), factor, notes=notes)
+                add(folder, record(module, device, (1, 64, side, side), **values))
     return folder.path
 
 
 def test_the_crossover_of_predicted_times_has_the_bands_in_it(tmp_path: Path) -> None:
-    table = predicted_crossover_table(open_run(banded_run(tmp_path / "run", ["linear:sa", "da:sa"])))
+    table = crossover_table(open_run(banded_run(tmp_path / "run")))
     assert table is not None
-    assert [(column.header, column.origin) for column in table.columns] == [
-        ("Predicted for", "label"), ("First", "label"), ("Second", "label"), ("Sizes n", "label"),
-        ("Time, train, predicted", "predicted"), ("Time, infer, predicted", "predicted"),
-    ]  # fmt: skip
-    # In training 1024 n = 2 n^2 at n = 512, and 4096 n = n^2 / 2 at 8192; in inference at 128 and 2048.
-    assert [[cell.text for cell in row.cells] for row in table.rows] == [
-        ["Tesla T4", "linear", "sa", "64 to 4096 (4)", "2050 [512, > 4096]", "510 [130, 2050]"],
-        [TITAN, "linear", "sa", "64 to 4096 (4)", *["not decided by the prediction"] * 2],
-    ]
+    assert texts(table, "device") == ["t4", "titan-xp"]
+    # 256 n = 2 n^2 at n = 128, and 1024 n = n^2 / 2 at n = 2048.
+    assert texts(table, "latency_infer") == ["510 [130, 2050]", "="]
     first, second = table.data.to_dict("records")
-    ends = [f"latency_{mode}_predicted_{end}" for mode in ("train", "infer") for end in ("low", "n", "high")]
-    assert [first[end] for end in ends] == pytest.approx([512, 2048, math.inf, 128, 512, 2048], rel=1e-3)
-    assert [second[end] for end in ends] == pytest.approx([0, math.nan, math.inf] * 2, nan_ok=True)
-    assert [row.cells[5].notes for row in table.rows] == [(1,), (1,)]
-    assert table.notes == ("linear is launch-bound at 2 of 4 sizes, the largest n = 256.",)
-    assert "not measured; 80 % band" in table.caption[0]
+    ends = [f"latency_infer_{end}" for end in ("low", "n", "high")]
+    assert [first[end] for end in ends] == pytest.approx([128, 512, 2048], rel=1e-3)
+    assert [second[end] for end in ends] == pytest.approx([0, math.nan, math.inf], nan_ok=True)
+    (note,) = [text for text in table.notes if text.startswith("linear: Launch-bound")]
+    assert note.endswith("(At 2 of 4 sizes, the largest 256.)")
+    (place,) = [i for i, column in enumerate(table.columns) if column.key == "latency_infer"]
+    assert [row.cells[place].origin for row in table.rows] == ["predicted"] * 2
 
 
-def test_the_report_has_predicted_crossovers_beside_the_counted_ones(tmp_path: Path) -> None:
-    written = write_report([banded_run(tmp_path / "run", [])], tmp_path / "out", [], crossover=["sa:linear"])
-    assert {"mine-crossover.md", "mine-crossover-predicted.md"} <= {path.name for path in written.files}
-    text = (tmp_path / "out" / "tables" / "mine-crossover-predicted.md").read_text(encoding="utf-8")
-    assert "| Tesla T4 | sa | linear | 64 to 4096 (4) | *&gt; 4096 [&lt; 64, &gt; 4096]*<sup>1</sup>" in text
-    assert "<sup>1</sup> The other way round: sa is cheaper at n = 64 to 256.<br>" in text
-
-
-def test_predicted_crossovers_need_a_pair_with_two_predicted_sizes(run: Path, tmp_path: Path) -> None:
-    assert predicted_crossover_table(open_run(run)) is None
-    assert predicted_crossover_table(open_run(banded_run(tmp_path / "one", ["da:sa"]))) is None
-    assert predicted_crossover_table(open_run(banded_run(tmp_path / "two", []))) is None
-    folder = new_run(tmp_path / "three", definition=definition(crossover=["linear:sa"]))
-    for module in ("linear", "sa"):
-        add(folder, record(module))
-    assert predicted_crossover_table(RunData.read(folder)) is None
+def test_the_facts_have_no_published_time_on_another_device(run: Path) -> None:
+    assert set(PREDICTED) <= set(FACTS)
+    frame = open_run(run).frame
+    assert frame["device"].unique().tolist() == ["cpu", "titan-xp", "t4"]

@@ -5,18 +5,8 @@ import json
 import pytest
 
 from ctxbench.contract import CheckResult
-from ctxbench.messages import (
-    Doing,
-    Failure,
-    Missing,
-    PredictedTime,
-    Progress,
-    Sample,
-    Samples,
-    Timeline,
-    TimelineStep,
-    Values,
-)
+from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.notes import Note
 from ctxbench.results.record import Record
 from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import (
@@ -66,15 +56,18 @@ REPLIES: list[Reply] = [
     CheckStarted("gradients"),
     CheckDone(CheckResult("gradients", "failed", "none", "add one", required=False)),
     WrongInput("no such module"),
-    Cases([ListedCase(CASE, "/a/m.py")], {"sa": "gone"}, ["/b/x.py"]),
+    Cases([ListedCase(CASE, "/a/m.py")], {"sa": "gone"}, ["/b/x.py"], ["b"]),
     Answer([1.5], [2.5, 3.5], Failure("nan", "NaN", "Traceback")),
-    Values({"params": 2**70, "latency_infer_ms": 0.1 + 0.2, "macs_counter": None}, ["a; b"]),
-    Missing(["macs", "macs_train"], "no count"),
+    Values(
+        {"params": 2**70, "latency_infer_ms": 0.1 + 0.2, "macs_counter": None},
+        [Note("reused", {"path": "a; b", "n": [1, 2.5]}, "macs")],
+    ),
+    Missing(["macs", "macs_train"], Note("no_macs", {"reason": "no count"})),
+    Missing(["macs"]),
     Doing("latency_infer"),
     Progress("latency_infer", 3, 1.5),
     Samples("control", [Sample(0.1, 4, 1 / 3)]),
     Timeline("train", [TimelineStep(0, "forward", "aten.bmm.default", 2**60 + 1)]),
-    PredictedTime("t4", "Tesla T4", "train", 1.5, 1.0, 2.0, ["a, b"]),
     Failure("oom", "out of memory", ""),
 ]
 
@@ -120,7 +113,7 @@ def test_what_is_no_message_is_refused(content: bytes) -> None:
 
 
 def test_a_misspelt_column_is_an_error_and_not_lost() -> None:
-    record = Record("c", "sa", "SA", "f", "m:C", "{}", 1, 8, 4, 4, "float32", "contiguous", "eager", None, "cpu")
+    record = Record("c", "sa", "SA", "f", "m:C", "{}", "", 1, 8, 4, 4, "float32", "contiguous", "eager", None, "cpu")
     with pytest.raises(AttributeError):
         record.latency_infre_ms = 1  # type: ignore[attr-defined]  # the point of the test
     with pytest.raises(KeyError, match="a record has no column 'latency_infre_ms'"):
@@ -129,8 +122,9 @@ def test_a_misspelt_column_is_an_error_and_not_lost() -> None:
     assert (record.get("latency_infer_ms"), record.status) == (1.5, "nan")
 
 
-def test_warnings_are_a_list_each_once() -> None:
-    record = Record("c", "sa", "SA", "f", "m:C", "{}", 1, 8, 4, 4, "float32", "contiguous", "eager", None, "cpu")
-    record.warn("a; b", "c")
-    record.warn("c", "a; b", "d")
-    assert record.warnings == ["a; b", "c", "d"]
+def test_notes_are_a_list_each_once() -> None:
+    record = Record("c", "sa", "SA", "f", "m:C", "{}", "", 1, 8, 4, 4, "float32", "contiguous", "eager", None, "cpu")
+    first, second = Note("remark", {"text": "a; b"}), Note("remark", {"text": "a; b"}, "macs")
+    record.note(first, second)
+    record.note(second, Note("remark", {"text": "a; b"}), Note("no_memory_autocast"))
+    assert record.notes == [first, second, Note("no_memory_autocast")]

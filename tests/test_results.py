@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,24 +12,23 @@ import pandas as pd
 import pytest
 
 from ctxbench.errors import UsageError
-from ctxbench.messages import PredictedTime, Sample, TimelineStep
+from ctxbench.messages import Sample, TimelineStep
+from ctxbench.notes import Note
 from ctxbench.results import run_folder as results
-from ctxbench.results.record import Record, columns
-from ctxbench.results.run_folder import SCHEMA, RunFolder
+from ctxbench.results.record import Record
+from ctxbench.results.run_folder import RunFolder
 
 
 def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
     facts: dict[str, Any] = {
-        "module": "sa", "title": "SA, \"quoted\"", "family": "attention", "reference": "m:C", "hparams": '{"d": 4}',
+        "module": "sa", "title": "SA, \"quoted\"", "family": "attention", "reference": "m:C",
+        "hparams": '{"d": 4}', "changed": "d",
         "batch": 1, "channels": 8, "height": 4, "width": 4, "dtype": "float32", "memory_format": "contiguous",
         "execution": "eager", "threads": None, "device": "cpu",
     }  # fmt: skip
     found = Record(case=case, **facts)
     found.take(values)
     return found
-
-
-LATER = [name for name, column in columns().items() if column.since > 1]
 
 
 @pytest.fixture
@@ -88,21 +88,6 @@ def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
     assert frame["bytes"].tolist() == [2**60 + 1, 2**60 + 1, 3]
 
 
-def test_predicted_times_of_a_device_are_one_row(folder: RunFolder) -> None:
-    times = [
-        PredictedTime("t4", "Tesla T4", "infer", 1 / 3, 0.25, 0.5, ["from, data"]),
-        PredictedTime("l4", "NVIDIA L4", "train", 2.0, 1.0, 4.0),
-        PredictedTime("t4", "Tesla T4", "train", 12345.678, 1e4, 2e4),
-    ]
-    folder.append(0, record("sa"), {}, {}, times)
-    frame = folder.predictions()
-    assert frame["target"].tolist() == ["t4", "l4"]
-    assert frame["latency_infer_predicted_ms"].tolist()[0] == 0.3333
-    assert frame["latency_train_predicted_high_ms"].tolist() == [20000, 4.0]
-    assert frame["latency_infer_predicted_ms"].isna().tolist() == [False, True]
-    assert frame["latency_infer_predicted_notes"].tolist() == [["from, data"], []]
-
-
 def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
     leave(folder, "first")
     whole = {name: (folder.path / name).read_bytes() for name in results.tables()}
@@ -127,7 +112,7 @@ def test_drop_removes_a_case_from_every_table(folder: RunFolder) -> None:
 
 def test_a_process_comes_back_as_it_was_written(folder: RunFolder) -> None:
     slow = record("first", latency_infer_ms=1 / 3)
-    slow.warn("one; two", "three")
+    slow.note(Note("remark", {"text": "one; two"}, "macs"), Note("no_memory_autocast"))
     for number, each in ((2, slow), (0, record("first", params=7)), (1, record("second"))):
         folder.append(number, each, {"infer": [Sample(0.1, 1, 1.0)]})
     found = folder.finished()
@@ -163,12 +148,15 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
     ("content", "sentence"),
     [
         ("{", "is damaged"),
-        ('{"schema": 99}', f"it has schema 99, this one reads up to {SCHEMA}; install a newer ctxbench"),
-        ('{"schema": 0}', f"run.json has schema 0; a run has one from 1 to {SCHEMA}"),
-        ('{"schema": true}', f"run.json has schema True; a run has one from 1 to {SCHEMA}"),
-        ('{"schema": "2"}', f"run.json has schema '2'; a run has one from 1 to {SCHEMA}"),
-        ("{}", f"run.json has schema None; a run has one from 1 to {SCHEMA}"),
-        ("[]", f"run.json has schema None; a run has one from 1 to {SCHEMA}"),
+        (
+            '{"schema": 99}',
+            "run.json has schema 99, and this ctxbench reads schema 9: read the run with the ctxbench that",
+        ),
+        ('{"schema": 8}', "run.json has schema 8, and this ctxbench reads schema 9"),
+        ('{"schema": true}', "run.json has schema True, and"),
+        ('{"schema": "9"}', "run.json has schema '9', and"),
+        ("{}", "run.json has schema None, and"),
+        ("[]", "run.json has schema None, and"),
     ],
 )
 def test_open_refuses_a_folder_that_it_cannot_read(tmp_path: Path, content: str, sentence: str) -> None:
@@ -183,51 +171,89 @@ def test_open_refuses_a_folder_without_a_run(tmp_path: Path) -> None:
         RunFolder.open(tmp_path)
 
 
-def of_schema_1(folder: RunFolder) -> Path:
-    """What an older ctxbench would have written in this folder's place."""
-    meta = json.loads((folder.path / "run.json").read_text())
-    (folder.path / "run.json").write_text(json.dumps(meta | {"schema": 1}))
-    frame = pd.read_csv(folder.path / "records.csv", dtype="string").drop(columns=[*LATER])
-    frame.to_csv(folder.path / "records.csv", index=False)
-    samples = pd.read_csv(folder.path / "samples.csv", dtype="string").drop(columns="process")
-    samples.to_csv(folder.path / "samples.csv", index=False)
-    for name in ("timeline.csv", "processes.csv", "predictions.csv"):
-        (folder.path / name).unlink()
-    return folder.path
+def without(path: Path, *names: str, **more: str) -> None:
+    """Rewrite a table without some columns and with others behind the last."""
+    frame = pd.read_csv(path, dtype="string", keep_default_na=False).drop(columns=[*names])
+    frame.assign(**more).to_csv(path, index=False)
 
 
-def test_an_older_run_is_read_with_its_new_columns_empty(folder: RunFolder) -> None:
-    folder.append(1, record(), {"infer": [Sample(0.1, 1, 1.0)]})
-    folder.write_records([record(params=7, control_ms=1.5)])
-    old = RunFolder.open(of_schema_1(folder))
-    frame = old.frame()
-    assert frame.columns.tolist() == [*columns()]
-    assert frame["params"].tolist() == [7]
-    assert (frame[[*LATER]].isna() | (frame[[*LATER]] == "")).all(axis=None)
-    assert frame["control_ms"].dtype == "float64"
-    assert len(old.samples()) == 1
-    assert old.timeline().columns.tolist() == [*results.TIMELINE_COLUMNS]
-    assert old.timeline().empty
-    assert old.predictions().columns.tolist() == [*results.PREDICTION_COLUMNS]
-    assert old.predictions().empty
-
-
-def test_an_older_run_is_never_written_to(folder: RunFolder) -> None:
+def test_a_column_that_a_folder_lacks_is_empty_and_an_unknown_one_is_ignored(folder: RunFolder) -> None:
     leave(folder, "first")
-    path = of_schema_1(folder)
-    before = {file.name: file.read_bytes() for file in path.iterdir()}
-    old = RunFolder.open(path)
-    for write in (old.recover, lambda: old.append(1, record("second"), {}), lambda: old.save_meta(state="running")):
-        with pytest.raises(UsageError, match=rf"\(schema 1, now {SCHEMA}\), so it cannot be resumed; start a new run"):
-            write()
-    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    folder.write_records([record("first", params=7, control_ms=1.5)])
+    without(folder.path / "records.csv", "control_ms", "rounds", novel="x")
+    frame = RunFolder.open(folder.path).frame()
+    assert frame["params"].tolist() == [7]
+    assert frame["control_ms"].isna().all()
+    assert frame["control_ms"].dtype == "float64"
+    assert frame["latency_infer_processes"].tolist() == [{}]
+    assert "novel" not in frame
 
 
-@pytest.mark.parametrize("column", LATER)
-def test_a_run_of_today_must_have_its_columns(folder: RunFolder, column: str) -> None:
-    path = folder.path / "records.csv"
-    path.write_text(path.read_text().replace(f",{column}", "", 1))
-    with pytest.raises(UsageError, match=f"lacks the column '{column}'"):
+def test_a_run_goes_on_after_an_upgrade_that_adds_a_column(folder: RunFolder) -> None:
+    leave(folder, "first")
+    without(folder.path / "processes.csv", "control_ms", "params", novel="x")
+    again = RunFolder.open(folder.path)
+    again.recover()
+    again.append(1, record("first", params=7, control_ms=1.5), {})
+    assert {n: each.get("params") for n, each in again.finished()["first"].items()} == {0: None, 1: 7}
+    table = pd.read_csv(folder.path / "processes.csv")
+    assert table["novel"].fillna("").tolist() == ["x", ""]
+    assert table["control_ms"].fillna(0).tolist() == [0, 1.5]
+
+
+def test_tables_that_were_not_kept_are_empty(folder: RunFolder) -> None:
+    folder.write_records([replace(record("first", latency_infer_ms=1.5), rounds="1 2 3")])
+    for name in ("samples.csv", "timeline.csv", "processes.csv"):
+        (folder.path / name).unlink()
+    assert folder.samples().columns.tolist() == ["case", "process", "mode", "index", "at_s", "passes", "ms"]
+    assert folder.samples().empty
+    assert folder.timeline().empty
+    assert folder.frame()["latency_infer_processes"].tolist() == [{}]
+
+
+def test_medians_are_those_of_the_rounds_that_a_time_comes_from(folder: RunFolder) -> None:
+    for number, ms in enumerate((4.0, 9.0, 6.0), 1):
+        folder.append(number, record("first", latency_infer_ms=ms, control_ms=2 * ms), {})
+    folder.append(1, record("second", latency_infer_ms=1.0), {})
+    both = [replace(record("first"), rounds="1 3"), replace(record("second"), rounds="1")]
+    folder.write_records(both)
+    frame = folder.frame()
+    assert frame["latency_infer_processes"].tolist() == [{1: 4.0, 3: 6.0}, {1: 1.0}]
+    assert frame["control_processes"].tolist() == [{1: 8.0, 3: 12.0}, {}]
+    folder.save_meta(reused={"folder": "x", "cases": ["first"]})
+    assert folder.frame()["latency_infer_processes"].tolist() == [{}, {1: 1.0}]
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, math.inf])
+def test_a_median_that_is_none_is_named_with_its_line(folder: RunFolder, ms: float) -> None:
+    for number, each in ((0, 1.0), (1, ms)):
+        folder.append(number, record("first", latency_infer_ms=each), {})
+    with pytest.raises(
+        UsageError, match=rf"processes\.csv, line 3: latency_infer_ms is '{ms}', not a finite number above 0"
+    ):
+        folder.frame()
+
+
+def test_quantities_derive_from_a_time_where_all_that_they_need_is_known(folder: RunFolder) -> None:
+    timed = {"latency_infer_ms": 4.0, "macs": 8_000_000}
+    folder.write_records([
+        record("a", **timed, matmul_macs_per_s=4e9), record("b", **timed), record("c", macs=5),
+    ])  # fmt: skip
+    frame = folder.frame()
+    batch, height, width = (int(frame[name][0]) for name in ("batch", "height", "width"))
+    assert frame["throughput_infer"].tolist() == pytest.approx([250 * batch, 250 * batch, math.nan], nan_ok=True)
+    assert frame["macs_per_s"].tolist() == pytest.approx([2e9, 2e9, math.nan], nan_ok=True)
+    assert frame["matmul_share"].tolist() == pytest.approx([50, math.nan, math.nan], nan_ok=True)
+    per_megapixel = 4e6 / (batch * height * width)
+    assert frame["time_per_megapixel_infer"].tolist() == pytest.approx([per_megapixel] * 2 + [math.nan], nan_ok=True)
+    assert frame["throughput_train"].isna().all()
+
+
+@pytest.mark.parametrize("text", ["x", "[1]", '[{"code": "a"}]', '{"a": 1}'])
+def test_notes_that_are_none_are_named_with_their_line(folder: RunFolder, text: str) -> None:
+    folder.write_records([record("first"), record("second", message="here")])
+    without(folder.path / "records.csv", "notes", notes=text)
+    with pytest.raises(UsageError, match=r"records\.csv, line 2: notes is .*; it must be a list of notes in JSON"):
         folder.frame()
 
 
@@ -239,10 +265,10 @@ def test_a_hand_edited_cell_is_named_with_its_line(folder: RunFolder) -> None:
         folder.frame()
 
 
-def test_a_missing_column_is_named(folder: RunFolder) -> None:
+def test_a_missing_column_of_what_names_a_case_is_named(folder: RunFolder) -> None:
     path = folder.path / "records.csv"
-    path.write_text(path.read_text().replace("macs_matmul,", "", 1))
-    with pytest.raises(UsageError, match="lacks the column 'macs_matmul'"):
+    path.write_text(path.read_text().replace("hparams,", "", 1))
+    with pytest.raises(UsageError, match="lacks the column 'hparams'"):
         folder.frame()
 
 

@@ -82,6 +82,8 @@ def rows(out: Path) -> dict[tuple[str, int], list[str]]:
     run = RunFolder.open(out)
     if not run.recover():
         return {
-            (case, number): record.row() for case, each in run.finished().items() for number, record in each.items()
+            (case, number): [*record.row().values()]
+            for case, each in run.finished().items()
+            for number, record in each.items()
         }
     raise UsageError(f"{out} has torn lines before its last")

@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 
 from ctxbench.errors import UsageError
-from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 
 from .tally import Tally, marked, new_mark, run, start
@@ -107,7 +106,7 @@ def rows(out: Path) -> Rows:
         found = RunFolder.open(out).finished()
     except (UsageError, OSError):
         return {}
-    return {(case, number): Record.row(record) for case, each in found.items() for number, record in each.items()}
+    return {(case, number): [*record.row().values()] for case, each in found.items() for number, record in each.items()}
 
 
 def finished(out: Path) -> bool:

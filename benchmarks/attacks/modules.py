@@ -78,19 +78,21 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
         tally.wrong += [sentence for _, row in rows.iterrows() if (sentence := difference(name, row))]
     for _, row in frame[~frame["module"].isin(names)].iterrows():
         if row["status"] != "ok" or not row["params"] > 0 or not row["latency_train_ms"] > 0 or blames(row):
-            tally.wrong.append(f"{row['case']}, which harms nobody: {row['status']} {row['message']} {row['warnings']}")
+            tally.wrong.append(
+                f"{row['case']}, which harms nobody: {row['status']} {row['message']} {[*map(str, row['notes'])]}"
+            )
     return tally
 
 
 def blames(row: pd.Series) -> bool:
     """Whether a row's warnings say that its module did something."""
-    return any("the module" in warning for warning in row["warnings"])
+    return any("the module" in str(note) for note in row["notes"])
 
 
 def difference(name: str, row: pd.Series) -> str:
     """What is not as it must be in the row of a hostile module; empty if all is."""
     status, sentence = EXPECTED[name]
-    said = " ".join([row["message"], *row["warnings"]])
+    said = " ".join([row["message"], *map(str, row["notes"])])
     if row["status"] != status or sentence not in said:
         return f"{name}: {row['status']}, not {status}: {said}"
     if row["params"] != 8:

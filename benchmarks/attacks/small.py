@@ -10,13 +10,13 @@ from ctxbench.suite.read import load
 SUITE = """
 title = "small"
 modules = ["linear", "acf"]
-metrics = ["params", "macs", "memory", "latency", "predicted_time"]
+metrics = ["params", "macs", "memory", "latency"]
 [axes]
 shape = [1, 8, 6, 5]
+device = ["cpu", "t4"]
 [measure]
 sample_s = 0.01
 warmup_s = 0
-predict_for = ["t4"]
 """
 # Counted, so that every run has the same.
 COUNTED = ("case", "status", "params", "macs", "memory_train_predicted_bytes")

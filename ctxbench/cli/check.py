@@ -89,7 +89,7 @@ def check(
             "--inject goes with --self-test: it slows down rows on purpose, to test whether the check finds them"
         )
     overrides = replace(
-        overrides_of(shape, dtype, device, threads), modules=names(modules), hparams=settings.parse(chosen or [])
+        overrides_of(shape, dtype, device, threads, None), modules=names(modules), hparams=settings.parse(chosen or [])
     )
     asked = request.Request(
         load(suite, overrides),

@@ -9,6 +9,7 @@ from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
+    AlsoOn,
     Device,
     Dtype,
     Processes,
@@ -48,6 +49,7 @@ def compare(
     shape: Shape = None,
     dtype: Dtype = None,
     device: Device = None,
+    also_on: AlsoOn = None,
     threads: Threads = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
@@ -83,7 +85,7 @@ def compare(
     if broken and not anyway:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES)
-    overrides = overrides_of(shape, dtype, device, threads, processes=processes, sample_s=sample_s)
+    overrides = overrides_of(shape, dtype, device, threads, also_on, processes=processes, sample_s=sample_s)
     cases, seconds = comparing.expected_s(request, suite, overrides)
     say(
         f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",

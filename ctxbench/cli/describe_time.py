@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.cli.describe import plain_table
+from ctxbench.devices.sheet import Sheet
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES
-from ctxbench.predict.sheets import Sheet
 from ctxbench.registry.entry import Entry
 from ctxbench.suite.case import Shape
 

@@ -28,7 +28,14 @@ Modules = Annotated[
     ),
 ]
 Dtype = Annotated[str | None, typer.Option(help="Such as float32 or float32,bfloat16.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str | None,
+    typer.Option(help="auto, cpu, cuda, cuda:N or, for predicted times, such as h100-sxm or sheet.toml; with commas."),
+]
+AlsoOn = Annotated[
+    str | None,
+    typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also on these devices, such as h100-sxm: predicted times."),
+]
 Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")]
 Processes = Annotated[
     int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
@@ -74,7 +81,7 @@ def complete_module() -> list[str]:
 
 
 def complete_target() -> list[str]:
-    from ctxbench.predict.sheets import sheets
+    from ctxbench.devices.sheet import sheets
 
     return [*sheets()]
 
@@ -93,7 +100,8 @@ def overrides_of(
     dtype: str | None,
     device: str | None,
     threads: str | None,
-    **measure: float | list[str] | None,
+    also_on: str | None,
+    **measure: float | None,
 ) -> "Overrides":
     """What these options replace in a suite."""
     from ctxbench.suite.case import parse_shape
@@ -105,6 +113,7 @@ def overrides_of(
         device=split(device),
         threads=_numbers(threads),
         measure={name: value for name, value in measure.items() if value is not None},
+        also_on=split(also_on) or [],
     )
 
 

@@ -30,7 +30,7 @@ def predict(
     """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
     from ctxbench import registry
     from ctxbench.cli import describe_time
-    from ctxbench.predict.sheets import sheet
+    from ctxbench.devices.sheet import sheet
     from ctxbench.suite import settings
     from ctxbench.suite.case import parse_shape
 

@@ -47,18 +47,15 @@ def print_runs(folders: "Sequence[RunFolder]") -> None:
 def print_run(path: Path) -> None:
     from ctxbench.report.formats import terminal
     from ctxbench.report.run_data import RunData
-    from ctxbench.report.tables import crossover, predicted
+    from ctxbench.report.tables import crossover
     from ctxbench.report.tables import suite as tables
     from ctxbench.results.run_folder import RunFolder
 
     folder = RunFolder.open(path)
     render(terminal.render_terminal(tables.comparison_table([folder])))
-    read = RunData.read(folder)
-    made = (crossover.crossover_table, predicted.predicted_crossover_table, predicted.predicted_table)
-    for table in (make(read) for make in made):
-        if table:
-            say("")
-            render(terminal.render_terminal(table))
+    if table := crossover.crossover_table(RunData.read(folder)):
+        say("")
+        render(terminal.render_terminal(table))
     say(f"run folder: {path}")
 
 

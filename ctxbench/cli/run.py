@@ -9,6 +9,7 @@ import typer
 from ctxbench import metrics as known_metrics
 from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
+    AlsoOn,
     Budget,
     Device,
     Dtype,
@@ -60,10 +61,7 @@ def run(
     ] = False,
     counter: Annotated[str, typer.Option(help="What counts the MACs: ctxbench or torchprofile.")] = "ctxbench",
     out: Annotated[Path | None, typer.Option(help="The run folder; default: results/<suite>-<time>.")] = None,
-    predict_for: Annotated[
-        str | None,
-        typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also predict times on these devices, such as h100-sxm."),
-    ] = None,
+    also_on: AlsoOn = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="List the cases with predicted memory and estimated time; measure nothing."),
@@ -97,11 +95,11 @@ def run(
                 dtype,
                 device,
                 threads,
+                also_on,
                 processes=processes,
                 sample_s=sample_s,
                 total_s=seconds(budget, "--budget") if budget is not None else None,
                 target=target,
-                predict_for=split(predict_for),
             ),
             modules=names(modules),
             memory_format=split(memory_format),

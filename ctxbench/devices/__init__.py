@@ -3,12 +3,14 @@
 Imports no torch until a device is used, so that the parent can ask for names and counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.cpu import Cpu
 from ctxbench.devices.cuda import Cuda
+from ctxbench.devices.sheet import Sheet, sheet
+from ctxbench.devices.sheet import sheets as known_sheets
 from ctxbench.errors import UsageError, unknown
 
 __all__ = [
@@ -21,9 +23,11 @@ __all__ = [
     "check",
     "device",
     "fingerprint",
+    "has_clock",
     "present",
     "product",
     "seen",
+    "sheets",
 ]
 
 # In the order in which `auto` chooses.
@@ -40,8 +44,27 @@ def device(name: str) -> Device:
     return KINDS[kind](int(index) if index else None)
 
 
+def has_clock(name: str) -> bool:
+    """Whether times are measured on a device of this name: not on one that is known by its data sheet, nor on none."""
+    return name.partition(":")[0] in KINDS
+
+
+def sheets(names: Iterable[str]) -> dict[str, Sheet]:
+    """The data sheets of those of these devices that have no clock. UsageError for an unknown device."""
+    found = {}
+    for name in names:
+        if name == META or has_clock(name):
+            continue
+        if ".toml" not in name and name not in known_sheets():
+            raise unknown("device", name, [*KINDS, *known_sheets()])
+        found[name] = sheet(name)
+    return found
+
+
 def check(name: str, environment: Mapping[str, Any]) -> None:
-    """UsageError unless `environment` (see `ctxbench.environment`) has the device."""
+    """UsageError unless `environment` (see `ctxbench.environment`) has the device, or it is known by its data sheet."""
+    if sheets([name]):
+        return
     found = device(name)
     count = found.count(environment)
     if not count:
@@ -53,8 +76,8 @@ def check(name: str, environment: Mapping[str, Any]) -> None:
 
 
 def present(name: str, environment: Mapping[str, Any]) -> bool:
-    """Whether an environment has the device; no device (`meta`) is everywhere."""
-    return name == META or (device(name).index or 0) < device(name).count(environment)
+    """Whether an environment has the device; no device (`meta`) and data sheets are everywhere."""
+    return not has_clock(name) or (device(name).index or 0) < device(name).count(environment)
 
 
 def seen(name: str, environment: Mapping[str, Any]) -> str:

@@ -9,25 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ctxbench.devices import META
+from ctxbench.devices import META, has_clock
 from ctxbench.engine.client import Exit
 from ctxbench.environment import relative
 from ctxbench.failures import last_line, signal_name
-from ctxbench.messages import (
-    Doing,
-    Failure,
-    Missing,
-    PredictedTime,
-    Progress,
-    Sample,
-    Samples,
-    Timeline,
-    TimelineStep,
-    Values,
-)
+from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
 from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
+from ctxbench.notes import Note
 from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
 from ctxbench.results.run_folder import PHASES, RunFolder
 from ctxbench.suite.case import Case, Measure
@@ -99,19 +89,18 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one case: its record, its samples by stream, what was predicted of its passes, what it printed."""
+    """What came of one case: its record, its samples by stream, its memory over a pass, what it printed."""
 
     record: Record
     samples: Mapping[str, Sequence[Sample]]
     timelines: Mapping[str, Sequence[TimelineStep]]
-    predicted: Sequence[PredictedTime] = ()
     log: Sequence[str] = ()
 
     def write(self, folder: RunFolder, number: int) -> None:
         """Put it into the run folder, as process `number` of its case."""
         for text in self.log:
             folder.log(self.record.case, text)
-        folder.append(number, self.record, self.samples, self.timelines, self.predicted)
+        folder.append(number, self.record, self.samples, self.timelines)
 
 
 def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
@@ -123,7 +112,7 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     ended = executor.run(plan.task(case), listener, timeout_s)
     record = listener.record
     record.elapsed_s = round(time.monotonic() - start, 3)
-    record.warn(*ended.warnings)
+    record.note(*ended.notes)
     if listener.refused:
         record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"
     elif listener.traceback is None:
@@ -132,14 +121,17 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
         record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
     texts = (*_shorten(record), listener.traceback, ended.output)
     log = [text for text in texts if text and text.strip()]
-    return Outcome(record, listener.samples, listener.timelines, listener.predicted, log)
+    return Outcome(record, listener.samples, listener.timelines, log)
 
 
 def _shorten(record: Record) -> list[str]:
-    """Cut message and warnings to LONGEST characters; what was cut, as it was."""
-    whole = [text for text in (record.message, *record.warnings) if len(text) > LONGEST]
+    """Cut the message and the texts in notes to LONGEST characters; what was cut, as it was."""
+    whole = [text for text in (record.message, *map(str, record.notes)) if len(text) > LONGEST]
     record.message = _cut(record.message)
-    record.warnings = [_cut(text) for text in record.warnings]
+    record.notes = [
+        replace(note, values={n: _cut(v) if isinstance(v, str) else v for n, v in note.values.items()})
+        for note in record.notes
+    ]
     return whole
 
 
@@ -154,7 +146,7 @@ def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
 
 def _lacking(record: Record, plan: Plan, missing: Collection[str]) -> list[str]:
     """The columns that the metrics of `plan` promise, without a number and without a reason for that."""
-    promised = [each for name in plan.metrics for each in metrics()[name].promised(static=record.device == META)]
+    promised = [each for name in plan.metrics for each in metrics()[name].promised(static=not has_clock(record.device))]
     return [
         column
         for column, reason_column in promised
@@ -174,7 +166,6 @@ class _Listener:
         self.reporter = reporter
         self.samples: dict[str, Sequence[Sample]] = {}
         self.timelines: dict[str, Sequence[TimelineStep]] = {}
-        self.predicted: list[PredictedTime] = []
         self.missing: set[str] = set()
         self.traceback: str | None = None
         self.refused = ""
@@ -185,12 +176,12 @@ class _Listener:
         if self.refused:
             return
         match message:
-            case Values(values, warnings):
+            case Values(values, notes):
                 self.record.take(values)
-                self.record.warn(*warnings)
-            case Missing(columns, reason):
+                self.record.note(*notes)
+            case Missing(columns, note):
                 self.missing |= set(columns)
-                self.record.warn(*[reason] * bool(reason))
+                self.record.note(*[note] if note else [])
             case Doing(what):
                 self.doing = what
                 if self.reporter:
@@ -202,9 +193,8 @@ class _Listener:
                 self.samples[stream] = samples
             case Timeline(mode, steps):
                 self.timelines[mode] = steps
-            case PredictedTime():
-                self.predicted.append(message)
-            case Failure(status, sentence, traceback):
+            case Failure(status, sentence, traceback, no_gpu_room):
+                self.record.note(*[Note("no_gpu_room")] * no_gpu_room)
                 self.record.status, self.record.message, self.traceback = status, sentence, traceback
 
 
@@ -228,8 +218,6 @@ def _strange(message: Reply) -> str:
                 return "samples that are no times"
         case Timeline(_, steps) if not all(each.step >= 0 <= each.bytes and each.phase in PHASES for each in steps):
             return "a timeline that is none"
-        case PredictedTime(ms=ms, low_ms=low, high_ms=high) if not 0 < low <= ms <= high < math.inf:
-            return "a predicted time that is none"
         case Failure(status) if status not in STATUSES or status == "ok":
             return f"a failure with the unknown status {status!r}"
     return ""
@@ -253,6 +241,7 @@ def blank_record(case: Case) -> Record:
         family="",
         reference=_relative(case.reference),
         hparams=case.hparams_json,
+        changed=case.changed,
         batch=batch,
         channels=channels,
         height=height,

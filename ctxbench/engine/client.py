@@ -18,6 +18,7 @@ from typing import Self
 from ctxbench.errors import UsageError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
+from ctxbench.notes import Note
 from ctxbench.worker.protocol import (
     Answer,
     DescribeEnvironment,
@@ -56,7 +57,7 @@ KEEP_FREED_MEMORY = {
 class Exit:
     """How a child ended: exit code, signal that killed it (0: none), whether it ran out of time, last output.
 
-    With `early` it left before its task was done. `warnings` are sentences about what it did besides its task.
+    With `early` it left before its task was done. `notes` tell what it did besides its task.
     """
 
     code: int
@@ -64,7 +65,7 @@ class Exit:
     timed_out: bool
     output: str
     early: bool = False
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class EngineError(UsageError):
@@ -212,12 +213,12 @@ class ForkServer:
 
     def _exit(self, code: int, killed_by: int, timed_out: bool, left: Sequence[str] = ()) -> Exit:
         """How the child ended, with what it did besides its task."""
-        warnings = []
+        notes = []
         if left:
-            warnings.append(f"the module left processes running, which were ended: {', '.join(left)}")
+            notes.append(Note("left_running", {"commands": [*left]}))
         if self._foreign is not None:
-            warnings.append(f"the module wrote into the pipe of the measurement, which was ignored: {self._foreign}")
-        return Exit(code, killed_by, timed_out, self._tail(), not self._is_done, tuple(warnings))
+            notes.append(Note("wrote_into_pipe", {"content": str(self._foreign)}))
+        return Exit(code, killed_by, timed_out, self._tail(), not self._is_done, tuple(notes))
 
     def _death(self) -> str:
         code = self._process.wait()

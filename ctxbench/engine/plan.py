@@ -48,7 +48,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
                     once, each = once_s(record, rate), process_s(record, measure, rate)
                     seconds, least = once + measure.processes * each, once + each
             peaks = [record.get(f"memory_{mode}_predicted_bytes") for mode in MODES]
-            note = record.message or "; ".join(record.warnings)
+            note = record.message or "; ".join(map(str, record.notes))
             planned.append(Planned(case, max((b for b in peaks if b is not None), default=None), seconds, least, note))
     return planned
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from operator import itemgetter
 from statistics import median
 
-from ctxbench.devices import META
+from ctxbench.devices import has_clock
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
 from ctxbench.engine.estimate import process_s
 from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
@@ -84,7 +84,7 @@ class Rounds:
         """Tell a person who watches what is counted of each case, before anything is measured."""
         static = replace(self.plan, metrics=[name for name in self.plan.metrics if name in static_metrics()])
         for case in self.cases if self.reporter.is_watched and static.metrics else ():
-            if case.device != META and 0 not in self.finished[case.id]:
+            if has_clock(case.device) and 0 not in self.finished[case.id]:
                 self.reporter.known(replace(measure_static(case, static, executor), case=case.id), None)
 
     def once(self, executor: Executor, rates: dict[Yardstick, float | None]) -> None:
@@ -153,7 +153,7 @@ class Rounds:
         return left if measure.total_s is None else max(measure.total_s - self._spent_s(), 0.0)
 
     def _is_timed(self, case: Case) -> bool:
-        return self.is_timed and case.device != META
+        return self.is_timed and has_clock(case.device)
 
     def _yardstick(self, case: Case, record: Record) -> Yardstick:
         """What the speed of fixed work depends on; a case that was reused was measured at another time."""
@@ -262,25 +262,26 @@ def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[in
     Times come from the processes `at_rest`, or from all where fewer than three of the `planned` ones are.
     """
     first = finished[min(finished)]
-    record = replace(first, values={}, warnings=[])
+    record = replace(first, values={}, notes=[])
     timed = {number: finished[number] for number in sorted(finished) if number}
     good = {number: each for number, each in timed.items() if number in at_rest}
     used = good if len(good) >= min(FEWEST_PROCESSES, planned) else timed
     for each in (first, *used.values()):
         record.values = {**each.values, **record.values}
-        record.warn(*each.warnings)
+        record.note(*each.notes)
         record.machine_state = record.machine_state or each.machine_state
     for metric in metrics().values() if used else ():
         if metric.combine:
             for column in metric.columns:
                 record.values.pop(column.name, None)
-            record.take(metric.combine({number: each.values for number, each in used.items()}))
+            record.take(metric.combine([each.values for each in used.values()]))
     record.elapsed_s = round(sum(each.elapsed_s or 0.0 for each in finished.values()), 3)
     if used:
-        record.processes = len(used)
+        record.processes, record.rounds = len(used), " ".join(map(str, used))
         record.others_share = max((each.others_share for each in used.values() if each.others_share), default=0.0)
     for number, each in timed.items():
         if each.status != "ok":
             earlier = f"in process {number} of {planned}: " if number > 1 else ""
             record.status, record.message = each.status, earlier + each.message
+            record.note(*each.notes)
     return record

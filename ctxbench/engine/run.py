@@ -80,8 +80,15 @@ def meta_of(
         "definition": suite.file.model_dump(mode="json"),
         "suite_file": source_of(suite.path),
         "sources": sources_of(cases),
+        "sheets": _sheets(cases),
         "environment": environment,
     }
+
+
+def _sheets(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
+    """The data sheets that times are predicted from, by the device's name."""
+    found = devices.sheets(dict.fromkeys(case.device for case in cases))
+    return {name: each.model_dump(mode="json") for name, each in found.items()}
 
 
 def resume(
@@ -126,7 +133,8 @@ def reopen(
     frame = folder.frame()
     failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
     kept = [case for case in cases if case.id in folder.finished().keys() - failed]
-    if changed := _changed_sources(meta, kept):
+    changed = _changed_sources(meta, kept)
+    if changed := changed + [name for name, now in _sheets(cases).items() if meta["sheets"].get(name, now) != now]:
         raise UsageError(
             f"{folder.path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold "
             "the numbers of both; start a new run"
@@ -199,9 +207,10 @@ def machine(executor: Executor) -> dict[str, Any]:
 
 
 def cases_on(suite: Suite, environment: Mapping[str, Any], static: bool) -> list[Case]:
-    """The suite's cases for this machine; without a device, each once, when static."""
+    """The suite's cases for this machine; when static, those that would be timed without a device, each once."""
     if static:
-        return list({case.id: case for case in (replace(c, device=devices.META) for c in suite.cases())}.values())
+        found = (replace(c, device=devices.META) if devices.has_clock(c.device) else c for c in suite.cases())
+        return list({case.id: case for case in found}.values())
     cases = suite.cases(devices.auto(environment))
     for name in dict.fromkeys(case.device for case in cases):
         devices.check(name, environment)

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ctxbench.devices import META
+from ctxbench.comparison import known
+from ctxbench.devices import has_clock
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
-from ctxbench.results.record import columns
-from ctxbench.results.run_folder import RunFolder, read_records
+from ctxbench.results.run_folder import RunFolder, read_records, with_medians
 from ctxbench.suite.case import Case, Measure, parse_shape
 
 CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
@@ -42,7 +42,7 @@ class StoredCase:
     @property
     def timed(self) -> bool:
         """Whether its latency was measured in enough processes, or a pass failed before it was."""
-        return any(row.enough for row in self.rows.values()) or (self.status != "ok" and self.case.device != META)
+        return any(row.enough for row in self.rows.values()) or (self.status != "ok" and has_clock(self.case.device))
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,7 @@ def _minor(version: str | None) -> tuple[str, ...] | None:
 
 
 def _from_records(records: Path, path: Path) -> Baseline:
-    wanted = ("case", *CASE_COLUMNS, *SIZE_COLUMNS, "status")
-    frame = read_records(records, 1, optional=columns().keys() - set(wanted))
+    frame = with_medians(read_records(records), records.with_name("processes.csv"))
     meta: Mapping[str, Any] = {}
     if (records.parent / "run.json").is_file():
         folder = RunFolder.open(records.parent)
@@ -155,35 +154,27 @@ def _measure(meta: Mapping[str, Any]) -> Measure:
 
 
 def _from_record(values: Mapping[str, Any]) -> StoredCase:
+    every, changed = json.loads(values["hparams"]), values["changed"].split()
     case = Case(
         **{name: values[name] for name in CASE_COLUMNS}
-        | {"hparams": json.loads(values["hparams"]), "shape": parse_shape([values[name] for name in SIZE_COLUMNS])}
+        | {
+            "hparams": {name: every[name] for name in changed},
+            "defaults": {name: value for name, value in every.items() if name not in changed},
+            "shape": parse_shape([values[name] for name in SIZE_COLUMNS]),
+        }
     )
-    modes = [mode for mode in MODES if values.get(f"latency_{mode}_ms") is not None]
+    modes = [mode for mode in MODES if has_clock(case.device) and values.get(f"latency_{mode}_ms") is not None]
     return _stored(case, values, values["status"], {mode: process_logs(values, mode) for mode in modes})
 
 
 def process_logs(values: Mapping[str, Any], mode: str) -> ProcessLogs:
-    """What the processes say of a mode, from the columns of a record: none where they were not kept.
-
-    ValueError for times that are none.
-    """
-    rows, controls = (_medians(values.get(name)) for name in (f"latency_{mode}_process_ms", "control_process_ms"))
+    """What the processes say of a mode, from a record with their medians: none where they were not kept."""
+    rows, controls = values[f"latency_{mode}_processes"], values["control_processes"]
     logs = [
         (math.log(rows[number] / controls[number]), math.log(controls[number])) for number in rows if number in controls
     ]
     row, control = zip(*logs, strict=True) if logs else ((), ())
-    return ProcessLogs(row, control, disturbed(values.get("others_share")))
-
-
-def _medians(text: str | None) -> dict[str, float]:
-    """The medians in ms of processes, by their numbers, from a cell of a record."""
-    medians = json.loads(text) if text else {}
-    if not (
-        isinstance(medians, dict) and all(isinstance(ms, int | float) and 0 < ms < math.inf for ms in medians.values())
-    ):
-        raise ValueError(f"{text} are no times of processes in ms")
-    return medians
+    return ProcessLogs(row, control, disturbed(known(values, "others_share")))
 
 
 def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[str, ProcessLogs]) -> StoredCase:

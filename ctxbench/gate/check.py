@@ -25,7 +25,7 @@ class Check:
         self.here = here
         self.suite = suite_in_tree(request.suite, here.root) if here.root else request.suite
         self.request = replace(request, suite=self.suite)
-        self.notes = machine_load.warnings({"busy_cores": machine_load.busy_cores()})
+        self.notes = [str(note) for note in machine_load.notes({"busy_cores": machine_load.busy_cores()})]
 
     def result(
         self,
@@ -97,6 +97,7 @@ def task_rows(cases: Mapping[str, Case], inject: Mapping[RowKey, float] | None =
         RowKey(name, mode): PairRow(case, mode, (inject or {}).get(RowKey(name, mode), 0.0))
         for name, case in cases.items()
         for mode in MODES
+        if devices.has_clock(case.device)
     }
 
 
@@ -109,7 +110,8 @@ def labels(cases: Iterable[Case]) -> dict[str, str]:
 
 def conditions_phrase(environment: Mapping[str, Any], cases: Sequence[Case]) -> str:
     """On what, with what and for which inputs the rows were measured."""
-    measured = [devices.device(name) for name in dict.fromkeys(case.device for case in cases) if name != devices.META]
+    names = dict.fromkeys(case.device for case in cases)
+    measured = [devices.device(name) for name in names if devices.has_clock(name)]
     parts = list(dict.fromkeys(part for device in measured for part in device.described(environment)))
     parts.append(f"torch {environment['packages']['torch']}")
     parts += sorted({str(list(case.shape)) for case in cases})

@@ -14,7 +14,6 @@ from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
-from ctxbench.failures import found_no_gpu_room
 from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
 from ctxbench.gate.check import Check
 from ctxbench.gate.request import Request
@@ -23,7 +22,7 @@ from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, unmeasured
 from ctxbench.gate.rules import NO_ROOM, ProcessLogs, judge_processes
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
-from ctxbench.results.record import Record
+from ctxbench.metrics.base import RecordRow
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.case import Case, Measure
 
@@ -185,32 +184,34 @@ class _StoredCheck(Check):
                 "or fewer --modules"
             )
             return [_undecided(row, "The time budget is too short to measure it.") for row in asked]
-        records = {record.case: record for record in self.execute(cases, server, shown)}
+        records = {record["case"]: record for record in self.execute(cases, server, shown)}
         sides, failed = {}, []
         for row in asked:
             record = records[row.case]
-            message = f"{record.status}: {record.message}"
-            if record.status == "ok":
-                now = process_logs({**record.values, "others_share": record.others_share}, row.mode)
-                sides[row] = self.stored.cases[row.case].rows[row.mode], now
-            elif found_no_gpu_room(message):
+            message = f"{record['status']}: {record['message']}"
+            if record["status"] == "ok":
+                sides[row] = self.stored.cases[row.case].rows[row.mode], process_logs(record, row.mode)
+            elif any(note.code == "no_gpu_room" for note in record["notes"]):
                 failed.append(_undecided(row, f"{NO_ROOM} {message}"))
             else:
                 failed.append(unmeasured(row, "broken", message))
         return [*judge_processes(sides, self.request.rule(cases)), *failed]
 
-    def execute(self, cases: Sequence[Case], server: ForkServer, shown: QuietGate) -> list[Record]:
-        """The records of the cases, measured as a run does."""
+    def execute(self, cases: Sequence[Case], server: ForkServer, shown: QuietGate) -> list[RecordRow]:
+        """The records of the cases with the medians of their processes, measured as a run does."""
         plan = Plan(self.measure, ["latency"], force=True)
-        with tempfile.TemporaryDirectory(prefix="ctxbench-") as folder:
-            return execute(
+        with tempfile.TemporaryDirectory(prefix="ctxbench-") as path:
+            folder = RunFolder.create(Path(path), {})
+            execute(
                 cases,
                 plan,
                 server,
                 lambda: ForkServer(self.here.root, static=False, malloc=self.measure.malloc),
-                RunFolder.create(Path(folder), {}),
+                folder,
                 _Rounds(shown, len(cases)),
             )
+            rows: list[RecordRow] = folder.frame().to_dict("records")
+            return rows
 
 
 def _undecided(row: RowKey, reason: str) -> RowVerdict:

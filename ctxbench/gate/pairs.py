@@ -140,7 +140,7 @@ class Pairs:
         """What the sides answered to a command; raises _Failed unless all are well. One that crashed ends its pair."""
         messages: dict[Side, str] = {}
         answers: list[Answer] = []
-        ended = False
+        ended = no_gpu_room = False
         for side, reply in replies.items():
             if isinstance(reply, Exit):
                 status, message = exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
@@ -149,9 +149,10 @@ class Pairs:
             elif reply.failure:
                 messages[side] = str(reply.failure)
                 ended |= reply.failure.status == "crashed"
+                no_gpu_room |= reply.failure.no_gpu_room
             else:
                 answers.append(reply)
         if messages:
             failed: Side = "both" if len(messages) == 2 else next(iter(messages))
-            raise _Failed(PairFailure(failed, messages.get("candidate") or messages["baseline"], ended))
+            raise _Failed(PairFailure(failed, messages.get("candidate") or messages["baseline"], ended, no_gpu_room))
         return answers

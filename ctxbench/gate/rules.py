@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ctxbench.failures import found_no_gpu_room
 from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
 from ctxbench.machine_load import OTHERS_LIMIT
 from ctxbench.statistics import FEWEST_PROCESSES, FloatArray, holm, p_value_above, t_interval, t_quantile, t_test_above
@@ -41,11 +40,15 @@ class PairRatios:
 
 @dataclass(frozen=True)
 class PairFailure:
-    """A row that could not be measured in a pair: which side failed or lacks it, why, and whether its process ended."""
+    """A row that could not be measured in a pair: which side failed or lacks it, why, and whether its process ended.
+
+    `no_gpu_room`: the GPU had no room for that side, which may be the fault of another one.
+    """
 
     side: Side
     message: str
     process_ended: bool = False
+    no_gpu_room: bool = False
 
 
 @dataclass(frozen=True)
@@ -277,7 +280,7 @@ class _PairGate:
     def take(self, row: RowKey, answer: PairResult) -> None:
         if isinstance(answer, PairRatios):
             self.samples[row].append(answer)
-        elif answer.side != "both" and found_no_gpu_room(answer.message):
+        elif answer.side != "both" and answer.no_gpu_room:
             # Both sides are on one GPU at once. Whether the module needs more memory is compared exactly.
             self.settle(row, "inconclusive", f"{NO_ROOM} {answer.message}")
         elif answer.side == "candidate":

@@ -20,8 +20,9 @@ from ctxbench.worker.tree import own_file
 class TreeCases:
     """The cases that a tree has, by their ids, each module's file, and why a module cannot be had.
 
-    `foreign` are files of the other tree that the modules load. `exact` are a case's exact costs by their column, None
-    where one could not be had; `failures` says why a case has none at all.
+    `foreign` are files of the other tree that the modules load; of `without_class` the file lacks the class. `exact`
+    are a case's exact costs by their column, None where one could not be had; `failures` says why a case has none at
+    all.
     """
 
     tree: Modules
@@ -29,6 +30,7 @@ class TreeCases:
     files: dict[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     foreign: Sequence[str] = ()
+    without_class: Sequence[str] = ()
     exact: dict[str, dict[str, int | None]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -39,8 +41,8 @@ class TreeCases:
         reference = case.reference.removeprefix(f"{other.root}/")
         for name in (case.module, reference, reference.partition(":")[0]):
             if name in self.missing:
-                renamed = "unknown class" in self.missing[name]
-                return self.missing[name] + ("; if the class was renamed, add --renamed OLD=NEW" if renamed else "")
+                hint = "; if the class was renamed, add --renamed OLD=NEW" if name in self.without_class else ""
+                return self.missing[name] + hint
         return f"{self.tree.name} has no such case"
 
     def renamed(self, renamed: Mapping[str, str]) -> "TreeCases":
@@ -79,8 +81,8 @@ def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, oth
         match message:
             case WrongInput(sentence):
                 problems.append(sentence)
-            case Cases(cases, missing, foreign):
-                found.missing, found.foreign = missing, foreign
+            case Cases(cases, missing, foreign, without_class):
+                found.missing, found.foreign, found.without_class = missing, foreign, without_class
                 found.cases = {each.case.id: each.case for each in cases}
                 found.files = {each.case.id: each.file for each in cases}
 

@@ -26,6 +26,7 @@ def in_order(declared: list[Metric]) -> dict[str, Metric]:
         names = [f"metric {metric.name}"]
         names += [f"quantity {quantity.key}" for quantity in metric.quantities]
         names += [f"column {column.name}" for column in metric.columns]
+        names += [f"column {quantity.column}" for quantity in metric.quantities if quantity.derive]
         for name in names:
             if name in taken:
                 raise ValueError(f"The {name} is declared twice, by the metrics {taken[name]} and {metric.name}.")
@@ -37,6 +38,11 @@ def in_order(declared: list[Metric]) -> dict[str, Metric]:
 def quantities() -> dict[str, Quantity]:
     """All quantities by key, in the order of tables."""
     return {quantity.key: quantity for metric in metrics().values() for quantity in metric.quantities}
+
+
+def stored_quantities() -> list[Quantity]:
+    """The quantities that records hold; the others derive from them."""
+    return [quantity for quantity in quantities().values() if not quantity.derive]
 
 
 def quantity(key: str) -> Quantity:

@@ -6,7 +6,7 @@ METRIC = Metric(
     name="accuracy",
     place=90,
     about="mIoU of trained networks, as published; never measured here",
-    columns=[Column(key, float, since=6) for key in ("miou", "miou_mean")],
+    columns=[Column(key, float) for key in ("miou", "miou_mean")],
     quantities=[
         Quantity(
             key=key,

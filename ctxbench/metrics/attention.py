@@ -104,10 +104,10 @@ METRIC = Metric(
     about="entropy, rank and error against softmax of an attention's equivalent matrix",
     columns=[
         # Of weights that are not rounded, an entropy is at least 0.
-        *(Column(f"attention_{of}", float, 7, least=-math.inf) for of in ("entropy", "entropy_softmax")),
-        Column("attention_error", float, 7),
-        *(Column(f"attention_{of}", float, 7) for of in ("rank", "rank_convolution")),
-        *(Column(name, str, 7) for name in ("attention_reason", "convolution_reason")),
+        *(Column(f"attention_{of}", float, least=-math.inf) for of in ("entropy", "entropy_softmax")),
+        Column("attention_error", float),
+        *(Column(f"attention_{of}", float) for of in ("rank", "rank_convolution")),
+        *(Column(name, str) for name in ("attention_reason", "convolution_reason")),
     ],
     quantities=[
         _quantity("attention_entropy", "Entropy of the attention's rows"),

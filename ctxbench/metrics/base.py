@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ctxbench.messages import Message
 from ctxbench.mode import MODES, Mode
+from ctxbench.notes import Note
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 # `published`: only papers have it, ctxbench does not measure it.
 Origin = Literal["counted", "predicted", "measured", "published"]
-# A record as a mapping from column to value; `warnings` is a list.
+# A record as a mapping from column to value; `notes` is a list of `Note`.
 RecordRow = Mapping[Any, Any]
 
 
@@ -60,7 +61,7 @@ POSITIVE = math.ulp(0.0)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `records.csv`: `since` is the schema that brought it, `former` its name before schema 3.
+    """A column of `records.csv`.
 
     Its numbers are finite and from `least` to `most`. Its texts are of the `choices`, if there are any. Only a
     `required` one is never empty.
@@ -68,8 +69,6 @@ class Column:
 
     name: str
     type: type[int] | type[float] | type[str]
-    since: int = 1
-    former: str = ""
     least: float = 0.0
     most: float = math.inf
     choices: tuple[str, ...] = ()
@@ -114,6 +113,18 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Derivation:
+    """How a quantity is made from a record: `value(row, ms)`, with the time in ms of the quantity `source`.
+
+    It falls or rises with that time. The columns `needs` must be known as well.
+    """
+
+    source: str
+    needs: Sequence[str]
+    value: "Callable[[RecordRow, float], float]"
+
+
+@dataclass(frozen=True, slots=True)
 class Quantity:
     """A number that tables show, that `compare` ranks by and that papers publish, under the name `key`.
 
@@ -124,10 +135,14 @@ class Quantity:
     better; None: neither. The gate compares an `exact` quantity without statistics. `on_front`: an axis of the Pareto
     front of `compare`.
 
+    A quantity with `derive` is in no record: it is made from others when records are read, as the column `column`.
+    Where `origin_column` of a record holds an origin, it is that number's. What is not `in_suite_table` is shown only
+    where it is asked for.
+
     `method_column` says by which counter or for which device `column` was obtained; values of two methods are not
     compared. `reason_column` says why a record has no number: the quantity does not apply to its module or size.
-    `notes` gives the sentences that qualify the number of a record. A table shows `decimals` places; None: as many as
-    the number needs.
+    `notes` makes notes from a record's columns, beside those that the record has about this quantity. A table shows
+    `decimals` places; None: as many as the number needs.
     """
 
     key: str
@@ -145,12 +160,20 @@ class Quantity:
     on_front: bool = False
     method_column: str = ""
     reason_column: str = ""
-    notes: "Callable[[RecordRow], Sequence[str]]" = lambda row: ()
+    notes: "Callable[[RecordRow], Sequence[Note]]" = lambda row: ()
     decimals: int | None = None
+    derive: Derivation | None = None
+    origin_column: str = ""
+    in_suite_table: bool = True
 
     def detail(self, name: str) -> str:
         """The column of a detail, such as `low_ms` or `samples`."""
         return f"{self.key}_{name}"
+
+    def origin_of(self, row: RecordRow) -> Origin:
+        """How the number of a record was obtained."""
+        own: Origin = row[self.origin_column] if self.origin_column else self.origin
+        return own or self.origin
 
 
 class Measurement(Protocol):
@@ -191,12 +214,12 @@ class Measurement(Protocol):
         """The context of the case's forward passes."""
         ...
 
-    def report(self, values: Mapping[str, Any], *warnings: str) -> None:
-        """Put values into columns of the record, and warnings beside them."""
+    def report(self, values: Mapping[str, Any], *notes: Note) -> None:
+        """Put values into columns of the record, and notes beside them."""
         ...
 
-    def lacks(self, columns: Sequence[str], reason: str = "") -> None:
-        """Say why this case has no number in these columns; without a reason if another column tells it."""
+    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+        """Say why this case has no number in these columns; without a note if another column tells it."""
         ...
 
     def check_input_is_read(self, step: "Step") -> None:
@@ -228,8 +251,8 @@ class Metric:
     `count` needs no device and no data. `compute` needs data and no clock: what the module's function is, once, on the
     CPU, whatever the case's device and dtype. `measure` runs before the first pass of a mode, `time` after it; `finish`
     after both modes.
-    With `combine` a metric is measured in each of a case's processes; it makes the record's values from theirs, which
-    are given by the number of the process. Other metrics are measured once.
+    With `combine` a metric is measured in each of a case's processes; it makes the record's values from theirs. Other
+    metrics are measured once.
     """
 
     name: str
@@ -245,7 +268,7 @@ class Metric:
     measure: Callable[[Measurement, Mode], None] | None = None
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
-    combine: Callable[[Mapping[int, RecordRow]], Mapping[str, Any]] | None = None
+    combine: Callable[[Sequence[RecordRow]], Mapping[str, Any]] | None = None
 
     def promised(self, *, static: bool) -> list[tuple[str, str]]:
         """The columns that a process without a failure fills, each with the column of reasons why not, or "".
@@ -257,6 +280,6 @@ class Metric:
         return found + [(each.measured_column, "") for each in own if each.measured_column and not static]
 
 
-def by_mode(name: str, type_: type[int] | type[float] | type[str], since: int = 1) -> tuple[Column, ...]:
+def by_mode(name: str, type_: type[int] | type[float] | type[str]) -> tuple[Column, ...]:
     """A column for each mode; `name` has `{mode}` in it."""
-    return tuple(Column(name.format(mode=mode), type_, since) for mode in MODES)
+    return tuple(Column(name.format(mode=mode), type_) for mode in MODES)

@@ -8,6 +8,7 @@ from ctxbench.devices.clock import Clock, Step
 from ctxbench.messages import Doing
 from ctxbench.metrics.base import Column, Measurement, Metric, Pass, Quantity, Unit, by_mode
 from ctxbench.mode import MODES, NOUNS, Mode
+from ctxbench.notes import Note
 
 # The counter moves in steps of up to a tenth of a second; in a window this long a step is 1 %.
 WINDOW_S = 10.0
@@ -40,12 +41,12 @@ def idle_power(clock: Clock, device: Device, sleep: Callable[[float], object] = 
 
 
 def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
-    """Report the joules of a pass, or a warning that says why there are none; the cache is not flushed between."""
+    """Report the joules of a pass, or a note that says why there are none; the cache is not flushed between."""
     measurement.emit(Doing(f"energy_{mode}"))
     try:
         joules = measure_energy(one_pass.step, measurement.device.clock(), measurement.device)
     except NotMeasurable as error:
-        measurement.lacks([f"energy_{mode}_j"], str(error))
+        measurement.lacks([f"energy_{mode}_j"], Note("no_energy", {"reason": str(error)}))
         return
     measurement.report({f"energy_{mode}_j": joules})
 
@@ -55,7 +56,7 @@ def finish(measurement: Measurement) -> None:
     try:
         watts = idle_power(measurement.device.clock(), measurement.device)
     except NotMeasurable as error:
-        measurement.report({}, str(error))
+        measurement.report({}, Note("no_energy", {"reason": str(error)}))
         return
     measurement.report({"energy_idle_w": watts})
 
@@ -64,7 +65,7 @@ METRIC = Metric(
     name="energy",
     place=60,
     about="joules a pass, on NVIDIA GPUs",
-    columns=[*by_mode("energy_{mode}_j", float), Column("energy_idle_w", float, since=3)],
+    columns=[*by_mode("energy_{mode}_j", float), Column("energy_idle_w", float)],
     quantities=[
         Quantity(
             key=f"energy_{mode}",

@@ -108,10 +108,10 @@ METRIC = Metric(
     place=80,
     about="the one-step gradient against back-propagation through all steps, in float64",
     columns=[
-        *(Column(f"gradient_cosine_{of}", float, 6, least=-math.inf) for of in (INPUT, "parameters")),
-        *(Column(f"gradient_ratio_{of}", float, 6) for of in (INPUT, "parameters")),
-        Column("gradient_by_parameter", str, 6),
-        Column("gradient_reason", str, 6),
+        *(Column(f"gradient_cosine_{of}", float, least=-math.inf) for of in (INPUT, "parameters")),
+        *(Column(f"gradient_ratio_{of}", float) for of in (INPUT, "parameters")),
+        Column("gradient_by_parameter", str),
+        Column("gradient_reason", str),
     ],
     quantities=[
         _quantity("gradient_cosine_input", "Cosine, input"),

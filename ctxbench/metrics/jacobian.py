@@ -119,10 +119,10 @@ METRIC = Metric(
     place=81,
     about="norms and spectra of a decomposition's exact Jacobians, in float64 at small sizes",
     columns=[
-        *(Column(name, float, 6) for name in ("jacobian_x", "jacobian_x_rank", "jacobian_bases")),
-        *(Column(f"step_{name}", float, 6) for name in ("norm", "radius", "condition")),
-        *(Column(f"jacobian_{name}", str, 6) for name in ("x_spectrum", "bases_spectrum", "reason")),
-        Column("step_reason", str, 6),
+        *(Column(name, float) for name in ("jacobian_x", "jacobian_x_rank", "jacobian_bases")),
+        *(Column(f"step_{name}", float) for name in ("norm", "radius", "condition")),
+        *(Column(f"jacobian_{name}", str) for name in ("x_spectrum", "bases_spectrum", "reason")),
+        Column("step_reason", str),
     ],
     quantities=[
         _quantity("jacobian_x", "Norm of dY/dX"),

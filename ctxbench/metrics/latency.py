@@ -1,14 +1,14 @@
 """Latency: milliseconds a pass, sampled in blocks in each of several fresh processes; the median of their medians."""
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.devices.clock import COST_RATIO, Clock, Step, block_cost
 from ctxbench.messages import Doing, Progress, Sample, Samples
+from ctxbench.metrics import predicted_time
 from ctxbench.metrics.base import (
     MS,
     POSITIVE,
@@ -22,8 +22,9 @@ from ctxbench.metrics.base import (
     by_mode,
 )
 from ctxbench.metrics.control import STREAM, control_columns
-from ctxbench.metrics.launch import LAUNCH_BOUND, LAUNCH_SHARE, host_ms
+from ctxbench.metrics.launch import LAUNCH_SHARE, host_ms
 from ctxbench.mode import MODES, NOUNS, Mode
+from ctxbench.notes import Note
 
 if TYPE_CHECKING:
     from ctxbench.statistics import Summary
@@ -50,7 +51,7 @@ DETAILS: dict[str, type[int] | type[float] | type[str]] = {
 # The least that a detail can be, where that is not 0.
 LEAST = {"ms": POSITIVE, "low_ms": POSITIVE, "high_ms": POSITIVE, "drift": -math.inf, "autocorrelation": -math.inf}
 # Of several processes.
-BETWEEN: dict[str, type[float] | type[str]] = {"process_ms": str, "spread_between": float, "spread_within": float}
+BETWEEN = ("spread_between", "spread_within")
 
 
 @dataclass(frozen=True)
@@ -168,38 +169,37 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     if measurement.device.queues:
         host = host_ms(one_pass.step, measurement.device.synchronize)
         bound = host >= LAUNCH_SHARE * latency.summary.median
-        measurement.report({f"latency_{mode}_host_ms": host}, *[LAUNCH_BOUND.format(mode=mode)] * bound)
+        measurement.report({f"latency_{mode}_host_ms": host}, *[Note("launch_bound", {"mode": mode})] * bound)
 
 
-def combine(processes: Mapping[int, RecordRow]) -> dict[str, Any]:
+def combine(processes: Sequence[RecordRow]) -> dict[str, Any]:
     """The columns of a record from those of its processes: the median of their medians, its interval over processes."""
     values: dict[str, Any] = {}
     for mode in MODES:
-        rows = {number: row for number, row in processes.items() if row.get(f"latency_{mode}_ms") is not None}
+        rows = [row for row in processes if row.get(f"latency_{mode}_ms") is not None]
         if rows:
             values |= {
                 f"latency_{mode}_{name}": value for name, value in _of_processes(rows, f"latency_{mode}").items()
             }
-    controls = {number: row["control_ms"] for number, row in processes.items() if row.get("control_ms") is not None}
+    controls = [row["control_ms"] for row in processes if row.get("control_ms") is not None]
     if controls:
-        low, high, _ = _interval(list(controls.values()))
-        values |= {"control_ms": median(controls.values()), "control_low_ms": low, "control_high_ms": high}
-        values["control_process_ms"] = json.dumps(controls)
+        low, high, _ = _interval(controls)
+        values |= {"control_ms": median(controls), "control_low_ms": low, "control_high_ms": high}
     return values
 
 
-def _of_processes(rows: Mapping[int, RecordRow], key: str) -> dict[str, Any]:
+def _of_processes(rows: Sequence[RecordRow], key: str) -> dict[str, Any]:
     def known(name: str) -> list[Any]:
-        return [row[f"{key}_{name}"] for row in rows.values() if row.get(f"{key}_{name}") is not None]
+        return [row[f"{key}_{name}"] for row in rows if row.get(f"{key}_{name}") is not None]
 
     def middle(name: str) -> float | None:
         return median(known(name)) if known(name) else None
 
-    medians = {number: row[f"{key}_ms"] for number, row in rows.items()}
-    low, high, confidence = _interval(list(medians.values()))
-    logs = [math.log(ms) for ms in medians.values()]
+    medians = known("ms")
+    low, high, confidence = _interval(medians)
+    logs = [math.log(ms) for ms in medians]
     return {
-        "ms": median(medians.values()),
+        "ms": median(medians),
         "low_ms": low,
         "high_ms": high,
         "confidence": confidence,
@@ -208,7 +208,6 @@ def _of_processes(rows: Mapping[int, RecordRow], key: str) -> dict[str, Any]:
         "drift": middle("drift"),
         "autocorrelation": middle("autocorrelation"),
         "outliers": sum(known("outliers")),
-        "process_ms": json.dumps(medians),
         "spread_between": stdev(logs) if len(logs) > 1 else None,
         "spread_within": middle("spread_within"),
         **({"host_ms": middle("host_ms")} if known("host_ms") else {}),
@@ -223,11 +222,13 @@ def _interval(medians: Sequence[float]) -> tuple[float | None, float | None, flo
 
 
 def convention(values: ColumnValues) -> str:
-    """What a latency is; records of older runs have the time of one process."""
-    counts = values("processes")
-    over = f"{' or '.join(counts)} fresh processes" if counts else "one process"
-    what = "median of the process medians [95 % interval over processes]" if counts else "median [95 % interval in it]"
-    return f"Time: ms a pass, {over}, {what}; infer: eval, inference_mode; train: forward and y.sum().backward()"
+    """What a latency is, and the median of how many processes; what a predicted one is."""
+    measured = (
+        f"Time: ms a pass, {' or '.join(values('processes'))} fresh processes, median of the process medians [95 % "
+        "interval over processes]; infer: eval, inference_mode; train: forward and y.sum().backward()"
+    )
+    predicted = [predicted_time.CONVENTION] if values("latency_origin") else []
+    return ". ".join([measured] * bool(values("processes") or not predicted) + predicted)
 
 
 def time_control(measurement: Measurement) -> None:
@@ -242,15 +243,15 @@ METRIC = Metric(
     place=40,
     about="milliseconds a pass",
     columns=[
+        Column("latency_origin", str),
         *(
             Column(f"latency_{mode}_{name}", kind, least=LEAST.get(name, 0.0))
             for mode in MODES
             for name, kind in DETAILS.items()
         ),
-        *(Column(f"latency_{mode}_{name}", kind, since=4) for mode in MODES for name, kind in BETWEEN.items()),
-        *by_mode("latency_{mode}_host_ms", float, since=3),
-        *(Column(name, float, 2, least=POSITIVE) for name in ("control_ms", "control_low_ms", "control_high_ms")),
-        Column("control_process_ms", str, since=4),
+        *(Column(f"latency_{mode}_{name}", float) for mode in MODES for name in BETWEEN),
+        *by_mode("latency_{mode}_host_ms", float),
+        *(Column(name, float, least=POSITIVE) for name in ("control_ms", "control_low_ms", "control_high_ms")),
     ],
     quantities=[
         Quantity(
@@ -262,6 +263,7 @@ METRIC = Metric(
             part="time",
             noun=f"{NOUNS[mode]} latency",
             has_interval=True,
+            origin_column="latency_origin",
             on_front=mode == "infer",
         )
         for mode in reversed(MODES)

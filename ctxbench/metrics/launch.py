@@ -10,10 +10,6 @@ from ctxbench.garbage import collector_off
 HOST_PASSES = 11
 # Where the host is the slower side, both times are the host's, equal up to noise.
 LAUNCH_SHARE = 0.9
-LAUNCH_BOUND = (
-    "launch-bound: the host takes as long to enqueue a pass as the device to run it, so latency_{mode}_ms is the time "
-    'of the host; execution = "graph" measures the inference of the device alone'
-)
 
 
 def host_ms(step: Step, synchronize: Callable[[], None]) -> float:

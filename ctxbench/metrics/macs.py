@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 
 from ctxbench.metrics.base import Column, ColumnValues, Measurement, Metric, Quantity, Unit
+from ctxbench.notes import Note
 
 COUNTERS = {
     "ctxbench": "torchprofile's convention, counted by ctxbench on the meta device",
@@ -12,11 +13,10 @@ COUNTERS = {
 STEP = "forward and y.sum().backward(), the input without gradient, each operator that runs counted by ctxbench"
 # Two counts that differ by less than this share are taken for the same.
 AGREES = 1e-5
-DISAGREE = "MAC counters disagree"
 
 
 def count(measurement: Measurement) -> None:
-    """Report the count, the matrix products alone and the closed form, with a warning where they disagree."""
+    """Report the count, the matrix products alone and the closed form, with a note where they disagree."""
     import torch
 
     from ctxbench.macs.counter import UncountableError, count_macs, count_macs_torchprofile
@@ -30,7 +30,7 @@ def count(measurement: Measurement) -> None:
             counted = count_macs(measurement.meta_model, measurement.meta_input)
     except UncountableError as error:
         measurement.report({"macs_formula": formula})
-        measurement.lacks(["macs", "macs_train"], str(error))
+        measurement.lacks(["macs", "macs_train"], Note("no_macs", {"reason": str(error)}))
         return
     values = {
         "macs": counted.macs,
@@ -51,16 +51,16 @@ def _count_step(measurement: Measurement) -> None:
     try:
         counted = count_training_macs(measurement.meta_model, measurement.meta_input)
     except UncountableError as error:
-        measurement.lacks(["macs_train"], f"no MACs of a training step: {error}")
+        measurement.lacks(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
         return
     measurement.report({"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)})
 
 
-def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[str]:
+def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[Note]:
     if formula is None or abs(macs - formula) <= AGREES * max(macs, formula):
         return []
-    missing = f" (not counted: {', '.join(uncounted)})" if uncounted else ""
-    return [f"{DISAGREE}: counted {macs}, closed form {formula}{missing}"]
+    values = {"counted": macs, "declared": formula, "operators": [*uncounted]}
+    return [Note("macs_differ_uncounted" if uncounted else "macs_differ", values, about="macs")]
 
 
 def convention(values: ColumnValues) -> str:
@@ -80,8 +80,8 @@ METRIC = Metric(
         Column("macs_matmul", int),
         Column("macs_formula", int),
         Column("macs_uncounted", str),
-        Column("macs_train", int, since=5),
-        Column("macs_train_uncounted", str, since=5),
+        Column("macs_train", int),
+        Column("macs_train_uncounted", str),
     ],
     quantities=[
         Quantity(
@@ -96,7 +96,6 @@ METRIC = Metric(
             exact=True,
             on_front=True,
             method_column="macs_counter",
-            notes=lambda row: [warning for warning in row["warnings"] if warning.startswith(DISAGREE)],
         ),
         Quantity(
             key="macs_train",

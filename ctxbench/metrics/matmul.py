@@ -44,11 +44,9 @@ METRIC = Metric(
     name="matmul",
     place=50,
     about="the rate of a large matrix product, once a run for each device, dtype and thread count",
-    columns=[Column("matmul_macs_per_s", float, former="matmul_peak_macs_per_s")],
+    columns=[Column("matmul_macs_per_s", float)],
     quantities=[],
-    convention=lambda values: (
-        "Rates: batch over time, MACs over time; of matmul: over the rate of a large matrix product in the same run"
-    ),
+    convention=lambda values: "Matmul: MAC/s of a large square matrix product",
     asked_for=False,
     default=False,
 )

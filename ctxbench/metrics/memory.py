@@ -8,6 +8,7 @@ from ctxbench.memory.convention import CONVENTION
 from ctxbench.messages import Doing, Timeline, TimelineStep
 from ctxbench.metrics.base import MIB, Column, ColumnValues, Measurement, Metric, Quantity, RecordRow, by_mode
 from ctxbench.mode import MODES, NOUNS, Mode
+from ctxbench.notes import Note
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,8 +27,8 @@ def count(measurement: Measurement) -> None:
     """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
     from ctxbench.memory import UnpredictableError, predict_peak
 
-    if reason := _outside_convention(measurement):
-        measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], f"no memory prediction{reason}")
+    if note := _outside_convention(measurement):
+        measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
     model, x = on_meta_as_measured(measurement)
@@ -39,7 +40,8 @@ def count(measurement: Measurement) -> None:
             profile = predict_peak(model, x, mode=mode, device=target)
             today = profile if target == "cuda" else predict_peak(model, x, mode=mode, device="cuda")
         except UnpredictableError as error:
-            measurement.lacks([f"memory_{mode}_predicted_bytes"], f"no memory prediction ({mode}): {error}")
+            note = Note("no_memory_mode", {"mode": mode, "reason": str(error)})
+            measurement.lacks([f"memory_{mode}_predicted_bytes"], note)
             continue
         peaks.append(today.peak_bytes)
         marks |= dict.fromkeys(profile.marks)
@@ -49,12 +51,12 @@ def count(measurement: Measurement) -> None:
     measurement.predicted_bytes = max(peaks, default=None)
 
 
-def _outside_convention(measurement: Measurement) -> str:
-    """Why the convention does not cover a case's execution or dtype, as the end of a sentence; empty if it does."""
+def _outside_convention(measurement: Measurement) -> Note | None:
+    """Why the convention does not cover a case's execution or dtype; None if it does."""
     case = measurement.case
     if case.execution != "eager":
-        return f": {NOT_EAGER[case.execution]}"
-    return " under autocast" if case.dtype.startswith("autocast") else ""
+        return Note("no_memory", {"reason": NOT_EAGER[case.execution]})
+    return Note("no_memory_autocast") if case.dtype.startswith("autocast") else None
 
 
 def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
@@ -69,15 +71,10 @@ def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
     return model, x
 
 
-def _change_since(today: int, then: int, mode: str) -> list[str]:
-    """A sentence if the prediction for the PyTorch of 2020 and that for the installed one are not the same MiB."""
-    now, before = (f"{size / 2**20:.0f}" for size in (today, then))
-    if now == before:
-        return []
-    return [
-        f"predicted {mode} memory under the installed PyTorch: {now} MiB, under that of 2020 {before} MiB "
-        "(see docs/memory.md)"
-    ]
+def _change_since(today: int, then: int, mode: str) -> list[Note]:
+    """A note if the prediction for the PyTorch of 2020 and that for the installed one are not the same MiB."""
+    now, before = (round(size / 2**20) for size in (today, then))
+    return [Note("memory_changed", {"mode": mode, "now": now, "then": before})] * (now != before)
 
 
 def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
@@ -99,13 +96,11 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     measurement.report(values)
 
 
-def lower_bound(row: RecordRow) -> list[str]:
-    """A sentence if the prediction is a lower bound."""
+def lower_bound(row: RecordRow) -> list[Note]:
+    """A note if the prediction is a lower bound."""
     text = row["memory_marks"]
     operators = json.loads(text) if isinstance(text, str) and text else []
-    if not operators:
-        return []
-    return [f"A lower bound: what these operators hold inside their kernels is not known: {', '.join(operators)}."]
+    return [Note("lower_bound", {"operators": operators})] * bool(operators)
 
 
 def convention(values: ColumnValues) -> str:
@@ -122,7 +117,7 @@ METRIC = Metric(
     columns=[
         *by_mode("memory_{mode}_bytes", int),
         *by_mode("memory_{mode}_predicted_bytes", int),
-        *by_mode("memory_{mode}_requested_bytes", int, since=3),
+        *by_mode("memory_{mode}_requested_bytes", int),
         Column("memory_predicted_for", str),
         Column("memory_marks", str),
     ],

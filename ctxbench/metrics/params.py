@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.notes import Note
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,13 +19,13 @@ def count_params(module: "nn.Module") -> int:
 
 
 def count(measurement: Measurement) -> None:
-    """Report the count, with a warning where the declared closed form differs."""
+    """Report the count, with a note where the declared closed form differs."""
     case = measurement.case
     params = count_params(measurement.meta_model)
     declared = measurement.entry.closed_form("params", case.shape, case.hparams)
     differs = declared is not None and declared != params
-    warnings = [f"the declared closed form gives {declared} params, the module has {params}"] if differs else []
-    measurement.report({"params": params}, *warnings)
+    note = Note("params_differ", {"declared": declared, "counted": params})
+    measurement.report({"params": params}, *[note] * differs)
 
 
 METRIC = Metric(

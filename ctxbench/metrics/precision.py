@@ -105,7 +105,7 @@ METRIC = Metric(
     name="precision",
     place=75,
     about="relative error of output and gradients against float64",
-    columns=[*by_mode("error_{mode}", float, 7), Column("error_reason", str, 7)],
+    columns=[*by_mode("error_{mode}", float), Column("error_reason", str)],
     quantities=[
         Quantity(
             key=f"error_{mode}",

@@ -1,19 +1,18 @@
-"""The time of a pass on devices that are not here: predicted on the meta device, never measured."""
+"""The time of a pass on a device that is not here: predicted on the meta device, never measured."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ctxbench import devices
 from ctxbench.errors import UsageError
-from ctxbench.messages import PredictedTime
 from ctxbench.metrics.base import Measurement, Metric
 from ctxbench.metrics.memory import on_meta_as_measured
 from ctxbench.mode import MODES, Mode
+from ctxbench.notes import Note
 
 if TYPE_CHECKING:
-    from ctxbench.predict.passes import Operator
-    from ctxbench.predict.sheets import Sheet
+    from ctxbench.devices.sheet import Sheet
 
-NAME = "predicted_time"
+CONFIDENCE = 0.8
 CONVENTION = (
     "Predicted times: from data sheets and efficiencies that were fitted to other kernels, not measured; 80 % band; "
     "infer: eval; train: forward and y.sum().backward() (see docs/prediction.md)"
@@ -21,46 +20,40 @@ CONVENTION = (
 
 
 def count(measurement: Measurement) -> None:
-    """Send the time of both modes for each device that the suite names; why there is none is a warning."""
-    from ctxbench.memory import UnpredictableError
-    from ctxbench.predict.passes import operators_of
-    from ctxbench.predict.sheets import sheet
-
-    targets = {name: sheet(name) for name in measurement.settings.predict_for}
+    """Report the time of both modes if the case's device is known by its data sheet; why there is none is a note."""
     case = measurement.case
-    if not targets:
-        return
-    if case.execution != "eager" or case.dtype.startswith("autocast"):
-        measurement.report({}, f"no predicted time: {case.execution}, {case.dtype}; only eager passes without autocast")
-        return
+    for sheet in devices.sheets([case.device]).values():
+        measurement.report({"latency_origin": "predicted"})
+        if case.execution != "eager" or case.dtype.startswith("autocast"):
+            reason = f"{case.execution}, {case.dtype}; only eager passes without autocast"
+            measurement.report({}, Note("no_time", {"reason": reason}))
+            continue
+        for mode in MODES:
+            _predict(measurement, mode, sheet)
+
+
+def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
+    from ctxbench.memory import UnpredictableError
+    from ctxbench.predict.passes import operators_of, time_of
+
+    case, key = measurement.case, f"latency_{mode}"
     model, x = on_meta_as_measured(measurement)
-    passes: dict[Mode, Sequence[Operator]] = {}
-    for mode in MODES:
-        try:
-            passes[mode] = operators_of(model, x, mode=mode, device=measurement.settings.memory_device)
-        except UnpredictableError as error:
-            measurement.report({}, f"no predicted time ({mode}): {error}")
-    for name, target in targets.items():
-        for mode, operators in passes.items():
-            _send(measurement, name, target, mode, operators)
-
-
-def _send(measurement: Measurement, name: str, target: "Sheet", mode: Mode, operators: "Sequence[Operator]") -> None:
-    from ctxbench.predict.passes import time_of
-
     try:
-        found = time_of(operators, target, measurement.case.dtype)
-    except UsageError as error:
-        measurement.report({}, f"no predicted time: {error}")
+        operators = operators_of(model, x, mode=mode, device=measurement.settings.memory_device)
+        found = time_of(operators, sheet, case.dtype)
+    except (UnpredictableError, UsageError) as error:
+        measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))
         return
-    notes = found.notes(measurement.case.dtype, measurement.case.memory_format)
-    measurement.emit(PredictedTime(name, target.title, mode, found.ms, found.low_ms, found.high_ms, notes))
+    ends = {"ms": found.ms, "low_ms": found.low_ms, "high_ms": found.high_ms, "confidence": CONFIDENCE}
+    values = {f"{key}_{name}": value for name, value in ends.items()}
+    measurement.report(values, *found.notes(case.dtype, case.memory_format, key))
 
 
 METRIC = Metric(
-    name=NAME,
+    name="predicted_time",
     place=35,
-    about="time of a pass on the devices that `predict_for` names, predicted",
+    about="time of a pass on a device that is known by its data sheet, predicted; fills the columns of `latency`",
+    asked_for=False,
     default=False,
     columns=[],
     quantities=[],

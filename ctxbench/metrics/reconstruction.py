@@ -86,8 +86,8 @@ METRIC = Metric(
     place=82,
     about="relative error of a decomposition's reconstruction, its spread over seeds, and the least of its rank",
     columns=[
-        *(Column(f"reconstruction_{name}", float, 6) for name in ("error", "spread", "least")),
-        Column("reconstruction_reason", str, 6),
+        *(Column(f"reconstruction_{name}", float) for name in ("error", "spread", "least")),
+        Column("reconstruction_reason", str),
     ],
     quantities=[
         _quantity("reconstruction_error", "Reconstruction error"),

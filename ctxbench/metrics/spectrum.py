@@ -117,10 +117,10 @@ METRIC = Metric(
     place=83,
     about="singular values before and after a module, and the signal-to-noise gain of a ham",
     columns=[
-        *(Column(f"spectrum_{what}_{of}", float, 7) for what in ("rank", "energy") for of in MAPS),
-        *(Column(name, float, 7, least=-math.inf) for name in ("spectrum_gain", "spectrum_gain_best")),
-        *(Column(name, str, 7) for name in ("spectrum_reason", "gain_reason")),
-        Column("spectrum_energies", str, 8),
+        *(Column(f"spectrum_{what}_{of}", float) for what in ("rank", "energy") for of in MAPS),
+        *(Column(name, float, least=-math.inf) for name in ("spectrum_gain", "spectrum_gain_best")),
+        *(Column(name, str) for name in ("spectrum_reason", "gain_reason")),
+        Column("spectrum_energies", str),
     ],
     quantities=[
         _quantity("spectrum_rank_in", "Effective rank, input"),

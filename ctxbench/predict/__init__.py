@@ -3,5 +3,5 @@
 Imports no torch: suites check the names of devices.
 """
 
-# How the note of a pass begins that takes as long as its launches.
-LAUNCH_BOUND = "Launch-bound"
+# The code of the note on a pass that takes as long as its launches.
+LAUNCHES = "time_launches"

@@ -7,15 +7,16 @@ from typing import Any
 
 from torch import nn
 
+from ctxbench.devices.sheet import Sheet
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device
 from ctxbench.memory.predict import predict_peak
 from ctxbench.memory.profile import Step
 from ctxbench.mode import Mode
-from ctxbench.predict import LAUNCH_BOUND
+from ctxbench.notes import Note
+from ctxbench.predict import LAUNCHES
 from ctxbench.predict.operators import works
 from ctxbench.predict.rates import HOST_BAND, HOST_US, LAUNCH_US, Rate, rate
-from ctxbench.predict.sheets import Sheet
 from ctxbench.predict.work import Bound, Work
 
 # A larger share of the time in classes without measurements is told.
@@ -78,26 +79,21 @@ class PassTime:
         names = [kernel.operator.name for kernel in self.kernels if kernel.work.kind == "unknown"]
         return list(dict.fromkeys(names))
 
-    def notes(self, dtype: str = "float32", memory_format: str = "contiguous") -> list[str]:
-        """What a reader must know of this number, in sentences."""
-        found = []
+    def notes(self, dtype: str = "float32", memory_format: str = "contiguous", about: str = "") -> list[Note]:
+        """What a reader must know of this number, which is of the quantity `about`."""
+        found: list[tuple[str, dict[str, Any]]] = []
         if self.is_launch_bound:
-            found.append(
-                f"{LAUNCH_BOUND}: the host takes about {self.host_ms:.2g} ms to launch kernels that take "
-                f"{self.device_ms:.2g} ms; a faster host, a CUDA graph or torch.compile changes this time."
-            )
+            found.append((LAUNCHES, {"host_ms": self.host_ms, "device_ms": self.device_ms}))
         if self.assumed_share > ASSUMED_NOTE:
             kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.basis == "assumed")
-            found.append(
-                f"{self.assumed_share:.0%} of the time is in classes without measurements: {', '.join(kinds)}."
-            )
+            found.append(("time_assumed", {"share": self.assumed_share, "classes": [*kinds]}))
         if self.unknown:
-            found.append(f"Of no known class, their bytes alone are counted: {', '.join(self.unknown)}.")
+            found.append(("time_unknown", {"operators": self.unknown}))
         if dtype != "float32":
-            found.append(f"The efficiencies were measured in float32, not in {dtype}.")
+            found.append(("time_dtype", {"dtype": dtype}))
         if memory_format != "contiguous":
-            found.append(f"The efficiencies were measured on contiguous tensors, not on {memory_format}.")
-        return found
+            found.append(("time_layout", {"memory_format": memory_format}))
+        return [Note(code, values, about) for code, values in found]
 
 
 def operators_of(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Operator]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ctxbench.predict.sheets import Sheet
+from ctxbench.devices.sheet import Sheet
 from ctxbench.predict.work import Class, Work
 
 # The `device` of the rows of calibration.csv that hold for devices without measurements.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from ctxbench.predict.sheets import Sheet
+from ctxbench.devices.sheet import Sheet
 
 Class = Literal[
     "large product",

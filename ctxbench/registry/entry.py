@@ -1,5 +1,6 @@
 """What is known of one context module without importing it."""
 
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,6 +83,12 @@ class Entry:
             if name not in known:
                 raise unknown(f"hyper-parameter of {self.key!r}", name, known)
         return {name: known[name].parse(value) for name, value in hparams.items()}
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of all hyper-parameters as JSON has them; what it cannot hold, as text."""
+        found: dict[str, Any] = json.loads(json.dumps({p.name: p.default for p in self.hyperparameters}, default=repr))
+        return found
 
     def closed_form(
         self, which: str, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ctxbench.errors import ModuleCodeError, UsageError, unknown
+from ctxbench.errors import ModuleCodeError, UnknownClass, UsageError, unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ def import_class(reference: str) -> "type[nn.Module]":
 
     if found is None:
         classes = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)]
-        raise unknown(f"class in {source}", class_name, classes)
+        raise UnknownClass(str(unknown(f"class in {source}", class_name, classes)))
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise UsageError(f"{reference} is no subclass of torch.nn.Module")
     return found

@@ -5,8 +5,7 @@ import hashlib
 import io
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,33 +84,23 @@ def fingerprint(path: Path) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(content).hexdigest(), "rows": max(content.count(b"\n") - 1, 0)}
 
 
-def read_table(
-    path: Path, columns: Mapping[str, Column], schema: int, optional: Collection[str] = ()
-) -> "pd.DataFrame":
+def read_table(path: Path, columns: Iterable[Column]) -> "pd.DataFrame":
     """Read a CSV of a run folder. UsageError names file and line of what is torn, and of a cell that cannot be.
 
-    Columns that are not asked for are left out. The `optional` ones and those that came after `schema` may be lacking,
-    and are then empty; so may the file, if all of them came after it.
+    Columns that are not asked for are left out. One that the file lacks is empty, unless it is `required`.
     """
     import pandas as pd
 
-    later = [name for name, column in columns.items() if column.since > schema or name in optional]
-    if len(later) == len(columns) and not path.exists():
-        return pd.DataFrame(columns=[*columns])
-    header, rows = _csv_rows(path)
-    cells: dict[str, Sequence[str]] = {name: [""] * len(rows) for name in later}
-    cells |= dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
-    found = {name: name if name in cells else column.former for name, column in columns.items()}
-    missing = [name for name, here in found.items() if here not in cells]
-    if missing:
+    header, rows = csv_rows(path)
+    cells = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+    columns = [*columns]
+    if missing := [each.name for each in columns if each.required and each.name not in cells]:
         raise UsageError(f"{path} lacks the column {missing[0]!r}")
-    lacking = {name: replace(columns[name], required=False) for name in later if name not in header}
-    return pd.DataFrame(
-        {name: _typed(column, cells[found[name]], path) for name, column in {**columns, **lacking}.items()}
-    )
+    empty = [""] * len(rows)
+    return pd.DataFrame({each.name: _typed(each, cells.get(each.name, empty), path) for each in columns})
 
 
-def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+def csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows, each as long as the header. UsageError names the first line that is not."""
     try:
         content = path.read_bytes()

@@ -1,6 +1,5 @@
 """What came out for one case."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -8,9 +7,10 @@ from typing import Any
 
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column
+from ctxbench.notes import Note, dumped
 
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
-# Characters of a message or a warning in a record; all of it is in log.txt.
+# Characters of a message, or of a text in a note, in a record; all of it is in log.txt.
 LONGEST = 400
 
 
@@ -20,9 +20,10 @@ class Record:
 
     Units are in the columns' names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. The
     files of `ctxbench.metrics` declare them. A column that is not in `values` was not measured, or is not known.
-    `processes` counts the fresh processes that times come from, and `others_share` is the largest share of the
-    cores that other work kept busy during one of them. `slot` names the place of a cluster that measured it, whose
-    environment `run.json` has.
+    `hparams` has all hyper-parameters, defaults included, in JSON; `changed` names those that differ from the defaults.
+    `processes` counts the fresh processes that times come from, `rounds` are their numbers, and `others_share` is the
+    largest share of the cores that other work kept busy during one of them. `slot` names the place of a cluster that
+    measured it, whose environment `run.json` has.
     """
 
     case: str
@@ -31,6 +32,7 @@ class Record:
     family: str
     reference: str
     hparams: str
+    changed: str
     batch: int
     channels: int
     height: int
@@ -42,11 +44,12 @@ class Record:
     device: str
     status: str = "ok"
     message: str = ""
-    warnings: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     machine_state: str | None = None
     elapsed_s: float | None = None
     processes: int | None = None
+    rounds: str = ""
     others_share: float | None = None
     slot: str = ""
 
@@ -60,28 +63,29 @@ class Record:
             else:
                 raise KeyError(f"a record has no column {name!r}")
 
-    def warn(self, *sentences: str) -> None:
-        """Add the warnings that are not there yet."""
-        self.warnings += [sentence for sentence in dict.fromkeys(sentences) if sentence not in self.warnings]
+    def note(self, *notes: Note) -> None:
+        """Add the notes that are not there yet."""
+        for each in notes:
+            self.notes += [each] * (each not in self.notes)
 
     def get(self, column: str) -> Any:
         """The value of any column; None if it is not known."""
         return self.values.get(column) if column in metric_columns() else getattr(self, column)
 
-    def row(self) -> list[str]:
-        """The CSV cells; line breaks become spaces so that a record is one line."""
+    def row(self) -> dict[str, str]:
+        """The CSV cells by column; line breaks become spaces so that a record is one line."""
         cells = {name: self.get(name) for name in columns()}
-        cells["warnings"] = json.dumps(self.warnings) if self.warnings else None
-        return ["" if value is None else " ".join(str(value).splitlines()) for value in cells.values()]
+        cells["notes"] = dumped(self.notes) if self.notes else None
+        return {name: "" if value is None else " ".join(str(value).splitlines()) for name, value in cells.items()}
 
     @classmethod
     def of_row(cls, row: Mapping[Any, Any]) -> "Record":
-        """The record behind a row of `RunFolder.frame`."""
+        """The record behind a row of a data frame of records."""
         import pandas as pd
 
         known: dict[str, Any] = {
-            str(name): value if isinstance(value, list) else None if pd.isna(value) else value
-            for name, value in row.items()
+            name: row[name] if isinstance(row[name], list) else None if pd.isna(row[name]) else row[name]
+            for name in columns()
         }
         own = {name: value for name, value in known.items() if name not in metric_columns()}
         return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
@@ -95,13 +99,14 @@ _OWN_TYPES: dict[str, type[int] | type[float]] = {
     **dict.fromkeys(("elapsed_s", "others_share"), float),
 }
 
-_LATER = {"processes": 4, "others_share": 4, "slot": 8}
-
 
 @cache
 def metric_columns() -> dict[str, Column]:
-    """The columns that metrics fill."""
-    return {column.name: column for metric in metrics().values() for column in metric.columns}
+    """The columns that metrics fill. ValueError for one that has the name of a record's own."""
+    found = {column.name: column for metric in metrics().values() for column in metric.columns}
+    if taken := found.keys() & {each.name for each in fields(Record)}:
+        raise ValueError(f"The column {min(taken)} is every record's own; a metric cannot declare it.")
+    return found
 
 
 @cache
@@ -112,12 +117,9 @@ def columns() -> dict[str, Column]:
         if each.name == "values":
             found |= metric_columns()
         else:
-            former = "conditions" if each.name == "machine_state" else ""
             found[each.name] = Column(
                 each.name,
                 _OWN_TYPES.get(each.name, str),
-                _LATER.get(each.name, 1),
-                former,
                 least=float(each.name in _SIZES),
                 choices=STATUSES if each.name == "status" else (),
                 required=each.name in _IDENTITY,

@@ -1,26 +1,29 @@
 """The run folder: each process is written as it finishes, one row a case is made from its processes."""
 
 import csv
-import io
 import json
+import math
 import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.errors import AlteredRun, UsageError
-from ctxbench.messages import PredictedTime, Sample, TimelineStep
-from ctxbench.metrics.base import POSITIVE, Column
+from ctxbench.messages import Sample, TimelineStep
+from ctxbench.metrics import quantities
+from ctxbench.metrics.base import POSITIVE, Column, Derivation
 from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
+from ctxbench.notes import parsed
 from ctxbench.results.csv_file import (
     append_text,
     csv_line,
+    csv_rows,
     encoded,
     fingerprint,
     mend,
@@ -33,56 +36,39 @@ from ctxbench.results.run_meta import check_meta, require
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 8
+# Of run folders: it changes only when a column or a key of run.json changes its meaning.
+SCHEMA = 9
 
 
-def _named(*columns: Column) -> dict[str, Column]:
-    return {column.name: column for column in columns}
+def _required(**types: type[int] | type[float] | type[str]) -> tuple[Column, ...]:
+    return tuple(Column(name, kind, required=True) for name, kind in types.items())
 
-
-def _columns(since: int = 1, **types: type[int] | type[float] | type[str]) -> dict[str, Column]:
-    return {name: Column(name, kind, since, required=True) for name, kind in types.items()}
-
-
-_PROCESS = Column("process", int, 4, required=True)
-SAMPLE_COLUMNS = {
-    **_columns(case=str),
-    **_named(_PROCESS, Column("mode", str, choices=(*MODES, STREAM), required=True)),
-    **_columns(index=int, at_s=float),
-    **_named(Column("passes", int, least=1, required=True), Column("ms", float, least=POSITIVE, required=True)),
-}
 
 PHASES = ("forward", "backward")
-TIMELINE_COLUMNS = {
-    **_columns(since=2, case=str),
-    **_named(Column("mode", str, 2, choices=MODES, required=True)),
-    **_columns(since=2, step=int),
-    **_named(Column("phase", str, 2, choices=PHASES, required=True)),
-    **_columns(since=2, op=str, bytes=int),
-}
-PREDICTION_COLUMNS = {
-    **_columns(since=5, case=str, target=str, title=str),
-    **_named(
-        *(
-            Column(f"latency_{mode}_predicted_{end}", kind, 5, least=POSITIVE)
-            for mode in MODES
-            for end, kind in {"ms": float, "low_ms": float, "high_ms": float, "notes": str}.items()
-        )
-    ),
-}
+SAMPLE_COLUMNS = (
+    *_required(case=str, process=int),
+    Column("mode", str, choices=(*MODES, STREAM), required=True),
+    *_required(index=int, at_s=float),
+    Column("passes", int, least=1, required=True),
+    Column("ms", float, least=POSITIVE, required=True),
+)
+TIMELINE_COLUMNS = (
+    *_required(case=str),
+    Column("mode", str, choices=MODES, required=True),
+    *_required(step=int),
+    Column("phase", str, choices=PHASES, required=True),
+    *_required(op=str, bytes=int),
+)
 
 
-def tables() -> dict[str, dict[str, Column]]:
+def tables() -> dict[str, tuple[Column, ...]]:
     """The CSV files of a run folder and their columns."""
+    records = tuple(columns().values())
     return {
-        "records.csv": columns(),
-        "processes.csv": {
-            name: replace(column, since=max(4, column.since))
-            for name, column in {**columns(), "process": _PROCESS}.items()
-        },
+        "records.csv": records,
+        "processes.csv": (*records, *_required(process=int)),
         "samples.csv": SAMPLE_COLUMNS,
         "timeline.csv": TIMELINE_COLUMNS,
-        "predictions.csv": PREDICTION_COLUMNS,
     }
 
 
@@ -93,7 +79,7 @@ class RunFolder:
     What a process measured is a row of `processes.csv`, and `records.csv` is made from these. The samples and timeline
     of a process are on disk before its row is, and that is one `write` followed by `fsync`: a folder whose writer was
     killed holds whole processes, possibly with rows of an unfinished one in the other tables, which `recover` removes.
-    A folder of an older schema is read, never written to.
+    A table may lack columns of today's, which are then empty, and have others, which are left as they are.
     """
 
     path: Path
@@ -127,12 +113,10 @@ class RunFolder:
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{path / 'run.json'} is damaged: {error}") from None
         schema = meta.get("schema") if isinstance(meta, dict) else None
-        if type(schema) is not int or schema < 1:  # True would be 1
-            raise UsageError(f"{path / 'run.json'} has schema {schema!r}; a run has one from 1 to {SCHEMA}")
-        if schema > SCHEMA:
+        if schema != SCHEMA:
             raise UsageError(
-                f"{path} was written by a newer ctxbench: it has schema {schema}, this one reads up to {SCHEMA}; "
-                "install a newer ctxbench"
+                f"{path / 'run.json'} has schema {schema!r}, and this ctxbench reads schema {SCHEMA}: read the run "
+                "with the ctxbench that wrote it, or measure it again"
             )
         check_meta(meta, path / "run.json")
         return cls(path, meta)
@@ -173,38 +157,42 @@ class RunFolder:
         record: Record,
         samples: Mapping[str, Iterable[Sample]],
         timelines: Mapping[str, Iterable[TimelineStep]] | None = None,
-        predicted: Iterable[PredictedTime] = (),
     ) -> None:
-        """Write what process `number` of a case found: samples, predicted memory and times, then its row."""
+        """Write what process `number` of a case found: samples, predicted memory, then its row."""
         sampled = [
-            csv_line([record.case, number, mode, i, f"{s.at_s:.6f}", s.passes, repr(s.ms)])
+            {"case": record.case, "process": number, "mode": mode, "index": i, "at_s": f"{s.at_s:.6f}",
+             "passes": s.passes, "ms": repr(s.ms)}
             for mode, stream in samples.items()
             for i, s in enumerate(stream)
-        ]
+        ]  # fmt: skip
         steps = [
-            csv_line([record.case, mode, step.step, step.phase, step.op, step.bytes])
+            {"case": record.case, "mode": mode, **asdict(step)}
             for mode, timeline in (timelines or {}).items()
             for step in timeline
         ]
         with self._written():
-            append_text(self.path / "samples.csv", "".join(sampled))
-            append_text(self.path / "timeline.csv", "".join(steps))
-            append_text(self.path / "predictions.csv", "".join(_prediction_lines(record.case, predicted)))
-            append_text(self.path / "processes.csv", csv_line([*record.row(), number]))
+            self._append("samples.csv", sampled)
+            self._append("timeline.csv", steps)
+            self._append("processes.csv", [{**record.row(), "process": number}])
+
+    def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows to a table, in the order of its own columns."""
+        path = self.path / name
+        with path.open(encoding="utf-8", newline="") as file:
+            header = next(csv.reader(file))
+        append_text(path, "".join(csv_line(row.get(column) for column in header) for row in rows))
 
     def write_records(self, records: Iterable[Record]) -> None:
         """Write `records.csv` whole."""
-        lines = [csv_line(columns()), *(csv_line(record.row()) for record in records)]
+        lines = [csv_line(columns()), *(csv_line(record.row().values()) for record in records)]
         with self._written():
             replace_file(self.path / "records.csv", encoded("".join(lines)))
 
     def finished(self) -> dict[str, dict[int, Record]]:
-        """What the finished processes of each case measured, by their numbers; none in an older folder."""
+        """What the finished processes of each case measured, by their numbers."""
         found: dict[str, dict[int, Record]] = {}
-        frame = read_records(self.path / "processes.csv", self.meta["schema"], columns=tables()["processes.csv"])
-        for row in frame.to_dict("records"):
-            number = int(row.pop("process"))
-            found.setdefault(row["case"], {})[number] = Record.of_row(row)
+        for row in _read_records(self.path / "processes.csv", tables()["processes.csv"]).to_dict("records"):
+            found.setdefault(row["case"], {})[int(row["process"])] = Record.of_row(row)
         return found
 
     def log(self, case: str, text: str) -> None:
@@ -216,16 +204,18 @@ class RunFolder:
     def recover(self) -> list[str]:
         """Remove what a killed writer left half done: lines that are torn, rows of a process that did not finish.
 
-        Returns a sentence for each table with torn lines before its last. UsageError for a table that is damaged in
-        another way.
+        A table gets the columns that it lacks. Returns a sentence for each table with torn lines before its last.
+        UsageError for a table that is damaged in another way.
         """
         self._make_tables()
         with self._written():
-            torn = {name: mend(self.path / name, header) for name, header in tables().items()}
-            for name, header in tables().items():
-                read_table(self.path / name, header, SCHEMA)
+            wanted = tables()
+            torn = {name: mend(self.path / name, [each.name for each in wanted[name]]) for name in wanted}
+            for name, header in wanted.items():
+                read_table(self.path / name, header)
+                self._widen(name)
             finished = self.finished()
-            for name in tables():
+            for name in wanted:
                 self._keep(name, lambda row: int(row.get("process", 0)) in finished.get(row["case"], ()))
         return [f"{self.path / name}: {count} torn lines were removed" for name, count in torn.items() if count]
 
@@ -240,18 +230,34 @@ class RunFolder:
         with self._written():
             for name, header in tables().items():
                 if not (self.path / name).exists():
-                    (self.path / name).write_text(csv_line(header), encoding="utf-8")
+                    (self.path / name).write_text(csv_line(each.name for each in header), encoding="utf-8")
+
+    def _widen(self, name: str) -> None:
+        """Add the columns that a table lacks, empty, behind its own."""
+        header, rows = csv_rows(self.path / name)
+        added = [each.name for each in tables()[name] if each.name not in header]
+        if added:
+            lines = [[*header, *added], *([*row, *[""] * len(added)] for row in rows)]
+            replace_file(self.path / name, encoded("".join(map(csv_line, lines))))
 
     def _keep(self, name: str, wanted: Callable[[Mapping[str, str]], bool]) -> None:
         """Rewrite a table without the rows that are not wanted, if it has any."""
-        header, *rows = csv.reader(io.StringIO((self.path / name).read_text(encoding="utf-8")))
+        header, rows = csv_rows(self.path / name)
         kept = [row for row in rows if wanted(dict(zip(header, row, strict=True)))]
         if len(kept) < len(rows):
             replace_file(self.path / name, encoded("".join(map(csv_line, [header, *kept]))))
 
     def frame(self) -> "pd.DataFrame":
-        """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of warnings."""
-        return read_records(self.path / "records.csv", self.meta["schema"])
+        """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of notes.
+
+        Of each time, a column such as `latency_infer_processes` has the medians of its processes by their numbers;
+        none for a reused case, whose rounds are not those of the others. Quantities that derive from others are there.
+        """
+        reused = (self.meta.get("reused") or {}).get("cases", ())
+        frame = with_medians(read_records(self.path / "records.csv"), self.path / "processes.csv", reused)
+        return frame.assign(
+            **{each.column: _derived(frame, each.derive) for each in quantities().values() if each.derive}
+        )
 
     @property
     def failed(self) -> int:
@@ -260,42 +266,36 @@ class RunFolder:
 
     def samples(self) -> "pd.DataFrame":
         """`samples.csv` as a data frame, in time order within a case and mode; the mode `control` is the control's."""
-        return read_table(self.path / "samples.csv", SAMPLE_COLUMNS, self.meta["schema"])
+        return self._stream("samples.csv")
 
     def timeline(self) -> "pd.DataFrame":
-        """`timeline.csv` as a data frame, in the order of the pass within a case and mode; empty in an older folder."""
-        return read_table(self.path / "timeline.csv", TIMELINE_COLUMNS, self.meta["schema"])
+        """`timeline.csv` as a data frame, in the order of the pass within a case and mode."""
+        return self._stream("timeline.csv")
 
-    def predictions(self) -> "pd.DataFrame":
-        """`predictions.csv` as a data frame: one row for each case and device; empty in an older folder."""
-        frame = read_table(self.path / "predictions.csv", PREDICTION_COLUMNS, self.meta["schema"])
-        for mode in MODES:
-            column = f"latency_{mode}_predicted_notes"
-            frame[column] = [_warnings(text) for text in frame[column]]
-        return frame
+    def _stream(self, name: str) -> "pd.DataFrame":
+        """A table of streams; empty if the folder was kept without it."""
+        import pandas as pd
+
+        if not (self.path / name).exists():
+            return pd.DataFrame(columns=[each.name for each in tables()[name]])
+        return read_table(self.path / name, tables()[name])
 
     @contextmanager
     def _written(self) -> Iterator[None]:
-        if self.meta["schema"] < SCHEMA:
-            raise UsageError(
-                f"{self.path} was written by an older ctxbench: its rows lack columns of today's (schema "
-                f"{self.meta['schema']}, now {SCHEMA}), so it cannot be resumed; start a new run"
-            )
         try:
             yield
         except OSError as error:
             raise UsageError(f"cannot write to {self.path}: {error.strerror or error}") from None
 
 
-def read_records(
-    path: Path, schema: int, optional: Collection[str] = (), *, columns: Mapping[str, Column] | None = None
-) -> "pd.DataFrame":
-    """The records of a CSV file that was written under a schema; columns that came later are empty, if it lacks them.
+def read_records(path: Path) -> "pd.DataFrame":
+    """The records of a `records.csv`. UsageError if it is damaged, or does not say which case a record is of."""
+    return _read_records(path, tables()["records.csv"])
 
-    So are the `optional` ones. `columns` are those of the file (default: of `records.csv`).
-    """
-    frame = read_table(path, columns or tables()["records.csv"], schema, optional)
-    frame["warnings"] = [_warnings(text) for text in frame["warnings"]]
+
+def _read_records(path: Path, wanted: Iterable[Column]) -> "pd.DataFrame":
+    frame = read_table(path, wanted)
+    frame["notes"] = [parsed(text, f"{path}, line {line}") for line, text in enumerate(frame["notes"], 2)]
     _check_identity(frame, path)
     return frame
 
@@ -319,26 +319,37 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def _prediction_lines(case: str, predicted: Iterable[PredictedTime]) -> Iterator[str]:
-    """The lines of `predictions.csv`: both modes of a device in one."""
-    rows: dict[str, dict[str, Any]] = {}
-    for each in predicted:
-        row = rows.setdefault(each.target, {"case": case, "target": each.target, "title": each.title})
-        for end in ("ms", "low_ms", "high_ms"):
-            row[f"latency_{each.mode}_predicted_{end}"] = f"{getattr(each, end):.4g}"
-        row[f"latency_{each.mode}_predicted_notes"] = json.dumps(each.notes)
-    for row in rows.values():
-        yield csv_line(row.get(name) for name in PREDICTION_COLUMNS)
+def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ()) -> "pd.DataFrame":
+    """Records with the medians of the processes that their times come from, by number, in `<time>_processes`.
+
+    They are read from `path`, a `processes.csv`; there are none for the cases `apart`, nor without that file.
+    """
+    names = {each.detail("processes"): each.column for each in quantities().values() if each.has_interval}
+    names["control_processes"] = "control_ms"
+    medians: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
+    if path.exists():
+        wanted = (*_required(case=str, process=int), *(columns()[column] for column in names.values()))
+        processes = read_table(path, wanted)
+        for name, column in names.items():
+            for case, number, ms in zip(processes["case"], processes["process"], processes[column], strict=True):
+                if ms > 0:
+                    medians[name].setdefault(case, {})[int(number)] = ms
+    used = [[int(number) for number in text.split()] for text in frame["rounds"]]
+    for name, found in medians.items():
+        own = [{} if case in apart else found.get(case, {}) for case in frame["case"]]
+        frame[name] = [{n: each[n] for n in numbers if n in each} for numbers, each in zip(used, own, strict=True)]
+    return frame
 
 
-def _warnings(text: str) -> list[str]:
-    """A list in JSON; before schema 3 sentences joined by semicolons."""
-    if text.startswith("["):
-        try:
-            return [str(sentence) for sentence in json.loads(text)]
-        except json.JSONDecodeError:
-            pass
-    return text.split("; ") if text else []
+def _derived(frame: "pd.DataFrame", derive: Derivation) -> "pd.Series[float]":
+    """A quantity that derives from others; NaN in a row that lacks one of them."""
+    import pandas as pd
+
+    source = quantities()[derive.source].column
+    needed = frame[[source, *derive.needs]]
+    rows = zip(needed.to_dict("records"), needed.notna().all(axis=1), strict=True)
+    values = [derive.value(row, row[source]) if is_known else math.nan for row, is_known in rows]
+    return pd.Series(values, frame.index, dtype="float64")
 
 
 def run_folders(path: Path) -> list[Path]:

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
-from ctxbench.predict.sheets import sheet
 from ctxbench.registry.entry import Entry
 
 Shape = tuple[int, int, int, int]
@@ -21,7 +20,6 @@ def as_list(value: Any) -> Any:
 
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = BeforeValidator(as_list)
-TargetName = Annotated[str, AfterValidator(lambda name: sheet(name) and name)]
 
 
 # Of every table of a suite file: unknown keys and other types are errors.
@@ -40,7 +38,6 @@ class Measure(BaseModel):
     processes, the cheapest first, and the costliest get fewer where the time does not last for all. A first pass of
     `long_pass_s` or more is the only sample of a process that has run the module in another mode before.
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
-    `predict_for` names devices (docs/prediction.md) for which the metric `predicted_time` predicts the time of a pass.
     `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
     """
 
@@ -61,7 +58,6 @@ class Measure(BaseModel):
     passes: Positive = 100
     flush_l2: bool = False
     memory_device: Literal["cuda", "cuda-2020"] = "cuda"
-    predict_for: Annotated[list[TargetName], OneOrMore] = []
     cudnn_benchmark: bool = False
     memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
     timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
@@ -71,7 +67,12 @@ class Measure(BaseModel):
 
 @dataclass(frozen=True)
 class Case:
-    """One point of a suite. `device` is `cpu`, `cuda` or `cuda:N`; `threads` None leaves torch's default."""
+    """One point of a suite; `threads` None leaves torch's default.
+
+    `device` is `cpu`, `cuda` or `cuda:N`, or one that is known by its data sheet (`ctxbench.devices.sheet`).
+
+    `hparams` are the hyper-parameters that were chosen, `defaults` those of the module, as JSON has them.
+    """
 
     module: str
     reference: str
@@ -82,6 +83,7 @@ class Case:
     execution: str = "eager"
     device: str = "cpu"
     threads: int | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def entry(self) -> Entry:
@@ -90,7 +92,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """A readable name, unique in a run: what differs from the defaults is spelled out."""
+        """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
         parts = [f"{self.module}({hparams})" if hparams else self.module, "x".join(map(str, self.shape))]
         parts += [self.dtype, self.device]
@@ -101,7 +103,13 @@ class Case:
 
     @property
     def hparams_json(self) -> str:
-        return json.dumps(dict(sorted(self.hparams.items())))
+        """All hyper-parameters, defaults included."""
+        return json.dumps(dict(sorted({**self.defaults, **self.hparams}.items())))
+
+    @property
+    def changed(self) -> str:
+        """The names of the hyper-parameters that differ from the defaults."""
+        return " ".join(sorted(name for name, value in self.hparams.items() if value != self.defaults.get(name)))
 
 
 def parse_shape(value: Any) -> Shape:

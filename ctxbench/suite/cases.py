@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ctxbench import registry
+from ctxbench import devices, registry
 from ctxbench.errors import UsageError, unknown
 from ctxbench.suite.case import Case, as_list, parse_shape
 from ctxbench.suite.file import CONDITIONS, POINTS, SuiteFile, parse_pair
@@ -114,7 +114,10 @@ class Suite:
         ):
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=True)))
             device = auto_device if device == "auto" else device
-            case = Case(entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count)
+            count = count if devices.has_clock(device) else None
+            case = Case(
+                entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count, entry.defaults
+            )
             if not any(_matches(case, rule) for rule in self.file.exclude):
                 yield case
 
@@ -123,19 +126,20 @@ class Suite:
         rest = dict(values)
         entry = registry.get(str(rest.pop("module", "")))
         shape = rest.pop("shape", axes.shape[0])
-        device = rest.pop("device", axes.device[0])
+        places = as_list(rest.pop("device", axes.device))
         fixed = {name: rest.pop(name, getattr(axes, name)[0]) for name in ("dtype", "memory_format", "execution")}
         threads = rest.pop("threads", None)
-        chosen = entry.check_hparams(rest)
-        yield Case(
-            entry.key,
-            entry.reference,
-            chosen,
-            parse_shape(shape),
-            **fixed,
-            device=auto_device if device == "auto" else str(device),
-            threads=threads,
-        )
+        for device in places:
+            yield Case(
+                entry.key,
+                entry.reference,
+                entry.check_hparams(rest),
+                parse_shape(shape),
+                **fixed,
+                device=auto_device if device == "auto" else str(device),
+                threads=threads if devices.has_clock(device) or device == "auto" else None,
+                defaults=entry.defaults,
+            )
 
 
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
@@ -143,7 +147,7 @@ def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
     batch, channels, height, width = case.shape
     known: dict[str, Any] = {"batch": batch, "channels": channels, "height": height, "width": width}
     known |= {name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads")}
-    known |= case.hparams
+    known |= {**case.defaults, **case.hparams}
     return all(
         registry.means(str(value), case.module, case.reference) if name == "module" else known.get(name) == value
         for name, value in rule.items()

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from ctxbench import metrics
+from ctxbench import devices, metrics
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics.base import Unit
 from ctxbench.suite.case import STRICT, Measure, OneOrMore, Positive, Shape, parse_shape
@@ -35,6 +35,16 @@ def _metric(name: str) -> str:
     return name
 
 
+def _device(name: str) -> str:
+    """The name of a device: `auto`, `meta`, one that may be here, or one that is known by its data sheet."""
+    if devices.has_clock(name):
+        devices.device(name)
+    elif name != "auto":
+        devices.sheets([name])
+    return name
+
+
+DeviceName = Annotated[str, AfterValidator(_device)]
 MetricName = Annotated[str, AfterValidator(_metric)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
 PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
@@ -53,7 +63,7 @@ class Axes(_Strict):
     channels: Annotated[list[Positive], OneOrMore] = []
     size: Annotated[list[Positive], OneOrMore] = []
     dtype: Annotated[list[Dtype], OneOrMore, Field(min_length=1)] = ["float32"]
-    device: Annotated[list[str], OneOrMore, Field(min_length=1)] = ["auto"]
+    device: Annotated[list[DeviceName], OneOrMore, Field(min_length=1)] = ["auto"]
     memory_format: Annotated[list[MemoryFormat], OneOrMore, Field(min_length=1)] = ["contiguous"]
     execution: Annotated[list[Execution], OneOrMore, Field(min_length=1)] = ["eager"]
     threads: Annotated[list[Positive], OneOrMore] = []

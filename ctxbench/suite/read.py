@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from ctxbench import registry
 from ctxbench.errors import UsageError, unknown
-from ctxbench.metrics import predicted_time
 from ctxbench.suite.case import Measure, Shape
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import Axes, Figure, Footnote, Gate, Published, SuiteFile
@@ -20,7 +19,10 @@ from ctxbench.suite.settings import class_name
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the command line or a Python caller puts in place of a suite's own values; None keeps the suite's."""
+    """What the command line or a Python caller puts in place of a suite's own values; None keeps the suite's.
+
+    `also_on` are devices beside those that the run has without them.
+    """
 
     modules: list[str] | None = None
     shape: list[Shape] | None = None
@@ -32,6 +34,7 @@ class Overrides:
     metrics: list[str] | None = None
     hparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     measure: Mapping[str, Any] = field(default_factory=dict)
+    also_on: Sequence[str] = ()
 
 
 def available() -> list[str]:
@@ -88,12 +91,9 @@ def _find(name_or_path: str) -> Path:
 
 def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
     try:
-        suite = SuiteFile.model_validate(content)
+        return SuiteFile.model_validate(content)
     except ValidationError as error:
         raise UsageError(f"{where}: {_first_sentence(error)}") from None
-    if suite.measure.predict_for and predicted_time.NAME not in suite.metrics:
-        raise UsageError(f"{where}: measure.predict_for goes with {predicted_time.NAME!r} in metrics")
-    return suite
 
 
 def _first_sentence(error: ValidationError) -> str:
@@ -142,8 +142,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
-    if overrides.measure.get("predict_for"):
-        content["metrics"] = [*dict.fromkeys([*content["metrics"], predicted_time.NAME])]
+    content["axes"]["device"] += overrides.also_on
     if overrides.modules is not None:
         content["cases"] = []
         known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ctxbench import registry
-from ctxbench.errors import UsageError
+from ctxbench.errors import UnknownClass, UsageError
 from ctxbench.suite.read import restore
 from ctxbench.worker.protocol import Cases, ListCases, ListedCase, Reply, WrongInput
 from ctxbench.worker.tree import own_file
@@ -38,4 +38,6 @@ def list_cases(task: ListCases, emit: Callable[[Reply], object]) -> None:
     names = [name for name in set(sys.modules) - before if not name.startswith("ctxbench.")]
     files = [getattr(sys.modules[name], "__file__", None) for name in names]
     foreign = sorted(file for file in files if file and task.other and own_file(file, Path(task.other)))
-    emit(Cases(listed, {**broken, **{name: str(error) for name, error in missing.items()}}, foreign))
+    reasons = {**broken, **{name: str(error) for name, error in missing.items()}}
+    without_class = [name for name, error in missing.items() if isinstance(error, UnknownClass)]
+    emit(Cases(listed, reasons, foreign, without_class))

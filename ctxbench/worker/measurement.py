@@ -20,10 +20,11 @@ from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.control import Control
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
+from ctxbench.notes import Note
 from ctxbench.suite.case import Case, Measure
 from ctxbench.without_compiler import without_compiler
 
-NO_TRAINING_GRAPH = "no training with execution 'graph': a CUDA graph is captured of an inference only"
+NO_TRAINING_GRAPH = Note("no_training_graph")
 
 
 class CaseMeasurement:
@@ -49,7 +50,7 @@ class CaseMeasurement:
             for metric in wanted:
                 if metric.count:
                     metric.count(self)
-        if self.case.device == devices.META:
+        if not devices.has_clock(self.case.device):
             return
         self._compute(wanted)
         if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
@@ -85,7 +86,7 @@ class CaseMeasurement:
         """Run the passes of the modes, and tell what others did meanwhile."""
         others = machine_load.Others()
         before = self.device.state()
-        self.report({}, *machine_load.warnings(before))
+        self.report({}, *machine_load.notes(before))
         under_load: dict[str, Any] = {}
         for mode in modes:
             one_pass = self.first_pass(mode)
@@ -93,7 +94,7 @@ class CaseMeasurement:
                 if metric.time:
                     metric.time(self, mode, one_pass)
             under_load[mode] = self.device.state_under_load(one_pass.step)
-            self.report({}, *machine_load.warnings(under_load[mode]))
+            self.report({}, *machine_load.notes(under_load[mode]))
         for metric in wanted:
             if metric.finish:
                 metric.finish(self)
@@ -105,16 +106,16 @@ class CaseMeasurement:
         }
         self.report({"machine_state": json.dumps(state), "others_share": others.share()})
         if names := replaced():
-            self.report({}, f"the module replaces {', '.join(names)}, which everything in its process then uses")
+            self.report({}, Note("replaces", {"names": [*names]}))
 
-    def report(self, values: Mapping[str, Any], *warnings: str) -> None:
-        """Put values into columns of the record, and warnings beside them."""
-        if values or warnings:
-            self.emit(Values(values, warnings))
+    def report(self, values: Mapping[str, Any], *notes: Note) -> None:
+        """Put values into columns of the record, and notes beside them."""
+        if values or notes:
+            self.emit(Values(values, notes))
 
-    def lacks(self, columns: Sequence[str], reason: str = "") -> None:
-        """Say why this case has no number in these columns; without a reason if another column tells it."""
-        self.emit(Missing(columns, reason))
+    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+        """Say why this case has no number in these columns; without a note if another column tells it."""
+        self.emit(Missing(columns, note))
 
     @cached_property
     def device(self) -> devices.Device:
@@ -229,7 +230,7 @@ class CaseMeasurement:
             return y
 
         if self.case.execution == "graph" and mode == "train":
-            raise devices.Unsupported(NO_TRAINING_GRAPH)
+            raise devices.Unsupported(str(NO_TRAINING_GRAPH))
         model.train(mode == "train")
         step = train if mode == "train" else infer
         return self.device.captured(step) if self.case.execution == "graph" else step

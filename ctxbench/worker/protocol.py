@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from ctxbench.contract import CheckResult
-from ctxbench.messages import Doing, Failure, Missing, PredictedTime, Progress, Samples, Timeline, Values
+from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
 from ctxbench.suite.case import Case, Measure
 
@@ -155,11 +155,15 @@ class ListedCase:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """The answer to ListCases; `missing` says why a module has none, `foreign` are files of the other tree."""
+    """The answer to ListCases; `missing` says why a module has none, `foreign` are files of the other tree.
+
+    Of `without_class`, the file is there and the class is not.
+    """
 
     cases: Sequence[ListedCase]
     missing: Mapping[str, str]
     foreign: Sequence[str]
+    without_class: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,7 @@ class Answer:
 Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | MeasureCase
 Reply = (
     Ready | Started | Done | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | Answer
-    | Values | Missing | Doing | Progress | Samples | Timeline | PredictedTime | Failure
+    | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
 
 

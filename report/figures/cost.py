@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics import quantities, quantity, stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
 
-from ..tables.cells import amount, interval_of
+from ..tables.cells import amount, basis, interval_of
 from ..tables.numbers import significant
 from .layout import Names, names_of, parts
 from .panels import REFERENCE, Panel, is_reference, label_of, origin_of
@@ -26,7 +26,7 @@ def relative_quantities(panel: Panel) -> list[Quantity]:
     reference = frame[is_reference(frame)]
     return [
         each
-        for each in quantities().values()
+        for each in stored_quantities()
         if each.better
         and len(reference)
         and (reference[each.column].notna() & (reference[each.column] != 0)).all()
@@ -141,5 +141,5 @@ def _timed_point(
         axes.plot(interval, [place, place], color=INK, linewidth=0.8, zorder=3)
     filling = colour if mode == "train" else PAPER
     (point,) = axes.plot(row[time.column], place, marker=marker, color=colour, markerfacecolor=filling, zorder=2)
-    text = f"{amount(row, time, time.unit)} ms, {row[time.detail('samples')]} samples"
+    text = f"{amount(row, time, time.unit)} ms, {basis(row, time)}"
     point.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {text}"))

@@ -15,7 +15,6 @@ from . import curve as figure_curve
 from . import energy as figure_energy
 from . import memory as figure_memory
 from . import points as figure_points
-from . import predicted as figure_predicted
 from . import samples as figure_samples
 from .labels import freeze_layout
 from .panels import Panel
@@ -60,8 +59,6 @@ KINDS = (
          figure_points.has_pareto, figure_points.pareto),
     Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
          figure_points.has_published, figure_points.published_against_ours),
-    Kind("predicted", "Predicted against published and measured", "predicted times for the device of published ones",
-         figure_predicted.has_predicted, figure_predicted.predicted_against_known),
     *(of_curve(figure, f"three or more {sizes} of a module")
       for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
     Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",

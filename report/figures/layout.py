@@ -11,8 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
-from ctxbench import registry
-
 from .panels import Panel, label_of
 from .style import FAMILIES, new_figure
 
@@ -79,7 +77,9 @@ def parts(
     """
     texts = [wrapped(panel.heading(rows), int(width / _CHARACTER)) for panel, rows in drawn]
     inches = [height + _LINE * (text.count("\n") + 1) for height, text in zip(heights, texts, strict=True)]
-    shown = _families(pd.concat([rows["module"] for _, rows in drawn]))
+    there = set(pd.concat([rows["family"] for _, rows in drawn]))
+    found_families = [family for family in FAMILIES if family in there]
+    shown = found_families if len(found_families) > 1 else []
     columns = max(1, int(width / _FAMILY))
     legend = _LINE * -(-len(shown) // columns) + 0.1 if shown else 0.0
     figure = new_figure(width, sum(inches) + legend)
@@ -122,11 +122,3 @@ def multiples(
             axes.tick_params(labelbottom=True)  # also above a place that stays empty
         placed.append((part, list(zip(grid, mine, strict=False))))
     return figure, placed
-
-
-def _families(modules: "pd.Series[str]") -> list[str]:
-    """The families of modules of the registry, if there are several that have colours."""
-    known = {entry.key: entry.family for entry in registry.entries()}
-    there = set(modules.map(known))
-    shown = [family for family in FAMILIES if family in there]
-    return shown if len(shown) > 1 else []

@@ -71,12 +71,14 @@ def label_of(row: RecordRow) -> str:
 
 def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
     """Which rows are the reference with its own hyper-parameters."""
-    return (frame["module"] == REFERENCE) & (frame["settings"] == "")
+    return (frame["module"] == REFERENCE) & (frame["changed"] == "")
 
 
 def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
     """How the numbers of rows were obtained: `predicted, cuda`."""
+    known = frame[frame[quantity.column].notna()] if quantity.origin_column else frame
+    origins = dict.fromkeys(map(quantity.origin_of, known.to_dict("records"))) if quantity.origin_column else {}
     if quantity.origin != "predicted":
-        return quantity.origin
+        return " or ".join(origins) or quantity.origin
     methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
     return ", ".join([quantity.origin, *filter(None, map(str, methods))])

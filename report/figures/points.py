@@ -15,7 +15,7 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.ranking import Standing, front
 
 from ..run_data import kind_of
-from ..tables.cells import amount
+from ..tables.cells import amount, basis
 from ..tables.numbers import significant
 from ..tables.published import unit_of
 from .labels import freeze_layout, place_labels
@@ -115,8 +115,8 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
         look = appearance[row["module"]]
         marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
-        samples = f"{row[time.detail('samples')]} samples"
-        marker.set_gid(drawing.detail(f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {samples}, {costs}"))
+        text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
+        marker.set_gid(drawing.detail(text))
     kind = origin_of(memory, frame) if memory_column(panel, mode) == memory.column else "measured"
     axes.set(xscale="log", yscale="log", ylabel="ms a pass")
     axes.set_title(mode)
@@ -160,6 +160,16 @@ def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:
     return [each for each in quantities().values() if any(len(_published_points(p, each)) for p in panels)]
 
 
+def _published_panels(panels: Sequence[Panel]) -> list[Panel]:
+    """Of each run the first with published numbers, and the other devices with published times: counts are the same."""
+    found: list[Panel] = []
+    for panel in panels:
+        shown = _published_quantities([panel])
+        if shown and (all(panel.run is not each.run for each in found) or any(each.has_interval for each in shown)):
+            found.append(panel)
+    return found
+
+
 def has_published(panels: Sequence[Panel]) -> bool:
     return bool(_published_quantities(panels))
 
@@ -167,7 +177,7 @@ def has_published(panels: Sequence[Panel]) -> bool:
 def published_against_ours(panels: Sequence[Panel]) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
     shown = _published_quantities(panels)
-    panels = [panel for panel in panels if _published_quantities([panel])]
+    panels = _published_panels(panels)
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
     rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
@@ -195,7 +205,7 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
         point.set_gid(drawing.detail(text))
     unit = unit_of(panel.run, each, panel.main).symbol
-    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{each.origin}, {unit}")
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, panel.main)}, {unit}")
     axes.set_title(each.title)
     axes.margins(0.2)
     axes.grid(which="major")

@@ -113,6 +113,6 @@ def _cell(column: Column, cell: Cell, notes: str) -> str:
     text = escape(cell.text)
     if cell.best:
         text = rf"\textbf{{{text}}}"
-    if text and (cell.failed or column.origin == "predicted"):
+    if text and (cell.failed or column.origin_of(cell) == "predicted"):
         text = rf"\textit{{{text}}}"
     return text + _mark(cell.notes, notes)

@@ -43,7 +43,7 @@ def _cell(column: Column, cell: Cell) -> str:
     text = escape(cell.text)
     if cell.best:
         text = f"**{text}**"
-    if cell.failed or column.origin == "predicted":
+    if cell.failed or column.origin_of(cell) == "predicted":
         text = f"*{text}*"
     marks = ",".join(map(str, cell.notes))
     return text + (f"<sup>{marks}</sup>" if marks else "")

@@ -107,7 +107,7 @@ class TerminalTable:
     def _style(self, row: Row, column: Column, cell: Cell) -> str:
         if cell.failed:
             return "bold red"
-        style = "red" if row.status != "ok" and column.origin == "label" else STYLES.get(column.origin, "")
+        style = "red" if row.status != "ok" and column.origin == "label" else STYLES.get(column.origin_of(cell), "")
         return f"bold {style}".strip() if cell.best else style
 
 

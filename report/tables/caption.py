@@ -4,12 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from ctxbench.metrics import metrics, quantities
+from ctxbench.metrics import metrics, stored_quantities
 from ctxbench.metrics.base import ColumnValues, Unit
 
 from ..run_data import RunData
 from .numbers import is_prefix
-from .rates import ACHIEVED
 from .table import Column
 
 
@@ -27,8 +26,7 @@ def caption_lines(
     elif run.published.get("rows"):
         lines.append("No published number is shown: none belongs to these inputs, dtypes and hyper-parameters.")
     lines.append(f"here: {setup(run)}.")
-    derived = ["matmul"] if any(column.key == ACHIEVED for column in columns) else []
-    lines += convention_lines(units, values_in(run.frame), derived)
+    lines += convention_lines(units, values_in(run.frame))
     lines += _bold_line(units)
     if run.meta.get("state") not in (None, "finished"):
         lines.append(f"The run is not finished (state: {run.meta['state']}); rows are missing.")
@@ -57,12 +55,12 @@ def setup(run: RunData) -> str:
     return ", ".join(parts)
 
 
-def convention_lines(units: Mapping[str, Unit], values: ColumnValues, derived: Collection[str] = ()) -> list[str]:
-    """What the numbers are: a line for each metric of which a quantity is in `units`, or that is in `derived`."""
+def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[str]:
+    """What the numbers are: a line for each metric of which a quantity is in `units`."""
     lines = []
     for metric in metrics().values():
         shown = [units[quantity.key] for quantity in metric.quantities if quantity.key in units]
-        if shown or metric.name in derived:
+        if shown:
             explained = dict.fromkeys(f"; {unit}" for unit in shown if is_prefix(unit))
             lines.append(f"{metric.convention(values)}{''.join(explained)}.")
     return lines
@@ -74,7 +72,7 @@ def values_in(frame: pd.DataFrame) -> ColumnValues:
 
 
 def _bold_line(shown: Collection[str]) -> list[str]:
-    better = {quantity.better for key, quantity in quantities().items() if key in shown and quantity.better}
+    better = {each.better for each in stored_quantities() if each.key in shown and each.better}
     if not better:
         return []
     word = "smallest" if better == {"smaller"} else "best"

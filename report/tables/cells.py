@@ -56,6 +56,9 @@ def plain_amount(value: float, quantity: Quantity, unit: Unit, digits: int = 3) 
 def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
     """What a reader may ask about a known number: all its digits, and how sure it is."""
     value = row[column or quantity.column]
+    if quantity.has_interval and quantity.origin_of(row) == "predicted":
+        low, high = interval_of(row, quantity) or (math.nan, math.nan)
+        return f"predicted: {value:.4g} ms, {row[quantity.detail('confidence')]:.0%} band {low:.4g} to {high:.4g} ms"
     if not quantity.has_interval:
         return f"{int(value):,}" if quantity.unit.factor > 1 else f"{value:.6g} {quantity.unit.symbol}".strip()
     samples, outliers, stop = (row[quantity.detail(name)] for name in ("samples", "outliers", "stop"))
@@ -78,7 +81,14 @@ def quantity_cell(row: RecordRow | None, quantity: Quantity, unit: Unit, column:
     if row is None or value is None:
         return failed_cell(row) if row and row["status"] != "ok" else Cell()
     text = amount(row, quantity, unit, column, digits)
-    return Cell(text, value / unit.factor, detail=detail(row, quantity, column))
+    origin = quantity.origin_of(row) if quantity.origin_column else None
+    return Cell(text, value / unit.factor, detail=detail(row, quantity, column), origin=origin)
+
+
+def basis(row: RecordRow, quantity: Quantity) -> str:
+    """What a known time rests on, in short: `31 samples`, or `predicted`."""
+    origin = quantity.origin_of(row)
+    return origin if origin == "predicted" else f"{row[quantity.detail('samples')]} samples"
 
 
 def failed_cell(row: RecordRow, notes: tuple[int, ...] = ()) -> Cell:

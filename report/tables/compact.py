@@ -13,7 +13,7 @@ from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
 from .published import unit_of, with_published
-from .suite import mark_best, with_notes
+from .suite import mark_best, with_notes, with_reason
 from .table import Cell, Column, Footnotes, Table
 
 # The rows of a table: what names one, and its records.
@@ -74,6 +74,7 @@ def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit, notes:
         part = frame[frame["shape"] == shape].reset_index(drop=True)
         records = part.to_dict("records")
         found = with_notes([quantity_cell(row, each, unit) for row in records], records, each, notes)
+        found = [with_reason(cell, each, row, notes) for cell, row in zip(found, records, strict=True)]
         cells = dict(zip(part["case"], mark_best(found, part, each), strict=True))
         column = Column(f"{each.key} {shape}", title, shape.replace("x", ", "), each.origin, PART)
         if len(shapes) == 1:

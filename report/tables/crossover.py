@@ -9,7 +9,7 @@ import pandas as pd
 
 from ctxbench.comparison import known, read_value
 from ctxbench.crossover import Crossover, Size, crossover
-from ctxbench.metrics import quantities
+from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.statistics import FEWEST_PROCESSES
 
@@ -18,7 +18,7 @@ from ..run_data import CONDITIONS, RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, put_together
 from .numbers import with_interval
-from .table import ROW_LIMIT, Cell, Column, Footnotes, Table
+from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 Pair = tuple[str, str]
 # What is the same of both modules besides height and width, and the headings for it.
@@ -108,7 +108,7 @@ def costs_of(found: Sequence[Pairing]) -> list[Quantity]:
     if not found:
         return []
     rows = pd.DataFrame(row for each in found for _, *records in each.rows for row in records)
-    costs = [cost for cost in quantities().values() if cost.better == "smaller" and rows[cost.column].notna().any()]
+    costs = [cost for cost in stored_quantities() if cost.better == "smaller" and rows[cost.column].notna().any()]
     same = ["module", "settings", *SAME]
     return [each for each in costs if rows.groupby(same, dropna=False)[each.column].nunique().max() > 1] or costs
 
@@ -146,8 +146,14 @@ def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[
         said.append(left_out)
     if found and cost.has_interval and math.isnan(found.low):
         said.append(NO_INTERVAL)
-    rows = [row for _, *records in pairing.rows for row in records]
-    return said + [f"{label_of(row)}: {sentence}" for row in rows for sentence in cost.notes(row)]
+    sizes: dict[str, list[int]] = {}
+    for n, *records in pairing.rows:
+        for row in records:
+            for each in (*cost.notes(row), *(note for note in row["notes"] if note.about == cost.key)):
+                sizes.setdefault(f"{label_of(row)}: {each.shared}", []).append(n)
+    every = len(pairing.rows)
+    where = {text: f" (At {len(n)} of {every} sizes, the largest {n[-1]}.)" for text, n in sizes.items()}
+    return said + [text + where[text] * (len(sizes[text]) < every) for text in sizes]
 
 
 def course(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
@@ -210,7 +216,8 @@ def answer_cell(
     if found is None:
         return Cell(text_of(found, sizes), notes=numbers, detail="fewer than two sizes can be compared")
     value = None if math.isnan(found.n) else min(found.n, sizes[-1].n + 1.0)
-    return Cell(text_of(found, sizes), value, notes=numbers, detail=_in_words(pairing, found, sizes))
+    origin: Origin | None = "predicted" if sizes[0].first.origin == "predicted" else None
+    return Cell(text_of(found, sizes), value, notes=numbers, detail=_in_words(pairing, found, sizes), origin=origin)
 
 
 def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
@@ -226,9 +233,13 @@ def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
 
 
 def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
-    ends = ["of counts and predictions these two sizes"] if any(each.exact for each in costs) else []
-    if any(each.has_interval for each in costs):
+    ends = ["of counts and predicted memory these two sizes"] if any(each.exact for each in costs) else []
+    timed = run.frame[[each.column for each in costs if each.has_interval]].notna().any(axis=1)
+    origins = set(run.frame.loc[timed, "latency_origin"])
+    if "" in origins:
         ends.append("of times where the 95 % interval of their ratio over rounds contains 1")
+    if "predicted" in origins:
+        ends.append("of predicted times where they cross if each is at the end of its band that speaks most against it")
     return [
         f"here: {setup(run)}.",
         "n: above it the first module is cheaper at every size that was run; between two sizes each cost is taken to "

@@ -1,13 +1,12 @@
 """Published numbers beside ours, and the unit in which both are shown."""
 
-import json
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import pandas as pd
 
-from ctxbench import registry
 from ctxbench.metrics import quantities
-from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.metrics.base import Quantity, Unit
 
 from ..run_data import RunData
 from .numbers import is_prefix, parse_unit, scaled_unit
@@ -18,17 +17,20 @@ def with_published(run: RunData) -> pd.DataFrame:
 
     A published number stands beside rows with the settings that it names, or with the module's default ones, in
     float32, and of the published shape where the suite declares one. What is measured has no ratio: it was taken on
-    another device.
+    another device. A time stands beside a predicted one only if that is of the device that the paper measured on.
     """
     frame = run.frame.copy()
     rows: Mapping[str, Mapping[str, str]] = run.published.get("rows") or {}
-    names = [_name(row, rows) for row in frame.to_dict("records")]
+    names = [_name(*row, rows) for row in zip(frame["module"], frame["every"], frame["changed"], strict=True)]
+    sheets = run.meta.get("sheets") or {}
+    elsewhere = frame["device"].isin([n for n in sheets if sheets[n]["title"] != run.published.get("device")])
     fits = frame["dtype"] == "float32"
     if run.published.get("shape"):
         fits &= frame["shape"] == "x".join(map(str, run.published["shape"]))
     for key, quantity in quantities().items():
         printed = pd.Series([rows.get(name, {}).get(key) for name in names], frame.index, dtype="string")
-        frame[f"{key}_published"] = printed.where(fits).astype("string")
+        own = fits & ~elsewhere if quantity.origin == "measured" else fits
+        frame[f"{key}_published"] = printed.where(own).astype("string")
         if quantity.origin == "measured":
             continue
         values = pd.to_numeric(frame[f"{key}_published"], errors="coerce").astype("Float64")
@@ -37,17 +39,16 @@ def with_published(run: RunData) -> pd.DataFrame:
     return frame
 
 
-def _name(row: RecordRow, rows: Collection[str]) -> str:
+def _name(module: str, hparams: Mapping[str, Any], changed: str, rows: Collection[str]) -> str:
     """The name of the published row that a record belongs to; empty if there is none."""
-    module, hparams = str(row["module"]), json.loads(row["hparams"])
     texts = {f"{name}={value}" for name, value in hparams.items()}
+    differing = {f"{name}={hparams[name]}" for name in changed.split()}
     for name in rows:
         start, bracket, settings = name.partition("(")
-        if bracket and start == module and texts == {each.strip() for each in settings.rstrip(")").split(",")}:
+        given = {each.strip() for each in settings.rstrip(")").split(",")}
+        if bracket and start == module and differing <= given <= texts:
             return name
-    known = registry.get(module).hyperparameters if hparams and module in registry.names() else ()
-    defaults = {each.name: each.default for each in known}
-    return module if all(name in defaults and defaults[name] == value for name, value in hparams.items()) else ""
+    return "" if changed else module
 
 
 def unit_of(run: RunData, quantity: Quantity, frame: pd.DataFrame) -> Unit:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ctxbench.comparison import order, ratio
+from ctxbench.comparison import Value, obstacle, order, ratio
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
@@ -13,7 +13,7 @@ from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ra
 from .caption import convention_lines
 from .cells import Filled, doubts, heading, plain_amount, put_together
 from .numbers import is_prefix, ratio_text, scaled_unit, with_interval
-from .table import Cell, Column, Footnotes, Table
+from .table import Cell, Column, Footnotes, Origin, Table
 
 
 def ranking_table(ranking: Ranking, rank_by: str) -> Table:
@@ -58,10 +58,17 @@ def _caption(
         nouns = listed([quantity(axis).noun for axis in axes])
         lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
     lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
-    times = {row.label: [v for v in row.values.values() if v.low < v.high < math.inf] for row in ranking.standings}
-    counts = sorted({len(value.processes) for values in times.values() for value in values} - {0})
-    lines += convention_lines(shown, lambda column: [str(n) for n in counts if column == "processes"])
-    if apart := [label for label, values in times.items() if any(not value.processes for value in values)]:
+    values = [(row.label, value) for row in ranking.standings for value in row.values.values()]
+    times: dict[str, list[Value]] = {}
+    for label, value in values:
+        if value.origin == "measured" and value.high < math.inf:
+            times.setdefault(label, []).append(value)
+    known = {
+        "processes": sorted({str(len(value.processes)) for own in times.values() for value in own} - {"0"}),
+        "latency_origin": ["predicted"] * any(value.origin == "predicted" for _, value in values),
+    }
+    lines += convention_lines(shown, lambda column: known.get(column, []))
+    if apart := [label for label, own in times.items() if any(not value.processes for value in own)]:
         lines.append(f"Measured in other rounds, so = where two intervals overlap: {listed(apart)}.")
     failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]
     return [*lines, *(f"{row.label}: {row.status}: {row.message}" for row in failed)]
@@ -97,14 +104,15 @@ def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
         text = with_interval(found.value, found.low, found.high)
     else:
         text = plain_amount(found.value, what, unit)
-    return Cell(text, found.value / unit.factor, notes=tuple(map(notes.number, doubts(found))))
+    origin: Origin | None = "predicted" if found.origin == "predicted" else None
+    return Cell(text, found.value / unit.factor, notes=tuple(map(notes.number, doubts(found))), origin=origin)
 
 
 def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
     value, mine = row.values.get(what.key), candidate.values.get(what.key)
     if value is None or mine is None or not mine.value or row is candidate:
         return Cell()
-    if reason := value.obstacle or mine.obstacle:
+    if reason := obstacle(value, mine):
         return Cell("–", detail=f"cannot be compared: {reason}")  # noqa: RUF001  # a dash for "none"
     found, plain = ratio(value, mine), value.value / mine.value
     if what.has_interval and order(value, mine) == 0:

@@ -9,11 +9,11 @@ import pandas as pd
 
 from ctxbench.comparison import read_value
 from ctxbench.errors import UsageError
-from ctxbench.metrics import quantities
+from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Origin, Quantity, RecordRow
 from ctxbench.ranking import listed
 
-from ..run_data import CONDITIONS, SURE, RunData
+from ..run_data import CONDITIONS, SURE, RunData, settings_text
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, doubts, heading, interval_of, put_together, quantity_cell, ratio_cell, value_of
 from .numbers import ratio_text, with_interval
@@ -51,7 +51,7 @@ class Compared:
 
 def compared() -> Iterator[Compared]:
     """All columns that can be set side by side, in the order of tables."""
-    for quantity in quantities().values():
+    for quantity in stored_quantities():
         yield Compared(quantity, quantity.column, quantity.origin)
         if quantity.measured_column:
             yield Compared(quantity, quantity.measured_column, "measured")
@@ -128,7 +128,9 @@ def _key_names(runs: Sequence[RunData]) -> list[str]:
 
 
 def _key(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in names)
+    """Of the hyper-parameters those that differ from the defaults, whatever other rows of the run have."""
+    settings = settings_text({name: row["every"][name] for name in row["changed"].split()})
+    return tuple("" if pd.isna(row[n]) else settings if n == "settings" else str(row[n]) for n in names)
 
 
 def _label_columns(
@@ -173,7 +175,7 @@ def _ratio_cell(
     one, two = value_of(first, each.column), value_of(other, each.column)
     if first is None or other is None or not one or two is None:
         return Cell()
-    if not each.has_interval:
+    if not each.has_interval or each.quantity.origin_of(first) == "predicted":
         return ratio_cell(two / one)
     values = [read_value(row, each.quantity, each.column) for row in (first, other)]
     reasons = dict.fromkeys(reason for value in values if value for reason in doubts(value, " of the ratio"))
@@ -196,11 +198,24 @@ def _reason(first: RecordRow | None, other: RecordRow | None, each: Compared, nu
     one, two = value_of(first, each.column), value_of(other, each.column)
     if (one is None) != (two is None):
         return f"Not compared: {'run 1' if one is None else f'run {number}'} did not measure it."
-    if first and other and one is not None and each.method:
-        methods = [str(row[each.method]) for row in (first, other)]
-        if methods[0] != methods[1]:
-            word = "by" if each.origin == "counted" else "for"
-            return f"Not compared: {each.quantity.noun} {each.origin} {word} {methods[0]} and {word} {methods[1]}."
+    return _difference(first, other, each, number) if first and other and one is not None else ""
+
+
+def _difference(first: RecordRow, other: RecordRow, each: Compared, number: int) -> str:
+    """What differs between two rows with the same settings, so that their numbers are not compared; empty if nothing.
+
+    The defaults of a module may be others in another run.
+    """
+    then, now = first["every"], other["every"]
+    for name in (name for name in then if name in now and then[name] != now[name]):
+        return f"Not compared: {name} is {then[name]} in run 1 and {now[name]} in run {number}."
+    origins = [each.quantity.origin_of(row) for row in (first, other)]
+    if origins[0] != origins[1]:
+        return f"Not compared: {each.quantity.noun} {origins[0]} in run 1 and {origins[1]} in run {number}."
+    methods = [str(row[each.method]) for row in (first, other)] if each.method else ["", ""]
+    if methods[0] != methods[1]:
+        word = "by" if each.origin == "counted" else "for"
+        return f"Not compared: {each.quantity.noun} {each.origin} {word} {methods[0]} and {word} {methods[1]}."
     return ""
 
 
@@ -224,9 +239,6 @@ def _caption(
         "Ratios: a later run over run 1; of a time with its 95 % interval over processes, bold where that does not "
         "contain 1."
     )
-    older = [f"run {number}" for number, run in enumerate(runs, 1) if run.frame["processes"].isna().all()]
-    if older and any(each.has_interval for each in different):
-        lines.append(f"The times of {listed(older)} are of one process each; another process may differ by more.")
     lines += _control_lines(runs)
     if same:
         lines.append(f"The same in all runs: {'; '.join(each.title for each in same)}.")

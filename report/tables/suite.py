@@ -1,16 +1,15 @@
 """The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
+from ctxbench import devices
 from ctxbench.comparison import known, order, read_value
-from ctxbench.devices import META
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.results.record import columns
+from ctxbench.ranking import listed
 from ctxbench.results.run_folder import RunFolder
 
 from ..run_data import CONDITIONS, DRIFT_WARNING, RunData, drifts, kind_of
@@ -18,7 +17,6 @@ from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell, value_of
 from .numbers import decimals_of, fixed, leading_value
 from .published import unit_of, with_published
-from .rates import rate_columns
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 
@@ -45,7 +43,6 @@ def suite_table(run: RunData) -> Table:
         filled.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), [Cell(value) for value in values]))
     for key, unit in units.items():
         filled += _quantity_columns(run, quantities()[key], shown, unit, notes)
-    filled += rate_columns(shown, notes)
     if (frame["status"] != "ok").any():
         filled.append((Column("status", "", "Status", "status"), _status_cells(records, notes)))
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
@@ -70,11 +67,11 @@ def shown_quantities(run: RunData) -> dict[str, Quantity]:
         for metric in metrics().values()
         for quantity in metric.quantities
         if failed and quantity.better and metric.name in run.meta.get("metrics", ())
-        if columns()[quantity.column].since <= run.meta["schema"]
     }
     return {
         key: quantity
         for key, quantity in quantities().items()
+        if quantity.in_suite_table
         if key in asked or run.frame[quantity.column].notna().any() or _is_explained(run, quantity)
     }
 
@@ -121,7 +118,7 @@ def _quantity_columns(
     if quantity.origin == "published":
         return found
     cells = with_notes(_number_cells(frame, quantity, unit), records, quantity, notes)
-    cells = [_with_reason(cell, quantity, row, notes) for cell, row in zip(cells, records, strict=True)]
+    cells = [with_reason(cell, quantity, row, notes) for cell, row in zip(cells, records, strict=True)]
     cells = mark_best(cells, frame, quantity)
     if quantity.origin == "predicted":
         add(key, "predicted", "predicted", cells, "pred.")
@@ -130,18 +127,18 @@ def _quantity_columns(
     if f"{key}_ratio" in frame and frame[f"{key}_ratio"].notna().any():
         add(f"{key}_ratio", "ratio", "ratio", [ratio_cell(value_of(row, f"{key}_ratio")) for row in records])
     if quantity.measured_column and frame[quantity.measured_column].notna().any():
-        kinds = sorted({kind_of(device) for device in frame["device"] if device != META})
+        kinds = sorted({kind_of(device) for device in frame["device"] if devices.has_clock(device)})
         header = f"on {kinds[0].upper()}" if len(kinds) == 1 else "on device"
         add(f"{key}_measured", header, "measured", _number_cells(frame, quantity, unit, quantity.measured_column))
     return found
 
 
 def _module_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
-    """Title (key where there is little room), with the warnings that belong to no single number."""
+    """Title (key where there is little room), with the notes that belong to no number of the row."""
     cells = []
     for row in records:
-        elsewhere = {sentence for quantity in quantities().values() for sentence in quantity.notes(row)}
-        numbers = tuple(notes.number(warning) for warning in row["warnings"] if warning not in elsewhere)
+        own = [each for each in row["notes"] if not each.about or known(row, quantities()[each.about].column) is None]
+        numbers = tuple(notes.number(str(each)) for each in own)
         module = str(row["module"])
         cells.append(Cell(str(row["title"] or module), notes=numbers, detail=module, short=module))
     return cells
@@ -196,21 +193,30 @@ def with_notes(cells: Sequence[Cell], records: Sequence[RecordRow], quantity: Qu
     ]
 
 
-def _with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes) -> Cell:
-    """A dash with a footnote where the quantity does not apply to the row."""
-    reason = known(row, quantity.reason_column) if quantity.reason_column and not cell.text else None
-    return Cell("-", notes=(notes.number(f"Not applicable: {reason}."),), detail=str(reason)) if reason else cell
+def with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes) -> Cell:
+    """A dash with a footnote where the quantity does not apply to the row, or derives from one that is not there."""
+    if cell.text:
+        return cell
+    reason = known(row, quantity.reason_column) if quantity.reason_column else None
+    sentence = f"Not applicable: {reason}." if reason else _lacking(quantity, row)
+    return Cell("-", notes=(notes.number(sentence),), detail=sentence) if sentence else cell
+
+
+def _lacking(quantity: Quantity, row: RecordRow) -> str:
+    """Which columns a quantity derives from that a row lacks, as a sentence; empty if it lacks none."""
+    needs = (quantities()[quantity.derive.source].column, *quantity.derive.needs) if quantity.derive else ()
+    missing = [name for name in needs if known(row, name) is None]
+    return f"It derives from {listed(missing)}, which this row does not have." if missing else ""
 
 
 def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
     """What qualifies our own number: what its metric says of it and, of a time, how sure it is."""
-    found = list(quantity.notes(row))
+    found = [each.shared for each in row["notes"] if each.about == quantity.key]
+    found += [each.shared for each in quantity.notes(row)]
     value = read_value(row, quantity)
     if value is None or not quantity.has_interval:
         return found
     found += doubts(value)
-    if known(row, "processes") is None and value.high < math.inf:
-        found.append("Its interval is of one process; another process may differ by more.")
     if drifts(row, quantity):
         found.append(f"Drift: the medians of the measurement's halves differ by more than {DRIFT_WARNING:.0%}.")
     return found
@@ -219,10 +225,10 @@ def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
 def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> list[Cell]:
     """Bold for the best among the rows that ran under the same conditions, and for those that tie with it.
 
-    Times that no verdict rests on are left out. Counts tie where they look the same.
+    Times that no verdict rests on are left out, and what derives from times. Counts tie where they look the same.
     """
     best: set[int] = set()
-    if quantity.better is None:
+    if quantity.better is None or quantity.derive:
         return cells
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
         rows = {int(i): read_value(row, quantity) for i, row in zip(group.index, group.to_dict("records"), strict=True)}

@@ -19,7 +19,8 @@ NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")
 class Cell:
     """One entry. `value` sorts it, `notes` are footnote numbers, `detail` says more than fits.
 
-    `short` serves narrow places. `failed`: the text is the status of a row that has no number here.
+    `short` serves narrow places. `failed`: the text is the status of a row that has no number here. `origin` is how the
+    number was obtained, where its column holds numbers of several origins.
     """
 
     text: str = ""
@@ -29,11 +30,15 @@ class Cell:
     detail: str = ""
     short: str = ""
     failed: bool = False
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `group` spans neighbours that share it; columns of one `part` stay together where width is short."""
+    """A column: `group` spans neighbours that share it; columns of one `part` stay together where width is short.
+
+    `origin` is that of each cell that has none of its own.
+    """
 
     key: str
     group: str
@@ -45,6 +50,10 @@ class Column:
     @property
     def numeric(self) -> bool:
         return self.origin in NUMERIC_ORIGINS
+
+    def origin_of(self, cell: Cell) -> Origin:
+        """How a cell of this column was obtained."""
+        return cell.origin or self.origin
 
     @property
     def name(self) -> str:

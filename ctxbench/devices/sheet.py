@@ -1,4 +1,7 @@
-"""Data sheets of devices: `devices.toml`, or a user's own file in the same form."""
+"""A device that is not here, known by its data sheet: in `sheets.toml`, or in a user's own file in the same form.
+
+The time of a case on it is predicted, never measured.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -52,7 +55,7 @@ class Sheet(BaseModel):
 @cache
 def sheets() -> dict[str, Sheet]:
     """The devices that ctxbench knows, by name."""
-    return _read(Path(str(files("ctxbench.predict") / "devices.toml")))
+    return _read(Path(str(files("ctxbench.devices") / "sheets.toml")))
 
 
 def sheet(name: str) -> Sheet:
