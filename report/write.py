@@ -59,8 +59,8 @@ def write_report(
     for ending in formats:
         if ending not in WRITERS:
             raise unknown("format of figures", ending, WRITERS)
-    on_step(f"reading {', '.join(map(str, runs))}")
     read = _read(runs, titles, published or {}, crossover)
+    on_step("making the tables")
     tables, compact = _tables(read), _compact_tables(read, choice)
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
     kinds = choose(figures, chosen)
@@ -68,7 +68,6 @@ def write_report(
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        on_step("writing the tables")
         written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", notes)]
         for table in compact:
             written += _write_table(table, out / "tables", notes, choice.label if choice else "")

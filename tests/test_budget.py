@@ -57,8 +57,8 @@ def run(
 def test_wide_rows_get_more_processes_the_cheapest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     costs, widths = {"sa": 30, "a2": 2, "dm": 1}, {"sa": 3, "a2": 3, "dm": 0}
     records, seconds = run(tmp_path / "run", monkeypatch, costs, widths, total_s=120)
-    assert {key: record.processes for key, record in records.items()} == {"sa": 3, "a2": 11, "dm": 3}
-    assert seconds == 3 + 3 * 33 + 8 * 2 <= 120
+    assert {key: record.processes for key, record in records.items()} == {"sa": 3, "a2": 12, "dm": 3}
+    assert seconds == 3 + 3 * 33 + 9 * 2 <= 120
 
 
 def test_costly_rows_get_fewer_processes_where_the_budget_does_not_last(

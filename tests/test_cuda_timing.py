@@ -20,7 +20,7 @@ from ctxbench.devices.cpu import Cpu
 from ctxbench.devices.cuda import GRAPH_WARM_UP_PASSES, Cuda
 from ctxbench.failures import OutOfTime, describe_failure
 from ctxbench.memory.measure import MeasuredPeak, measure_allocation
-from ctxbench.messages import Message, Values
+from ctxbench.messages import Message, Missing, Values
 from ctxbench.metrics import launch
 from ctxbench.metrics.compile import CACHES, compile_deadline, fresh_caches
 from ctxbench.suite.case import Case, Measure
@@ -171,9 +171,9 @@ def measured(**changes: Any) -> tuple[dict[str, Any], list[str]]:
     case = Case("sa", REFERENCE, {}, SHAPE, **changes)
     CaseMeasurement(case, Measure(sample_s=0.01, warmup_s=0), messages.append).run(["memory", "latency"])
     values = [message for message in messages if isinstance(message, Values)]
-    return {k: v for each in values for k, v in each.values.items()}, [
-        str(note) for each in values for note in each.notes
-    ]
+    notes = [str(note) for each in values for note in each.notes]
+    notes += [str(message.note) for message in messages if isinstance(message, Missing) and message.note]
+    return {k: v for each in values for k, v in each.values.items()}, notes
 
 
 @pytest.mark.usefixtures("counting")

@@ -62,7 +62,7 @@ def forked(tree: Path | None = None, static: bool = True, malloc: str = "keep") 
 def write_suite(folder: Path, modules: Sequence[str], metrics: Sequence[str]) -> Path:
     path = folder / "tiny.toml"
     text = SUITE.format(modules=json.dumps(modules)[1:-1], metrics=json.dumps(metrics)[1:-1], gate="")
-    text = text.replace("[measure]", "threads = 1\n[measure]\nprocesses = 3\nbudget_s = 0.06\ntimeout_s = 61")
+    text = text.replace("[measure]", "threads = 1\n[measure]\nprocesses = 3\nsample_s = 0.06\ntimeout_s = 61")
     path.write_text(text)
     return path
 

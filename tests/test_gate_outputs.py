@@ -593,12 +593,9 @@ def commands(text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", ["docs/ci.md", ".github/workflows/ci.yml"])
 def test_the_options_that_the_docs_name_exist(path: str) -> None:
-    import typer
+    from ctxbench.cli import imported
 
-    from ctxbench import cli
-
-    group = typer.main.get_command(cli.app)
-    check = group.commands["check"]  # type: ignore[attr-defined]  # the application is a group
+    check = imported("check")
     known = {option for parameter in check.params for option in parameter.opts}
     text = (ROOT / path).read_text(encoding="utf-8")
     named = {option for command in commands(text) for option in re.findall(r"--[a-z-]+", command)}

@@ -139,7 +139,7 @@ def test_a_first_pass_of_twelve_seconds_is_the_sample_of_training_unless_it_comp
 ) -> None:
     messages: list[Reply] = []
     case = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), execution=execution)
-    measurement = CaseMeasurement(case, Measure(sample_s=1, warmup_s=0), messages.append)
+    measurement = CaseMeasurement(case, Measure(sample_s=1, warmup_s=0, long_pass_s=6), messages.append)
     clock = FakeClock(itertools.repeat(0.01))
     monkeypatch.setattr(measurement, "clock", lambda: clock)
     monkeypatch.setattr(latency_metric, "time_control", lambda measurement: None)

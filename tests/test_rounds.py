@@ -1,5 +1,6 @@
 """Rounds of processes on a scripted executor: their order, what is measured again, what a record is made from."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,11 @@ class Script(FakeExecutor):
         state = Values({"machine_state": json.dumps({"before": {"other_processes": []}, "after": after})})
         control, load = self.control(module, number), self.load(module, number)
         return [*timed(self.times(module, number), control, load, outliers=1, drift=0.1 * number), state]
+
+
+@pytest.fixture(autouse=True)
+def _each_process_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.engine.case.time", SimpleNamespace(monotonic=itertools.count().__next__))
 
 
 def run(script: Script, path: Path, cases: Sequence[Case] = CASES, **measure: Any) -> dict[str, Record]:

@@ -57,10 +57,11 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else _imported(name), rest
+        return name, None if name is None else imported(name), rest
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
+    """The command itself, its options included."""
     file = FILES.get(name, name)
     command = typer.Typer(add_completion=False, rich_markup_mode=None)
     command.command(name, cls=Command)(getattr(importlib.import_module(f"ctxbench.cli.{file}"), file))

@@ -2,7 +2,6 @@
 
 import errno
 import importlib.util
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 # What the system refuses for want of something.
@@ -27,6 +26,8 @@ def sentence(error: Exception) -> str:
 
 def _foreign(name: str) -> str:
     """A sentence if a package is not found where it was installed; "" if it is, or is not installed."""
+    from importlib.metadata import PackageNotFoundError, distribution  # slow to import, needed after an error only
+
     try:
         installed = Path(str(distribution(name).locate_file(name))).resolve()
         spec = importlib.util.find_spec(name)
