@@ -250,11 +250,11 @@ def test_modules_without_a_title_keep_their_key(tmp_path: Path) -> None:
     assert open_run(path, titles=True).frame["name"].tolist() == ["sa", "mine"]
 
 
-def test_families_are_the_registry_s_or_else_as_recorded(tmp_path: Path) -> None:
+def test_families_are_as_recorded(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     for module in ("ham_nmf", "mine"):
         add(folder, record(module, family="as it was"))
-    assert open_run(folder.path).frame["family"].tolist() == ["matrix decomposition", "as it was"]
+    assert open_run(folder.path).frame["family"].tolist() == ["as it was", "as it was"]
 
 
 def test_several_families_are_named_below_the_figure(tmp_path: Path) -> None:
