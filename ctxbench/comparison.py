@@ -84,7 +84,7 @@ def read_value(row: RecordRow, quantity: Quantity, column: str = "") -> Value | 
     low, high = (known(row, quantity.detail(end)) for end in ("low_ms", "high_ms"))
     if low is None or high is None:
         low, high = 0.0, math.inf
-    processes, others = row[quantity.detail("processes")], known(row, "others_share")
+    processes, others = row.get(quantity.detail("processes")) or {}, known(row, "others_share")
     return Value(value, low, high, processes, others, quantity.origin_of(row))
 
 

@@ -1,6 +1,7 @@
 """Verdicts from rows worked by hand; what a run lacks makes a claim undecided; the report shows them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_two_times_are_told_apart_by_their_intervals() -> None:
 
 
 def rows_of(*settings: str, **values: Any) -> Rows:
-    found = [record("ham_cd", hparams=each, **values) for each in settings]
+    found = [replace(record("ham_cd", **values), hparams=each) for each in settings]
     return Rows.of_frame(pd.DataFrame([{name: each.get(name) for name in columns()} for each in found]))
 
 

@@ -175,7 +175,7 @@ class StopsTheClock(Base):
 
 class ReplacesAMethod(Base):
     def forward(self, x: Tensor) -> Tensor:
-        torch.Tensor.softmax = Base.forward  # type: ignore[method-assign, assignment]
+        torch.Tensor.softmax = lambda x, dim: x.log_softmax(dim).exp()  # type: ignore[method-assign, assignment]
         builtins.sum = lambda *values: 0  # type: ignore[assignment]
         return super().forward(x)
 

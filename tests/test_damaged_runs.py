@@ -244,11 +244,11 @@ def in_process(tmp_path: Path) -> Callable[..., RunFolder]:
 def test_a_case_whose_first_process_is_gone_is_not_reused(tmp_path: Path) -> None:
     whole = small.begin(tmp_path, tmp_path / "run")
     environment = whole.meta["environment"]
-    assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 2
+    assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 4
     lines = (whole.path / "processes.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     (whole.path / "processes.csv").write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
     with pytest.warns(AlteredRun):
-        assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 1
+        assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 3
 
 
 def test_a_run_that_was_altered_is_not_resumed(tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def test_what_fails_is_a_reply_and_the_next_row_goes_on(module_file: Path) -> No
         ("nan", "the output of the infer pass holds NaN or infinity"),
         ("error", "ValueError: Wrong returns shape [1, 1, 3, 2] for [1, 4, 3, 2]"),
         ("oom", "out of memory: "),
-        ("error", "UsageError: unknown class in"),
+        ("error", "UnknownClass: unknown class in"),
     ]
     for failure, (status, sentence) in zip(failures[:5], expected, strict=True):
         assert failure is not None

@@ -124,7 +124,7 @@ def test_a_published_row_can_name_settings_and_default_settings_are_the_module_s
     default = next(each.default for each in registry.get("ham_nmf").hyperparameters if each.name == "steps")
     for steps, expected in ((default, "1.0"), (3, "3.0"), (5, "")):
         row = record("ham_nmf", hparams=json.dumps({"steps": steps}))
-        row.case = f"{steps}"
+        row.case, row.changed = f"{steps}", "steps" if steps != default else ""
         add(folder, row)
         frame = with_published(open_run(folder.path))
         assert str(frame["params_published"].fillna("").iloc[-1]) == expected

@@ -105,7 +105,7 @@ def test_the_figure_has_axes_for_each_module_and_a_line_for_each_setting(tmp_pat
     folder = new_run(tmp_path / "run")
     for module, hparams in (("linear", "{}"), ("ham_cd", '{"rank": 2}'), ("ham_cd", '{"rank": 4}'), ("sa", "{}")):
         found = record(module)
-        found.case, found.hparams = f"{module} {hparams}", hparams
+        found.case, found.hparams, found.changed = f"{module} {hparams}", hparams, " ".join(json.loads(hparams))
         found.take({"spectrum_energies": json.dumps(curves)} if module != "sa" else {})
         add(folder, found)
     with styled():
