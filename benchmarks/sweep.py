@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from ctxbench.case import Case, Measure
 from ctxbench.engine.case import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, sweep
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case, Measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from fakes import ScriptedSlot, cases

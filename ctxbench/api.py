@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
+from ctxbench.case import Shape, parse_shape
 from ctxbench.engine import progress
 from ctxbench.engine.run import run_suite
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Shape, parse_shape
 from ctxbench.suite.read import Overrides
 from ctxbench.suite.read import load as load_suite
 

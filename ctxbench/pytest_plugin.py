@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 if TYPE_CHECKING:
-    from ctxbench.suite.case import Case
+    from ctxbench.case import Case
 
 # What differs between two runs on one machine: pytest-benchmark warns when machine_info does.
 CHANGING = ("time", "load_average", "commit")
@@ -98,9 +98,9 @@ def _case(
     module: str, shape: Sequence[int], mode: str, dtype: str, device: str, threads: int | None, hparams: dict[str, Any]
 ) -> "Case":
     from ctxbench import devices, environment, registry
+    from ctxbench.case import Case, parse_shape
     from ctxbench.errors import UsageError, unknown
     from ctxbench.mode import MODES
-    from ctxbench.suite.case import Case, parse_shape
     from ctxbench.suite.file import Dtype
 
     if mode not in MODES:
@@ -118,9 +118,9 @@ def _case(
 
 
 def _prepare(case: "Case", mode: Any) -> BenchmarkCase:
+    from ctxbench.case import Measure
     from ctxbench.engine.case import InProcess, Plan, measure_static
     from ctxbench.metrics import static_metrics
-    from ctxbench.suite.case import Measure
     from ctxbench.worker.measurement import CaseMeasurement
 
     record = measure_static(case, Plan(Measure(), static_metrics()), InProcess())

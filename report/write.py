@@ -9,9 +9,8 @@ from ctxbench.errors import UsageError, unknown
 
 from .figures.kinds import WRITERS, choose, write_figure
 from .figures.panels import panels_of
-from .formats.html import render_html
-from .formats.latex import NOTES, render_latex
-from .formats.markdown import render_markdown
+from .formats import FORMATS, Options
+from .formats.latex import NOTES
 from .page import render_page, report_command
 from .run_data import RunData, open_run
 from .tables.claims import claim_lines, claim_table
@@ -68,9 +67,11 @@ def write_report(
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", notes)]
+        written = [
+            path for table in (*tables, *curves) for path in _write_table(table, out / "tables", Options("", notes))
+        ]
         for table in compact:
-            written += _write_table(table, out / "tables", notes, choice.label if choice else "")
+            written += _write_table(table, out / "tables", Options(choice.label if choice else "", notes))
         drawn = []
         for number, kind in enumerate(kinds, 1):
             on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
@@ -130,16 +131,10 @@ def _check_pairs(runs: Sequence[RunData]) -> None:
             )
 
 
-def _write_table(table: Table, folder: Path, notes: str, label: str = "") -> list[Path]:
-    contents = {
-        "md": render_markdown(table),
-        "tex": render_latex(table, label, notes),
-        "html": render_html(table),
-        "csv": table.csv,
-    }
+def _write_table(table: Table, folder: Path, options: Options) -> list[Path]:
     paths = []
-    for ending, text in contents.items():
+    for ending, render in FORMATS.items():
         path = folder / f"{table.stem}.{ending}"
-        path.write_text(text, encoding="utf-8")
+        path.write_text(render(table, options), encoding="utf-8")
         paths.append(path)
     return paths

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from ctxbench import registry
+from ctxbench.case import Shape
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
 from ctxbench.errors import UsageError
 from ctxbench.statistics import Line, fit_line
-from ctxbench.suite.case import Shape
 
 # Large enough for the term of highest order to be the whole.
 FAR = 2**20

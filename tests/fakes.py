@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from ctxbench.case import Case
 from ctxbench.engine.client import Exit
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.messages import Failure, Missing, Samples, Values
 from ctxbench.messages import Sample as Block
-from ctxbench.suite.case import Case
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 ENDED_WELL = Exit(0, 0, False, "")

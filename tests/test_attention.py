@@ -11,12 +11,12 @@ from torch import Tensor
 
 import ctxbench
 from ctxbench import registry
+from ctxbench.case import Case, Measure, Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import attention
 from ctxbench.modules.focused_linear import FocusedLinearAttention, _focus
 from ctxbench.modules.linear import LinearAttention
 from ctxbench.modules.sa import SelfAttention
-from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (2, 16, 5, 6)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from fakes import FakeExecutor, counted, timed
 
+from ctxbench.case import Case, Measure
 from ctxbench.engine.case import Plan
 from ctxbench.engine.estimate import process_s
 from ctxbench.engine.progress import Plain, Quiet
 from ctxbench.engine.rounds import MOST_PROCESSES, execute
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MeasureCase
 
 ROOT = Path(__file__).parents[1]

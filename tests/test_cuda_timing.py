@@ -14,6 +14,7 @@ from fake_clock import FakeClock
 from torch import nn
 
 from ctxbench import devices
+from ctxbench.case import Case, Measure
 from ctxbench.devices import Unsupported
 from ctxbench.devices.clock import Clock
 from ctxbench.devices.cpu import Cpu
@@ -23,7 +24,6 @@ from ctxbench.memory.measure import MeasuredPeak, measure_allocation
 from ctxbench.messages import Message, Missing, Values
 from ctxbench.metrics import launch
 from ctxbench.metrics.compile import CACHES, compile_deadline, fresh_caches
-from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.measurement import CaseMeasurement
 
 SHAPE = (1, 8, 4, 4)

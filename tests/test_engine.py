@@ -16,13 +16,13 @@ import pytest
 from fakes import EngineClock, FakeExecutor
 
 import ctxbench
+from ctxbench.case import Case, Measure
 from ctxbench.engine.client import EngineError, Exit, ForkServer
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import locked, machine, resume
 from ctxbench.errors import UsageError
 from ctxbench.messages import Doing
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
@@ -294,7 +294,7 @@ def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
     case = f"Case('Sleep', '{FAILING}:Sleep', {{}}, (1, 8, 6, 5))"
     code = (
         "from ctxbench.engine.client import ForkServer\n"
-        "from ctxbench.suite.case import Case, Measure\n"
+        "from ctxbench.case import Case, Measure\n"
         "from ctxbench.worker.protocol import MeasureCase\n"
         "server = ForkServer(static=False)\n"
         f"server.start(MeasureCase({case}, Measure(), ['latency']))\n"

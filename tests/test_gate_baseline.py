@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ctxbench.case import Case
 from ctxbench.errors import UsageError
 from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
 from ctxbench.gate.result import ExactChange
@@ -15,7 +16,6 @@ from ctxbench.gate.rules import ProcessLogs
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.record import Record, columns
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case
 
 CASE = Case(
     "ham_nmf", "ctxbench.modules.ham_nmf:HamNMF", {"steps": 3}, (1, 64, 32, 16), threads=1, defaults={"rank": 8}

@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 import pytest
 from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
+from ctxbench.case import Case, Measure
 from ctxbench.cli import main
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.errors import UsageError
@@ -33,7 +34,6 @@ from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
 from ctxbench.gate.texts import label_of
 from ctxbench.gate.trees import baseline_tree, working_tree
-from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.read import load
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import PairRow, Reply, Task

@@ -20,6 +20,7 @@ from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 import ctxbench
 from ctxbench import machine_load
+from ctxbench.case import Case
 from ctxbench.cli import main
 from ctxbench.devices import Device
 from ctxbench.engine import rounds
@@ -38,7 +39,6 @@ from ctxbench.mode import MODES
 from ctxbench.notes import Note
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case
 from ctxbench.suite.read import Overrides, load
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import MeasureCase, Task

@@ -13,6 +13,7 @@ import pytest
 from fake_clock import FakeClock
 from fakes import FakeExecutor
 
+from ctxbench.case import Case, Measure
 from ctxbench.devices.clock import block_cost
 from ctxbench.engine import case as scheduler
 from ctxbench.engine.case import Plan
@@ -28,7 +29,6 @@ from ctxbench.metrics.latency import Latency, measure_latency
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case, Measure
 from ctxbench.suite.file import Execution
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.protocol import Reply

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ctxbench.case import Case, Measure
 from ctxbench.memory import UnpredictableError, measure_peak, predict_peak
 from ctxbench.messages import Values
 from ctxbench.mode import Mode
-from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.measurement import CaseMeasurement
 
 IMAGE = torch.empty(2, 8, 6, 6, device="meta")

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ctxbench import registry
+from ctxbench.case import Case, Measure, Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import gradient, jacobian, metrics, reconstruction
 from ctxbench.metrics.decomposition import NOISE, RANK, low_rank_map
 from ctxbench.modules.ham_cd import HamCD
 from ctxbench.modules.ham_vq import HamVQ
-from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (1, 6, 4, 3)

@@ -8,13 +8,13 @@ import pytest
 from judge import verdicts
 
 import ctxbench
+from ctxbench.case import Shape
 from ctxbench.claims import claims_of
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.figures.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
-from ctxbench.suite.case import Shape
 from ctxbench.suite.read import load
 
 ROOT = Path(__file__).parents[1]

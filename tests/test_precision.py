@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
+from ctxbench.case import Case, Measure, Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import precision
 from ctxbench.metrics.base import Pass
 from ctxbench.mode import Mode
-from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (2, 64, 8, 6)

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from ctxbench.case import Case, Measure
 from ctxbench.contract import CheckResult
 from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.notes import Note
 from ctxbench.results.record import Record
-from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import (
     Answer,
     Cases,

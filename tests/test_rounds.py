@@ -16,6 +16,7 @@ import pytest
 from fakes import FakeExecutor, counted, timed
 
 from ctxbench import machine_load
+from ctxbench.case import Case, Measure
 from ctxbench.engine.case import Outcome, Plan, blank_record, measure_case
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import combine, execute
@@ -23,7 +24,6 @@ from ctxbench.messages import Failure, Values
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import t_interval
-from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MeasureCase, Reply
 
 CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]

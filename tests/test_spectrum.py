@@ -12,6 +12,7 @@ from report_data import add, new_run, record
 
 import ctxbench
 from ctxbench import registry
+from ctxbench.case import Case, Measure, Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import spectrum
 from ctxbench.metrics.decomposition import low_rank_map
@@ -19,7 +20,6 @@ from ctxbench.report.figures import energy as figure_energy
 from ctxbench.report.figures.panels import panels_of
 from ctxbench.report.figures.style import styled
 from ctxbench.report.run_data import open_run
-from ctxbench.suite.case import Case, Measure, Shape
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (1, 16, 8, 8)

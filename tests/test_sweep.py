@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from fakes import ScriptedSlot, cases
 
+from ctxbench.case import Case, Measure
 from ctxbench.engine import sweep as sweeping
 from ctxbench.engine.case import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case, Measure
 
 PROCESSES = 3
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.case import Shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES
 from ctxbench.registry.entry import Entry
-from ctxbench.suite.case import Shape
 
 # Groups of blocks beyond these are summed up in one line.
 LISTED_GROUPS = 12
@@ -16,9 +16,9 @@ LISTED_GROUPS = 12
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ctxbench.case import Measure
     from ctxbench.engine.plan import Planned
     from ctxbench.macs.counter import MacCount
-    from ctxbench.suite.case import Measure
 
 
 def module(entry: Entry) -> Iterator["Table"]:

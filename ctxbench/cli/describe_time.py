@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.case import Shape
 from ctxbench.cli.describe import plain_table
 from ctxbench.devices.sheet import Sheet
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES
 from ctxbench.registry.entry import Entry
-from ctxbench.suite.case import Shape
 
 if TYPE_CHECKING:
     from rich.table import Table

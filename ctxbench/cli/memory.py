@@ -27,9 +27,9 @@ def memory(
 ) -> None:
     """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
     from ctxbench import registry
+    from ctxbench.case import parse_shape
     from ctxbench.cli import describe
     from ctxbench.suite import settings
-    from ctxbench.suite.case import parse_shape
 
     entry = registry.get(module)
     names = module, entry.key, settings.class_name(entry.reference)

@@ -104,7 +104,7 @@ def overrides_of(
     **measure: float | None,
 ) -> "Overrides":
     """What these options replace in a suite."""
-    from ctxbench.suite.case import parse_shape
+    from ctxbench.case import parse_shape
     from ctxbench.suite.read import Overrides
 
     return Overrides(

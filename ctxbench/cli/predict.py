@@ -29,10 +29,10 @@ def predict(
 ) -> None:
     """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
     from ctxbench import registry
+    from ctxbench.case import parse_shape
     from ctxbench.cli import describe_time
     from ctxbench.devices.sheet import sheet
     from ctxbench.suite import settings
-    from ctxbench.suite.case import parse_shape
 
     entry = registry.get(module)
     names = module, entry.key, settings.class_name(entry.reference)

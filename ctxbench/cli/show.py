@@ -25,9 +25,9 @@ def show(
 ) -> None:
     """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
     from ctxbench import registry
+    from ctxbench.case import parse_shape
     from ctxbench.cli import describe
     from ctxbench.suite import settings
-    from ctxbench.suite.case import parse_shape
 
     entry = registry.get(module)
     names = module, entry.key, settings.class_name(entry.reference)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from ctxbench.case import Case, Measure
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.client import Exit
 from ctxbench.environment import relative
@@ -20,7 +21,6 @@ from ctxbench.mode import MODES
 from ctxbench.notes import Note
 from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
 from ctxbench.results.run_folder import PHASES, RunFolder
-from ctxbench.suite.case import Case, Measure
 from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
 
 

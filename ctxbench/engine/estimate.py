@@ -4,9 +4,9 @@ Over the committed runs the estimate of all processes of a run is 0.75 to 1.10 t
 (`tests/test_estimate.py`).
 """
 
+from ctxbench.case import Measure
 from ctxbench.mode import MODES, Mode
 from ctxbench.results.record import Record
-from ctxbench.suite.case import Measure
 
 # Share of the matrix-product rate that context modules reach where a pass is long: the median of the suite `field`.
 EFFICIENCY = 0.65

@@ -4,10 +4,10 @@ import time
 from types import TracebackType
 from typing import Self
 
+from ctxbench.case import Case
 from ctxbench.metrics import quantities
 from ctxbench.mode import MODES
 from ctxbench.results.record import Record
-from ctxbench.suite.case import Case
 from ctxbench.terminal import console, say
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from operator import itemgetter
 from statistics import median
 
+from ctxbench.case import Case
 from ctxbench.devices import has_clock
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
 from ctxbench.engine.estimate import process_s
@@ -19,7 +20,6 @@ from ctxbench.mode import MODES
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import FEWEST_PROCESSES
-from ctxbench.suite.case import Case
 
 # Starts a new interpreter, so that the layout of its address space is drawn anew.
 Launch = Callable[[], AbstractContextManager[Executor]]

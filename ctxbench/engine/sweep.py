@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from ctxbench.case import Case
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, blank_record
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import Rounds
 from ctxbench.errors import UsageError
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case
 
 # A slot takes at most so many cases at a time. They share the start of an interpreter in each round.
 MOST_CASES = 16

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ctxbench.case import Case, Measure, parse_shape
 from ctxbench.comparison import known
 from ctxbench.devices import has_clock
 from ctxbench.environment import differences
@@ -16,7 +17,6 @@ from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
 from ctxbench.results.run_folder import RunFolder, read_records, with_medians
-from ctxbench.suite.case import Case, Measure, parse_shape
 
 CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
 SIZE_COLUMNS = ("batch", "channels", "height", "width")

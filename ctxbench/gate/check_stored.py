@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices
+from ctxbench.case import Case, Measure
 from ctxbench.engine.case import Plan
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet, QuietGate
@@ -24,7 +25,6 @@ from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
 from ctxbench.metrics.base import RecordRow
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.case import Case, Measure
 
 NO_LATENCY = (
     "no latency was compared, so nothing says whether a module is slower: the baseline has the latencies of too few "

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from ctxbench.case import Measure
 from ctxbench.engine.case import exit_status
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.gate.rows import RowKey
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
-from ctxbench.suite.case import Measure
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
 
 # Blocks run A B B A this many times; A is the baseline in one pair and the candidate in the next.

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from ctxbench.case import Case
 from ctxbench.mode import MODES
-from ctxbench.suite.case import Case
 
 Verdict = Literal["ok", "regressed", "inconclusive"]
 Status = Literal["measured", "broken", "not compared"]

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from ctxbench.case import Case, Measure
     from ctxbench.devices import Device
     from ctxbench.devices.clock import Clock, Step
     from ctxbench.metrics.control import Control
     from ctxbench.registry.entry import Entry
-    from ctxbench.suite.case import Case, Measure
 
 # `published`: only papers have it, ctxbench does not measure it.
 Origin = Literal["counted", "predicted", "measured", "published"]

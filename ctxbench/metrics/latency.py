@@ -27,8 +27,8 @@ from ctxbench.mode import MODES, NOUNS, Mode
 from ctxbench.notes import Note
 
 if TYPE_CHECKING:
+    from ctxbench.case import Measure
     from ctxbench.statistics import Summary
-    from ctxbench.suite.case import Measure
 
 # A person sees the count of samples this often.
 PROGRESS_S = 0.5

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
+from ctxbench.case import Case, as_list, parse_shape
 from ctxbench.errors import UsageError, unknown
-from ctxbench.suite.case import Case, as_list, parse_shape
 from ctxbench.suite.file import CONDITIONS, POINTS, SuiteFile, parse_pair
 
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from ctxbench import devices, metrics
+from ctxbench.case import STRICT, Measure, OneOrMore, Positive, Shape, parse_shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics.base import Unit
-from ctxbench.suite.case import STRICT, Measure, OneOrMore, Positive, Shape, parse_shape
 
 Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"]
 MemoryFormat = Literal["contiguous", "channels_last"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import devices, machine_load
+from ctxbench.case import Case, Measure
 from ctxbench.contract.replaced import replaced
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.failures import DoesNotFit, NotFinite, StaleOutput
@@ -21,7 +22,6 @@ from ctxbench.metrics.control import Control
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
-from ctxbench.suite.case import Case, Measure
 from ctxbench.without_compiler import without_compiler
 
 NO_TRAINING_GRAPH = Note("no_training_graph")

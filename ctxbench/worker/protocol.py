@@ -10,10 +10,10 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
+from ctxbench.case import Case, Measure
 from ctxbench.contract import CheckResult
 from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
-from ctxbench.suite.case import Case, Measure
 
 # Commands to one side of a pair, a byte each: prepare the next row; time a block of it.
 NEXT, BLOCK = b"n", b"b"
