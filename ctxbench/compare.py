@@ -8,7 +8,6 @@ from typing import Any
 
 from ctxbench import devices, registry
 from ctxbench.case import Case, Measure
-from ctxbench.cases import Suite
 from ctxbench.comparison import known, read_value
 from ctxbench.contract import CheckResult
 from ctxbench.devices.cpu import Cpu
@@ -26,6 +25,7 @@ from ctxbench.ranking import Ranking, Standing
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import Overrides, load
 from ctxbench.suite.settings import combinations
 

@@ -67,11 +67,10 @@ def write_report(
     try:
         for folder in (out / "tables", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
-        written = [
-            path for table in (*tables, *curves) for path in _write_table(table, out / "tables", Options("", notes))
-        ]
+        plain = Options(notes=notes)
+        written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", plain)]
         for table in compact:
-            written += _write_table(table, out / "tables", Options(choice.label if choice else "", notes))
+            written += _write_table(table, out / "tables", replace(plain, label=choice.label if choice else ""))
         drawn = []
         for number, kind in enumerate(kinds, 1):
             on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")

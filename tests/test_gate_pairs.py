@@ -16,7 +16,6 @@ import torch
 
 from ctxbench import registry
 from ctxbench.case import Case, Measure
-from ctxbench.cases import Suite
 from ctxbench.devices import cpu
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.gate.pairs import Pairs, Source
@@ -26,6 +25,7 @@ from ctxbench.gate.tree_cases import count_exact, list_cases
 from ctxbench.gate.trees import Tree
 from ctxbench.messages import Failure
 from ctxbench.mode import Mode
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import SuiteFile
 from ctxbench.worker import pair
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task

@@ -14,7 +14,6 @@ import pytest
 from test_gate_trees import OWN_GIT
 
 from ctxbench.case import Case, Measure
-from ctxbench.cases import Suite
 from ctxbench.cli.options import seconds as parse_seconds
 from ctxbench.errors import UsageError
 from ctxbench.gate import self_test as tested
@@ -32,6 +31,7 @@ from ctxbench.gate.self_test import SelfTest, self_test, smallest_visible
 from ctxbench.gate.texts import self_test_counts
 from ctxbench.gate.tree_cases import TreeCases
 from ctxbench.gate.trees import Modules
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import SuiteFile
 
 ROWS = ["one infer", "one train", "two infer", "two train"]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from ctxbench.case import Measure, parse_shape
-from ctxbench.cases import Suite
 from ctxbench.errors import UsageError
 from ctxbench.suite import file, settings
 from ctxbench.suite import read as suite
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import Overrides
 
 HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ctxbench.cases import Suite
 from ctxbench.engine.run import run_suite
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import load
 
 SUITE = """

@@ -9,7 +9,6 @@ from typing import Any
 
 from ctxbench import devices
 from ctxbench.case import Case
-from ctxbench.cases import Suite
 from ctxbench.engine import progress
 from ctxbench.engine.case import Plan
 from ctxbench.engine.ray_slots import Cluster, RaySlot, connect, digest
@@ -19,6 +18,7 @@ from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
 from ctxbench.results.run_meta import CONTINUED
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import parse_pair
 from ctxbench.suite.read import restore
 

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from ctxbench.case import Case, Measure
-from ctxbench.cases import Suite
 from ctxbench.engine.case import Plan, matmul_rate, measure_static
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.estimate import START_S, once_s, process_s
 from ctxbench.engine.run import cases_on, machine
 from ctxbench.metrics import static_metrics
 from ctxbench.mode import MODES
+from ctxbench.suite.cases import Suite
 
 
 @dataclass(frozen=True)

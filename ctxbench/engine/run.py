@@ -10,7 +10,6 @@ from filelock import FileLock, Timeout
 
 from ctxbench import devices
 from ctxbench.case import Case, Measure
-from ctxbench.cases import Suite
 from ctxbench.engine import progress
 from ctxbench.engine.case import Executor, InProcess, Plan
 from ctxbench.engine.client import EngineError, ForkServer
@@ -22,6 +21,7 @@ from ctxbench.metrics import static_metrics
 from ctxbench.metrics.macs import COUNTERS
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import restore
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
 

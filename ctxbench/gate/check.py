@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from ctxbench import devices, machine_load
 from ctxbench.case import Case
-from ctxbench.cases import Suite
 from ctxbench.errors import UsageError
 from ctxbench.gate.request import Deadline, Request
 from ctxbench.gate.result import ExactChange, GateResult, exit_code
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.trees import Modules
 from ctxbench.mode import MODES
+from ctxbench.suite.cases import Suite
 from ctxbench.worker.protocol import PairRow
 
 

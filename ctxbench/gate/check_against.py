@@ -8,7 +8,6 @@ from typing import Any
 
 from ctxbench import devices
 from ctxbench.case import Case
-from ctxbench.cases import Suite
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import QuietGate
 from ctxbench.engine.run import machine
@@ -21,6 +20,7 @@ from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
 from ctxbench.gate.rules import NO_TIME, run_gate
 from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
+from ctxbench.suite.cases import Suite
 
 
 def check_against(ref: str, request: Request, progress: QuietGate | None = None) -> GateResult:

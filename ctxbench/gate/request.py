@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ctxbench.case import Case
-from ctxbench.cases import Suite
 from ctxbench.errors import UsageError, unknown
 from ctxbench.gate.result import EXACT_COLUMNS, InconclusiveIs
 from ctxbench.gate.rows import latency_rows
 from ctxbench.gate.rules import GateRule
+from ctxbench.suite.cases import Suite
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctxbench.case import Case, Measure
-from ctxbench.cases import Suite
 from ctxbench.devices import META
 from ctxbench.engine.case import Plan, exit_status, measure_case
 from ctxbench.engine.client import ForkServer
@@ -12,6 +11,7 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.trees import Modules, Tree
 from ctxbench.results.record import Record
+from ctxbench.suite.cases import Suite
 from ctxbench.worker.protocol import Cases, ListCases, Reply, WrongInput
 from ctxbench.worker.tree import own_file
 

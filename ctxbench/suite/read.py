@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from ctxbench import registry
 from ctxbench.case import Measure, Shape
-from ctxbench.cases import Suite
 from ctxbench.errors import UsageError, unknown
+from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import Axes, Figure, Footnote, Gate, Published, SuiteFile
 from ctxbench.suite.settings import class_name
 
