@@ -173,9 +173,13 @@ class StopsTheClock(Base):
         return super().forward(x)
 
 
+def another_softmax(x: Tensor, dim: int) -> Tensor:
+    return x.log_softmax(dim).exp()
+
+
 class ReplacesAMethod(Base):
     def forward(self, x: Tensor) -> Tensor:
-        torch.Tensor.softmax = lambda x, dim: x.log_softmax(dim).exp()  # type: ignore[method-assign, assignment]
+        torch.Tensor.softmax = another_softmax  # type: ignore[method-assign, assignment]
         builtins.sum = lambda *values: 0  # type: ignore[assignment]
         return super().forward(x)
 
