@@ -19,6 +19,7 @@ import pandas as pd
 
 from ctxbench.comparison import Value, read_value
 from ctxbench.metrics import quantity
+from ctxbench.results.csv_file import rows_of
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 
@@ -78,7 +79,7 @@ class Rows:
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> "Rows":
         """All rows of a frame with the columns of `records.csv`."""
-        records = [{name: _known(value) for name, value in row.items()} for row in frame.to_dict("records")]
+        records = [{name: _known(value) for name, value in row.items()} for row in rows_of(frame)]
         return cls([{**row, **_settings(row["hparams"])} for row in records])
 
     def of(self, **wanted: Any) -> "Rows":

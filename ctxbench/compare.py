@@ -22,6 +22,7 @@ from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
+from ctxbench.results.csv_file import rows_of
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
@@ -122,7 +123,7 @@ def rankings(run: RunFolder) -> list[Ranking]:
     candidates: list[str] = run.meta["candidates"]
     found = []
     for _, group in run.frame().groupby(list(CONDITIONS), sort=False, dropna=False):
-        rows = group.to_dict("records")
+        rows = rows_of(group)
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"

@@ -38,6 +38,7 @@ from ctxbench.report.tables.curve import curve_tables
 from ctxbench.report.tables.numbers import significant
 from ctxbench.report.tables.published import with_published
 from ctxbench.report.tables.suite import comparison_table
+from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,7 +117,7 @@ def table3_predictions() -> str:
     run = open_run(ROOT / "results" / "prediction" / "table3")
     doubtful = {(note["module"], note["column"]) for note in run.published["footnotes"]}
     rows, ratios, inside = [], [], []
-    for row in with_published(run).to_dict("records"):
+    for row in rows_of(with_published(run)):
         for key in (
             f"latency_{mode}" for mode in reversed(MODES) if (row["module"], f"latency_{mode}") not in doubtful
         ):
@@ -173,7 +174,7 @@ def _costs(entry: Entry) -> Iterator[str]:
 
 def sweep_list() -> str:
     """What the driver of a simulated sweep costs."""
-    rows = pd.read_csv(ROOT / "results" / "sweep-simulation.csv").to_dict("records")
+    rows = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
     header = ("slots", "cases", "processes", "seconds", "driver, ms of processor time a case", "waiting")
     body = [
         (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",

@@ -10,6 +10,7 @@ from ctxbench.comparison import Value, order, ratio_text, read_value
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.ranking import listed
+from ctxbench.results.csv_file import rows_of
 
 from .figures.panels import Panel, is_reference, label_of
 from .run_data import RunData
@@ -88,7 +89,7 @@ def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Place]:
     unit = unit_of(panel.run, each, panel.frame)
     places = [
         Place(label_of(row), value, _text(row, each, unit), bool(is_it))
-        for row, is_it in zip(done.to_dict("records"), is_reference(done), strict=True)
+        for row, is_it in zip(rows_of(done), is_reference(done), strict=True)
         if (value := read_value(row, each))
     ]
     return sorted(places, key=lambda place: place.value.value, reverse=each.better == "larger")
@@ -161,7 +162,7 @@ def _ended(frame: pd.DataFrame) -> list[str]:
     failed = frame[frame["status"] != "ok"]
     if failed.empty:
         return [f"None of the {len(frame)} rows failed."] if len(frame) > 1 else []
-    counts = Counter((label_of(row), str(row["status"])) for row in failed.to_dict("records"))
+    counts = Counter((label_of(row), str(row["status"])) for row in rows_of(failed))
     names = [f"{label} ({status}{f', {n} rows' if n > 1 else ''})" for (label, status), n in counts.items()]
     more = len(names) - MOST_NAMES
     names = [*names[:MOST_NAMES], f"{more} more"] if more > 0 else names

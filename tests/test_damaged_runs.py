@@ -22,7 +22,7 @@ from ctxbench.results.run_folder import RunFolder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from attacks import disks, folders, small
+from attacks import small
 from report_data import ENVIRONMENT, table3_run
 
 
@@ -268,11 +268,3 @@ def test_a_process_whose_row_is_torn_is_measured_again(tmp_path: Path) -> None:
     assert small.counted(again) == counted
     assert again.meta["state"] == "finished"
     assert again.altered() == ""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [disks, folders], ids=["disks", "folders"])
-def test_no_attack_does_harm(kind: Any, tmp_path: Path) -> None:
-    tally = kind.attack(tmp_path, True, 1)
-    assert tally.tried >= 3
-    assert (tally.lost, tally.wrong, tally.tracebacks) == ([], [], [])

@@ -12,6 +12,7 @@ import pytest
 from report_data import add, definition, new_run, record, table3_run
 
 from ctxbench.errors import UsageError
+from ctxbench.notes import Note
 from ctxbench.report import write_report
 
 # What is drawn of a run of Table 3 on one device; `test_report_figures` says why.
@@ -109,7 +110,8 @@ def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
         definition=definition(**meta, published={}),
     )  # fmt: skip
     add(folder, record("sa", latency_infer_ms=2.0, latency_train_ms=3.0))
-    hostile = record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=HOSTILE, warnings=[HOSTILE])
+    hostile = record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=HOSTILE)
+    hostile.note(Note("remark", {"text": HOSTILE}))
     hostile.take({"latency_infer_ms": 1.0, "latency_train_ms": 2.0, "memory_marks": json.dumps([HOSTILE])})
     add(folder, hostile)
     report = write_report([folder.path], tmp_path / "out")

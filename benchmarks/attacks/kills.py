@@ -28,7 +28,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TARGETS = ("command", "fork server", "child")
 # A run without kills takes about as long as two imports of torch a round.
 LONGEST_S = 20.0
-KILLS, KILLS_SHORT = 200, 2
+KILLS, KILLS_SHORT = 200, 1
 MODULES, PROCESSES = ["linear", "sa", "acf"], 2
 # A folder whose run does not end by itself after so many kills is continued without one.
 KILLS_A_RUN = 6

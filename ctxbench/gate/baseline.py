@@ -16,6 +16,7 @@ from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
+from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder, read_records, with_medians
 
 CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
@@ -139,7 +140,7 @@ def _from_records(records: Path, path: Path) -> Baseline:
         folder.warn_if_altered()
         meta = folder.meta
     cases = {}
-    for number, values in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records"), start=1):
+    for number, values in enumerate(rows_of(frame.astype(object).where(frame.notna(), None)), start=1):
         stored = _readable(f"{records}, record {number}", _from_record, values)
         cases[stored.case.id] = stored
     if not cases:

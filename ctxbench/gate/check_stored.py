@@ -24,6 +24,7 @@ from ctxbench.gate.rules import NO_ROOM, ProcessLogs, judge_processes
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
 from ctxbench.metrics.base import RecordRow
+from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 NO_LATENCY = (
@@ -210,8 +211,7 @@ class _StoredCheck(Check):
                 folder,
                 _Rounds(shown, len(cases)),
             )
-            rows: list[RecordRow] = folder.frame().to_dict("records")
-            return rows
+            return [*rows_of(folder.frame())]
 
 
 def _undecided(row: RowKey, reason: str) -> RowVerdict:

@@ -29,6 +29,7 @@ from ctxbench.results.csv_file import (
     mend,
     read_table,
     replace_file,
+    rows_of,
 )
 from ctxbench.results.record import Record, columns
 from ctxbench.results.run_meta import check_meta, require
@@ -191,7 +192,7 @@ class RunFolder:
     def finished(self) -> dict[str, dict[int, Record]]:
         """What the finished processes of each case measured, by their numbers."""
         found: dict[str, dict[int, Record]] = {}
-        for row in _read_records(self.path / "processes.csv", tables()["processes.csv"]).to_dict("records"):
+        for row in rows_of(_read_records(self.path / "processes.csv", tables()["processes.csv"])):
             found.setdefault(row["case"], {})[int(row["process"])] = Record.of_row(row)
         return found
 
@@ -347,7 +348,7 @@ def _derived(frame: "pd.DataFrame", derive: Derivation) -> "pd.Series[float]":
 
     source = quantities()[derive.source].column
     needed = frame[[source, *derive.needs]]
-    rows = zip(needed.to_dict("records"), needed.notna().all(axis=1), strict=True)
+    rows = zip(rows_of(needed), needed.notna().all(axis=1), strict=True)
     values = [derive.value(row, row[source]) if is_known else math.nan for row, is_known in rows]
     return pd.Series(values, frame.index, dtype="float64")
 

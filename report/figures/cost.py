@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from ctxbench.metrics import quantities, quantity, stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
+from ctxbench.results.csv_file import rows_of
 
 from ..tables.cells import amount, basis, interval_of
 from ..tables.numbers import significant
@@ -59,7 +60,7 @@ def cost_bars(panels: Sequence[Panel]) -> Drawing:
 
 def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity, names: Names) -> None:
     frame = panel.main
-    labels = [label_of(row) for row in frame.to_dict("records")]
+    labels = [label_of(row) for row in rows_of(frame)]
     values = frame[each.column].astype("float64")
     shares = 100 * values / float(values[is_reference(frame)].iloc[0])
     origin = origin_of(each, frame).replace(", ", ",\n")
@@ -111,7 +112,7 @@ def train_infer_split(panels: Sequence[Panel]) -> Drawing:
 def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> None:
     frame = panel.main
     appearance = looks(frame["module"])
-    for place, row in zip(names.middles, frame.to_dict("records"), strict=True):
+    for place, row in zip(names.middles, rows_of(frame), strict=True):
         look = appearance[row["module"]]
         known = [mode for mode in MODES if pd.notna(row[f"latency_{mode}_ms"])]
         if not known:

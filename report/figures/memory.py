@@ -10,6 +10,7 @@ from ctxbench.metrics import quantity
 from ctxbench.metrics.base import MIB, RecordRow
 from ctxbench.metrics.memory import TARGETS
 from ctxbench.mode import MODES, Mode
+from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import PHASES
 
 from .layout import NAME, multiples, wrapped
@@ -44,7 +45,7 @@ def courses_of(panels: Sequence[Panel]) -> list[Course]:
     found: list[Course] = []
     for panel in panels:
         groups = panel.by_stream(panel.run.timeline)
-        for row in panel.main.to_dict("records"):
+        for row in rows_of(panel.main):
             modes = {
                 mode: _placed(groups[row["case"], mode]) for mode in reversed(MODES) if (row["case"], mode) in groups
             }

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.results.csv_file import rows_of
 
 from ..run_data import CONDITIONS, SIZES, RunData
 from ..tables.published import with_published
@@ -77,7 +78,7 @@ def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
 def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
     """How the numbers of rows were obtained: `predicted, cuda`."""
     known = frame[frame[quantity.column].notna()] if quantity.origin_column else frame
-    origins = dict.fromkeys(map(quantity.origin_of, known.to_dict("records"))) if quantity.origin_column else {}
+    origins = dict.fromkeys(map(quantity.origin_of, rows_of(known))) if quantity.origin_column else {}
     if quantity.origin != "predicted":
         return " or ".join(origins) or quantity.origin
     methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()

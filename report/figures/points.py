@@ -13,6 +13,7 @@ from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
 from ctxbench.ranking import Standing, front
+from ctxbench.results.csv_file import rows_of
 
 from ..run_data import kind_of
 from ..tables.cells import amount, basis
@@ -111,7 +112,7 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
     macs = frame["macs"].astype("float64")
     area = np.maximum(_LARGEST * macs / macs.max(), _SMALLEST)
     appearance = looks(frame["module"])
-    for row, across, up, size in zip(frame.to_dict("records"), x, y, area, strict=True):
+    for row, across, up, size in zip(rows_of(frame), x, y, area, strict=True):
         look = appearance[row["module"]]
         marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
@@ -124,11 +125,11 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
     axes.margins(0.16)
     every = panel.main
     failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
-    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in failed.to_dict("records"))
+    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in rows_of(failed))
     label = f"peak memory, MiB ({kind})"
     axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', _LABEL)}" if missing else label)
-    labels = [label_of(row) for row in frame.to_dict("records")]
-    values = [read_value(row, time) for row in frame.to_dict("records")]
+    labels = [label_of(row) for row in rows_of(frame)]
+    values = [read_value(row, time) for row in rows_of(frame)]
     return pd.DataFrame({"x": x, "y": y, "time": values, "radius": np.sqrt(area) / 2, "label": labels})
 
 
@@ -198,7 +199,7 @@ def published_against_ours(panels: Sequence[Panel]) -> Drawing:
 def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> pd.DataFrame:
     frame = _published_points(panel, each)
     appearance = looks(frame["module"])
-    for row in frame.to_dict("records"):
+    for row in rows_of(frame):
         look = appearance[row["module"]]
         (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, linestyle="", zorder=2)
         printed = row[f"{each.key}_published"]
@@ -214,4 +215,4 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         line = [ends.min(), ends.max()]
         axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
-    return frame.assign(label=[label_of(row) for row in frame.to_dict("records")], radius=3.0)
+    return frame.assign(label=[label_of(row) for row in rows_of(frame)], radius=3.0)

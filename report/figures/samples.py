@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES, Mode
+from ctxbench.results.csv_file import rows_of
 
 from ..run_data import drifts
 from ..tables.cells import interval_of
@@ -41,7 +42,7 @@ def streams_of(panels: Sequence[Panel]) -> list[Stream]:
     found = []
     for panel in panels:
         groups = panel.by_stream(panel.run.samples)
-        for row in panel.main.to_dict("records"):
+        for row in rows_of(panel.main):
             timed = [mode for mode in reversed(MODES) if pd.notna(row[f"latency_{mode}_ms"])]
             known = [mode for mode in timed if (row["case"], mode) in groups]
             found += [Stream(panel, row, mode, groups[row["case"], mode]) for mode in known]

@@ -130,10 +130,17 @@ def styled() -> Iterator[None]:
         yield
 
 
+class _Canvas(FigureCanvasAgg):
+    """Draws when a figure is written: axes that share limits across parts would ask for it at each change of these."""
+
+    def draw_idle(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    _Canvas(figure)
     return figure
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.results.csv_file import rows_of
 
 from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
@@ -72,7 +73,7 @@ def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit, notes:
     title = heading(each.title, unit)
     for shape in shapes:
         part = frame[frame["shape"] == shape].reset_index(drop=True)
-        records = part.to_dict("records")
+        records = rows_of(part)
         found = with_notes([quantity_cell(row, each, unit) for row in records], records, each, notes)
         found = [with_reason(cell, each, row, notes) for cell, row in zip(found, records, strict=True)]
         cells = dict(zip(part["case"], mark_best(found, part, each), strict=True))

@@ -11,6 +11,7 @@ from ctxbench.comparison import known, read_value
 from ctxbench.crossover import Crossover, Size, crossover
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.results.csv_file import rows_of
 from ctxbench.statistics import FEWEST_PROCESSES
 
 from ..figures.panels import label_of
@@ -73,7 +74,7 @@ def pairings(frame: pd.DataFrame, pairs: Iterable[Pair]) -> list[Pairing]:
 
     Both modules have the same height and width at a size; of several with the same n the squarest stands.
     """
-    records = frame.to_dict("records")
+    records = rows_of(frame)
     stretch = np.abs(np.log((frame["height"] / frame["width"]).astype("float64")))
     places = frame[["module", "settings", "height", "width", *SAME]].assign(
         place=range(len(frame)), n=frame["height"] * frame["width"], stretch=stretch

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.results.csv_file import rows_of
 from ctxbench.suite.file import Figure
 
 from ..curves import Fit, Series, fit_of, fit_title, is_numeric, lines_of, quantities_of
@@ -36,7 +37,7 @@ def _table(panel: Panel, figure: Figure, each: Quantity, suffix: str) -> Table:
         (Column("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
     ]
     filled = [column for column in filled if any(cell.text for cell in column[1])]
-    rows = [{row["x"]: row for row in line.frame.to_dict("records")} for line in lines]
+    rows = [{row["x"]: row for row in rows_of(line.frame)} for line in lines]
     for x in points if len(points) <= MOST_COLUMNS else ():
         column = Column(str(x), figure.x, str(x), each.origin, "curve")
         filled.append((column, [_cell(found.get(x), each) for found in rows]))

@@ -12,6 +12,7 @@ from ctxbench.errors import UsageError
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Origin, Quantity, RecordRow
 from ctxbench.ranking import listed
+from ctxbench.results.csv_file import rows_of
 
 from ..run_data import CONDITIONS, SURE, RunData, settings_text
 from .caption import convention_lines, setup, values_in
@@ -65,7 +66,7 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     """
     suites = list(dict.fromkeys(run.suite for run in runs))
     names = _key_names(runs)
-    found = [{_key(row, names): row for row in run.frame.to_dict("records")} for run in runs]
+    found = [{_key(row, names): row for row in rows_of(run.frame)} for run in runs]
     keys = list(dict.fromkeys(key for rows in found for key in rows))
     if len(suites) > 1:
         keys = [key for key in keys if sum(key in rows for rows in found) > 1]

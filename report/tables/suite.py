@@ -10,6 +10,7 @@ from ctxbench.comparison import known, order, read_value
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.ranking import listed
+from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 from ..run_data import CONDITIONS, DRIFT_WARNING, RunData, drifts, kind_of
@@ -34,7 +35,7 @@ def suite_table(run: RunData) -> Table:
     """One run in the paper's layout; `data` has every row, `rows` at most ROW_LIMIT."""
     frame = with_published(run)
     shown = frame.head(ROW_LIMIT)
-    records = shown.to_dict("records")
+    records = rows_of(shown)
     notes = Footnotes()
     units = {key: unit_of(run, quantity, frame) for key, quantity in shown_quantities(run).items()}
     filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
@@ -106,7 +107,7 @@ def _quantity_columns(
     run: RunData, quantity: Quantity, frame: pd.DataFrame, unit: Unit, notes: Footnotes
 ) -> list[Filled]:
     """The columns of one quantity: published, here, ratio, and what was measured beside a prediction."""
-    key, records = quantity.key, frame.to_dict("records")
+    key, records = quantity.key, rows_of(frame)
     group = heading(quantity.title, unit)
     found: list[Filled] = []
 
@@ -171,7 +172,7 @@ def published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes:
 def _number_cells(frame: pd.DataFrame, quantity: Quantity, unit: Unit, column: str = "") -> list[Cell]:
     """Our numbers; a count has as many decimals as the published number of its row."""
     cells = []
-    for row, text in zip(frame.to_dict("records"), frame[f"{quantity.key}_published"], strict=True):
+    for row, text in zip(rows_of(frame), frame[f"{quantity.key}_published"], strict=True):
         cell = quantity_cell(row, quantity, unit, column)
         decimals = decimals_of(text) if pd.notna(text) and quantity.origin != "measured" else None
         cells.append(_as_printed(cell, decimals))
@@ -230,8 +231,9 @@ def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> lis
     best: set[int] = set()
     if quantity.better is None or quantity.derive:
         return cells
+    records = rows_of(frame)
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
-        rows = {int(i): read_value(row, quantity) for i, row in zip(group.index, group.to_dict("records"), strict=True)}
+        rows = {int(i): read_value(records[int(i)], quantity) for i in group.index}
         values = {i: value for i, value in rows.items() if value and not value.obstacle}
         if len(values) < 2:
             continue
