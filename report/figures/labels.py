@@ -22,7 +22,8 @@ def freeze_layout(figure: Figure) -> None:
     """Lay the figure out now and for good: labels can be placed in its final coordinates, and writing is one draw."""
     engine = figure.get_layout_engine()
     if engine is not None:
-        engine.execute(figure)
+        for _ in range(2):  # the second time with the ticks of the sizes that the first one gave
+            engine.execute(figure)
         figure.set_layout_engine()  # none at all: with the engine "none", matplotlib draws twice to write once
 
 

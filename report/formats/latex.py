@@ -23,6 +23,8 @@ _SPECIAL = {
     "-": "{-}",
     "–": "--",  # noqa: RUF001  # the dash for "none"
 } | {character: f"\\{character}" for character in "&%$#_{}"}
+# Letters of a heading over one column.
+_LONG_HEADING = 24
 
 
 def escape(text: str) -> str:
@@ -81,13 +83,21 @@ def _mark(numbers: Sequence[int], notes: str) -> str:
     return NOTES[notes] % ",".join(map(str, numbers)) if numbers and notes != "none" else ""
 
 
+def _stacked(heading: str, columns: int) -> str:
+    """A heading of many letters over one column has its unit below it: it alone decides how wide the column is."""
+    title, bracket, unit = heading.rpartition(" (")
+    if columns > 1 or not bracket or len(heading) < _LONG_HEADING:
+        return escape(heading)
+    return rf"\shortstack{{{escape(title)}\\({escape(unit)}}}"
+
+
 def _tabular(table: Table, positions: list[int], rows: Sequence[Row], notes: str) -> str:
     columns = [table.columns[i] for i in positions]
     top, rules = [], []
     for heading, members in table.groups():
         inside = [positions.index(i) + 1 for i in members if i in positions]
         if inside and heading:
-            top.append(rf"\multicolumn{{{len(inside)}}}{{c}}{{{escape(heading)}}}")
+            top.append(rf"\multicolumn{{{len(inside)}}}{{c}}{{{_stacked(heading, len(inside))}}}")
             rules.append(rf"\cmidrule(lr){{{inside[0]}-{inside[-1]}}}")
         else:
             top += [""] * len(inside)
