@@ -179,8 +179,8 @@ def another_softmax(x: Tensor, dim: int) -> Tensor:
 
 class ReplacesAMethod(Base):
     def forward(self, x: Tensor) -> Tensor:
-        torch.Tensor.softmax = another_softmax  # type: ignore[method-assign, assignment]
-        builtins.sum = lambda *values: 0  # type: ignore[assignment]
+        torch.Tensor.softmax = another_softmax  # type: ignore[method-assign, assignment]  # what is tested
+        builtins.sum = lambda *values: 0  # type: ignore[assignment]  # what is tested
         return super().forward(x)
 
 

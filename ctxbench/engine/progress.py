@@ -62,7 +62,7 @@ class Plain(Quiet):
 
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
         if slot:
-            self.note(f"[{index + 1}/{total}] {slot}: {_round(number)}: {case.id}")
+            self._print(f"[{index + 1}/{total}] {slot}: {_round(number)}: {case.id}")
         elif number != self._round:
             self._round = number
             self._print(f"round {number} of fresh processes{_left(self._left_s)}")
@@ -71,9 +71,8 @@ class Plain(Quiet):
         self._left_s = left_s
         if record.case not in self._counted:
             self._counted.add(record.case)
-            self._print(
-                f"{record.case}: {', '.join(f'{title} {number}'.strip() for title, number in _cells(record).items())}"
-            )
+            cells = [f"{title} {number}".strip() for title, number in _cells(record).items()]
+            self._print(f"{record.case}: {', '.join(cells)}")
 
     def done(self, record: Record) -> None:
         self._print(f"{record.case}: {_outcome(record)}")
