@@ -1,6 +1,8 @@
 # Everything runs in .venv, which the first target makes with the versions of constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+# Without compiled files, each of the tests' many processes would compile ctxbench again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 # The suites of the papers' other questions; each has a page in docs/suites.
@@ -13,12 +15,12 @@ table3: .venv/.installed
 
 # All tests: first those that any load may delay, side by side; then those that judge real times, alone.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not timing"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing"
 	$(BIN)/python -m pytest -m timing
 
 # The tests that start no process and take no seconds.
 quick: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not processes and not timing and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not processes and not timing and not slow"
 
 check: lint test
 

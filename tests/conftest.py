@@ -1,7 +1,6 @@
 """Fixtures that several test files share."""
 
 import gc
-import importlib
 import math
 import os
 import signal
@@ -39,10 +38,14 @@ os.environ["OMP_NUM_THREADS"] = "1"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files whose tests take long come first, so that no worker is left alone with them at the end."""
+    longest = ("test_ray", "test_engine", "test_attack")
+    items.sort(key=lambda item: (item.path.stem not in longest, item.get_closest_marker("processes") is None))
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from passing over all of torch each time that a measurement collects first."""
-    if "torch" in sys.modules:
-        importlib.import_module("torch._dynamo")  # the first prediction would import it
     gc.collect()
     gc.freeze()
 

@@ -40,11 +40,13 @@ def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) ->
 @pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
     entry = registry.get(key)
-    results = list(run_checks(Subject(entry, entry.load(), 64, {}, contract.SIZE), CORE))
+    # The closed forms are those of `test_macs.py`.
+    checks = [check for check in CORE if check.name != "closed forms"]
+    results = list(run_checks(Subject(entry, entry.load(), 32, {}, contract.SIZE), checks))
     assert [result for result in results if result.outcome == "failed"] == []
-    assert [result.name for result in results] == [c.name for c in CORE]
+    assert [result.name for result in results] == [c.name for c in checks]
     passed = {result.name for result in results if result.outcome == "passed"}
-    assert {"global", "position mixing", "closed forms", "gradients", "batch items"} <= passed
+    assert {"global", "position mixing", "gradients", "batch items"} <= passed
 
 
 class Base(nn.Module):
@@ -524,7 +526,7 @@ def test_the_template_refuses_with_a_sentence(tmp_path: Path, name: str, class_n
 
 
 MISBEHAVING = """
-import os, time
+import os, signal
 import torch
 from torch import nn
 
@@ -535,16 +537,22 @@ class Fine(nn.Module):
     def forward(self, x):
         return self.conv(x) + x.mean((2, 3), keepdim=True)
 
+def hang():
+    # The timer of the check is set; what it would send in the end comes at once.
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    assert 0 < left <= 600
+    signal.raise_signal(signal.SIGALRM)
+
 class Hangs(Fine):
     def forward(self, x):
-        while x.shape[2] in (1, 9):
-            time.sleep(0.01)
+        if x.shape[2] in (1, 9):
+            hang()
         return super().forward(x)
 
 class HangsOnce(Fine):
     def forward(self, x):
-        while x.shape[2] == 1 and x.shape[3] == 1:
-            time.sleep(0.01)
+        if x.shape[2] == 1 and x.shape[3] == 1:
+            hang()
         return super().forward(x)
 
 class Leaves(Fine):
@@ -595,11 +603,11 @@ def test_the_engine_holds_what_hangs_crashes_or_eats_memory(
 
 @pytest.mark.processes
 def test_the_checks_after_one_that_hangs_run_and_those_after_two_do_not(server: ForkServer, file: Path) -> None:
-    limit = 8.0
+    limit = 600.0
     once = verify(f"{file}:HangsOnce", server, channels=4, timeout_s=limit, compilers=False)
     assert [result.name for result in once] == [c.name for c in CORE]
     broken = {result.name: result for result in once if result.broken}
-    assert broken["1x1"].fact == "still running after 8 s"
+    assert broken["1x1"].fact == "still running after 600 s"
     assert broken["1x1"].hint == "it was stopped; look for an endless loop, or allow more time"
     twice = verify(f"{file}:Hangs", server, channels=4, timeout_s=limit, compilers=False)
     assert [result.name for result in twice if result.broken] == ["odd and non-square", "1x1"]

@@ -50,7 +50,7 @@ def names_in(cell: str) -> list[str]:
 
 
 def test_the_docs_list_every_quantity() -> None:
-    rows = rows_of("measuring.md", "quantities")
+    rows = rows_of("reference.md", "quantities")
     assert [names_in(row[0]) for row in rows] == [[key] for key in quantities()]
     for (_, title, unit, origin, metric, columns), (key, quantity) in zip(rows, quantities().items(), strict=True):
         assert (title, origin) == (quantity.title, quantity.origin)
@@ -62,9 +62,9 @@ def test_the_docs_list_every_quantity() -> None:
 
 
 def test_the_docs_list_every_metric_and_its_columns() -> None:
-    assert [names_in(row[0]) for row in rows_of("suites.md", "metrics")] == [[name] for name in metrics()]
-    assert [row[1] for row in rows_of("suites.md", "metrics")] == [metric.about for metric in metrics().values()]
-    rows = rows_of("measuring.md", "columns")
+    assert [names_in(row[0]) for row in rows_of("suite-files.md", "metrics")] == [[name] for name in metrics()]
+    assert [row[1] for row in rows_of("suite-files.md", "metrics")] == [metric.about for metric in metrics().values()]
+    rows = rows_of("reference.md", "columns")
     assert [row[0] for row in rows] == list(metrics())
     for name, cell in rows:
         listed = {column.replace("*", mode) for column in names_in(cell) for mode in MODES}

@@ -108,7 +108,7 @@ def test_a_script_without_a_main_guard_runs_once_and_does_not_import_torch(
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, ctxbench\nprint('here')\n"
-        f"run = ctxbench.run({str(suite_file(['sa']))!r}, out={str(tmp_path / 'run')!r})\n"
+        f"run = ctxbench.run({str(suite_file(['sa'], ('params',)))!r}, out={str(tmp_path / 'run')!r})\n"
         "assert run.frame['status'].tolist() == ['ok']\n"
         "assert 'torch' not in sys.modules\n"
     )
@@ -268,7 +268,7 @@ def test_files_in_the_working_folder_do_not_take_the_place_of_libraries(
     (folder / "mine.py").write_text(FAILING.read_text())
     monkeypatch.chdir(folder)
     monkeypatch.setattr("ctxbench.engine.run.ForkServer", ForkServer)  # one that starts here
-    frame = ctxbench.run(str(suite_file(["mine.py:Failing", "sa"])), out=tmp_path / "run").frame
+    frame = ctxbench.run(str(suite_file(["mine.py:Failing", "sa"], ("params", "macs"))), out=tmp_path / "run").frame
     assert frame["status"].tolist() == ["ok", "ok"]
 
 

@@ -341,8 +341,8 @@ def tally(noise: Noise, change: float, gates: int, rows: int = 4) -> tuple[Count
 
 @pytest.mark.slow
 def test_error_rates_on_a_shared_machine() -> None:
-    """3 % process jitter, drift, bursts and spikes: 2,000 gates of three identical rows and one at +10 %."""
-    gates = 2000
+    """3 % process jitter, drift, bursts and spikes: 800 gates of three identical rows and one at +10 %."""
+    gates = 800
     slower, identical = tally(SHARED_CI, 0.10, gates)
     assert slower["regressed"] / gates > 0.95
     assert slower["ok"] == 0

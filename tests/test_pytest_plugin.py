@@ -46,6 +46,37 @@ def test_of_somebody_else(benchmark):
     benchmark(sum, [1, 2])
 """
 
+STEPS = r"""
+import pytest
+import torch
+
+@pytest.fixture(autouse=True, scope="module")
+def settings():
+    torch.set_num_threads(3)
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+def test_infer(ctxbench_case):
+    y = ctxbench_case("my_module.py:Context", shape=(1, 8, 4, 4)).step()
+    assert y.shape == (1, 8, 4, 4) and y.is_inference()
+
+def test_train(ctxbench_case):
+    y = ctxbench_case("my_module.py:Context", shape=(1, 8, 4, 4), mode="train").step()
+    assert y.shape == (1, 8, 4, 4) and y.requires_grad
+
+def test_error_of_the_module_s_own(ctxbench_case):
+    with pytest.raises(ValueError, match=r"Cropping returns shape \[1, 8, 4, 3\] for \[1, 8, 4, 4\]"):
+        ctxbench_case("my_module.py:Cropping", shape=(1, 8, 4, 4))
+
+def test_settings(ctxbench_case):
+    ctxbench_case("my_module.py:Context", shape=(1, 8, 4, 4), threads=2)
+    assert torch.get_num_threads() == 2 and not torch.backends.cudnn.benchmark
+
+def test_settings_afterwards():
+    assert torch.get_num_threads() == 3
+    assert torch.backends.cudnn.benchmark and torch.backends.cuda.matmul.allow_tf32
+"""
+
 
 @pytest.fixture
 def repository(pytester: pytest.Pytester) -> pytest.Pytester:
@@ -60,10 +91,10 @@ def benchmarks(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return content["machine_info"], content["benchmarks"]
 
 
-def test_a_user_s_module_under_pytest_benchmark(repository: pytest.Pytester) -> None:
-    repository.makepyfile(BENCHMARK)
+def test_a_user_s_module_and_under_pytest_benchmark(repository: pytest.Pytester) -> None:
+    repository.makepyfile(test_benchmark=BENCHMARK, test_steps=STEPS)
     result = repository.runpytest_subprocess("--benchmark-json=out.json", "--benchmark-max-time=0.001")
-    result.assert_outcomes(passed=3)
+    result.assert_outcomes(passed=3 + 5)
     machine, (infer, train, other) = benchmarks(repository.path / "out.json")
     # 8 * 3 weights and 3 biases, 3 * 8 and 8; at 60 positions 24 products twice, and torchprofile counts each of the 16
     # means as one.
@@ -113,40 +144,6 @@ def test_a_wrong_argument_fails_with_a_sentence(repository: pytest.Pytester) -> 
     result.stdout.fnmatch_lines(
         [line for n, sentence in enumerate(WRONG.values()) for line in (f"_* test_{n} _*", sentence)], consecutive=True
     )
-
-
-def test_steps_errors_of_the_module_s_own_and_what_is_left_behind(repository: pytest.Pytester) -> None:
-    repository.makepyfile(
-        r"""
-        import pytest
-        import torch
-
-        torch.set_num_threads(3)
-        torch.backends.cudnn.benchmark = True
-        torch.backends.cuda.matmul.allow_tf32 = True
-
-        def test_infer(ctxbench_case):
-            y = ctxbench_case("my_module.py:Context", shape=(1, 8, 4, 4)).step()
-            assert y.shape == (1, 8, 4, 4) and y.is_inference()
-
-        def test_train(ctxbench_case):
-            y = ctxbench_case("my_module.py:Context", shape=(1, 8, 4, 4), mode="train").step()
-            assert y.shape == (1, 8, 4, 4) and y.requires_grad
-
-        def test_error_of_the_module_s_own(ctxbench_case):
-            with pytest.raises(ValueError, match=r"Cropping returns shape \[1, 8, 4, 3\] for \[1, 8, 4, 4\]"):
-                ctxbench_case("my_module.py:Cropping", shape=(1, 8, 4, 4))
-
-        def test_settings(ctxbench_case):
-            ctxbench_case("my_module.py:Context", shape=(1, 8, 4, 4), threads=2)
-            assert torch.get_num_threads() == 2 and not torch.backends.cudnn.benchmark
-
-        def test_settings_afterwards():
-            assert torch.get_num_threads() == 3
-            assert torch.backends.cudnn.benchmark and torch.backends.cuda.matmul.allow_tf32
-        """
-    )
-    repository.runpytest_subprocess().assert_outcomes(passed=5)
 
 
 def test_pytest_starts_without_anything_heavy_and_without_pytest_benchmark(pytester: pytest.Pytester) -> None:

@@ -62,8 +62,8 @@ def modules(browser: Any) -> list[str]:
     return list(browser.execute_script(script))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+# Colours do not depend on the width, nor places on the scheme.
+@pytest.mark.parametrize(("width", "scheme"), zip(WIDTHS.values(), ("light", "dark"), strict=True), ids=WIDTHS)
 def test_the_page_is_accessible_and_fits(browser: Any, page: str, width: int, scheme: str) -> None:
     visit(browser, page, width, scheme)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from ctxbench.devices import Device
     from ctxbench.devices.clock import Clock
 
+# At most, and no longer than the samples of a mode.
 SECONDS = 1.0
 # Products wait in the queue of a device that has one, in blocks that last so long.
 BLOCK_S = 0.1
 
 
-def matmul_rate(clock: "Clock", device: "Device", dtype: "torch.dtype") -> float:
-    """MAC/s of a square matrix product in `dtype`, over a second's products, after one to warm up.
+def matmul_rate(clock: "Clock", device: "Device", dtype: "torch.dtype", sample_s: float = SECONDS) -> float:
+    """MAC/s of a square matrix product in `dtype`, over `sample_s` seconds' products, after one to warm up, if it is shorter.
 
     On a device that queues: the median of blocks. On the CPU: the best single product.
     """
@@ -31,10 +32,13 @@ def matmul_rate(clock: "Clock", device: "Device", dtype: "torch.dtype") -> float
     def step() -> object:
         return torch.mm(a, b, out=out)
 
-    end = clock.now() + SECONDS
-    clock.time_block(step, 1)
-    products = max(1, round(BLOCK_S / clock.time_block(step, 1))) if device.queues else 1
-    seconds = [clock.time_block(step, products) / products]
+    limit = min(sample_s, SECONDS)
+    end = clock.now() + limit
+    once = clock.time_block(step, 1)
+    if once < limit:
+        once = clock.time_block(step, 1)
+    products = max(1, round(BLOCK_S / once)) if device.queues else 1
+    seconds = [clock.time_block(step, products) / products if device.queues else once]
     while clock.now() < end:
         seconds.append(clock.time_block(step, products) / products)
     return size**3 / (median(seconds) if device.queues else min(seconds))

@@ -129,9 +129,14 @@ class Figure(_Strict):
 
 
 class SuiteFile(_Strict):
-    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?"""
+    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?
+
+    `question` and `minutes` (on two cores) are for those who choose a suite.
+    """
 
     title: str
+    question: str = ""
+    minutes: Annotated[float | None, Field(gt=0, strict=False)] = None
     source: str = ""
     modules: Annotated[list[str], Field(min_length=1)]
     metrics: list[MetricName] = Field(

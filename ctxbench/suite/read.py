@@ -107,7 +107,7 @@ def _first_sentence(error: ValidationError) -> str:
             f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
         )
     if problem["type"] == "missing":
-        return f"the key {key!r} is missing; docs/suites.md has an example with every key"
+        return f"the key {key!r} is missing; docs/suite-files.md has an example with every key"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if isinstance(problem["input"], dict):  # of a whole table, which is too long to print

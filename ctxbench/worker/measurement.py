@@ -164,7 +164,7 @@ class CaseMeasurement:
         # The dtype of the products: autocast's where that is on.
         name = self.case.dtype.removeprefix("autocast-").replace("tf32", "float32")
         with self.autocast():
-            rate = matmul_rate(self.clock(), self.device, getattr(torch, name))
+            rate = matmul_rate(self.clock(), self.device, getattr(torch, name), self.settings.sample_s)
         self.report({"matmul_macs_per_s": rate})
 
     def first_pass(self, mode: Mode) -> Pass:
