@@ -5,9 +5,6 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-# The suites of the papers' other questions; each has a page in docs/suites.
-PAPER := gradient steps rank bread initialisation temperature spectrum attention_approximation scaling-static precision compile
-
 .PHONY: table3 test quick check lint format report matrix gpu clean
 
 table3: .venv/.installed
@@ -30,13 +27,10 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Everything that the README and the docs show, from the committed runs; Markdown shows the figures as PNG.
+# Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed
-	$(BIN)/ctxbench report results/table3-cpu --out docs/report --formats png
-	$(BIN)/ctxbench report results/scaling-cpu --out docs/report/scaling --figures scaling,scaling-batch,scaling-channels,memory
-	for suite in $(PAPER); do $(BIN)/ctxbench report results/$$suite-cpu --out docs/report/$$suite --formats png || exit 1; done
-	$(BIN)/ctxbench report results/crossover-cpu --out docs/report/crossover --figures crossover --formats png
-	$(BIN)/ctxbench report results/field-cpu --out docs/report/field
+	for run in results/*-cpu; do name=$$(basename $$run -cpu); \
+	    test ! -f $$run/run.json || $(BIN)/ctxbench report $$run --out docs/report/$$name --formats png || exit 1; done
 	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures published --formats png
 	$(BIN)/python docs/update.py
 

@@ -25,6 +25,7 @@ import gpu_steps
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gpu.md"
+TITLE = "# ctxbench on a GPU\n\n"
 BEGIN, END = "<!-- text: begin -->", "<!-- text: end -->"
 AS_EXPECTED, NOT_AS_EXPECTED = "as expected", "not as expected"
 COULD_NOT_RUN, SKIPPED = "could not run", "skipped: no time left"
@@ -183,7 +184,7 @@ def page_text(gpu: Mapping[str, str], outcomes: Sequence[Outcome], steps: int, p
     header = ("", "step", "expected", "seen", "verdict", "seconds")
     table = "\n".join(f"| {' | '.join(map(cell, line))} |" for line in (header, ["---"] * len(header), *rows))
     return (
-        f"Last run on a GPU: {gpu['GPU']}, {datetime.now(UTC):%Y-%m-%d}; {good} of {steps} steps were as expected.\n\n"
+        f"{TITLE}**Last run on a GPU: {gpu['GPU']}, {datetime.now(UTC):%Y-%m-%d}; {good} of {steps} steps were as expected.**\n\n"
         f"{BEGIN}{kept}{END}\n\n## The last run\n\n{facts}.\n\n{table}\n"
     )
 

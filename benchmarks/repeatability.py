@@ -54,7 +54,7 @@ of 95 %.
 - *Moved*: the median over the busy runs against the median over the idle runs of the same row.
 
 {notes}
-{tables}"""
+"""
 
 NOTES = """## What was reached, and what was not
 
@@ -182,23 +182,7 @@ def page() -> str:
         questions="\n".join(f"| {' | '.join(line)} |" for line in table),
         limit=OTHERS_LIMIT,
         notes=NOTES,
-        tables="\n".join(run_table(name, found) for name, found in rows.items()),
     )
-
-
-def run_table(name: str, rows: Sequence[Row]) -> str:
-    """The rows of one suite in one state."""
-    suite, _, state = name.partition("-")
-    lines = [
-        f"## `{suite}` {STATES[state]}\n",
-        "| case | mode | medians (ms) | intervals (ms) | largest difference |",
-        "|---|---|---|---|---|",
-    ]
-    for row in rows:
-        medians = ", ".join(f"{ms:.3g}{' (marked)' * mark}" for ms, mark in zip(row.ms, row.marked, strict=True))
-        intervals = ", ".join(f"[{low:.3g}, {high:.3g}]" for low, high in zip(row.low, row.high, strict=True))
-        lines.append(f"| {row.case} | {row.mode} | {medians} | {intervals} | {max(row.moves()):.1%} |")
-    return "\n".join([*lines, ""])
 
 
 @contextmanager

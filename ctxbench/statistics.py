@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
 FloatArray = NDArray[np.float64]
 StopReason = Literal["interval", "budget"]
 
@@ -202,8 +203,8 @@ def t_test_above(values: ArrayLike, bound: float) -> float:
     return p_value_above(float(array.mean()) - bound, error, array.size)
 
 
-# scipy.stats has these tests too, but takes 25 times as long (the gate's simulations make a million tests), and warns of
-# equal values. What measures needs none of them, and is spared the import of scipy, 0.4 s for each process.
+# scipy.stats has these tests too, but takes 25 times as long (the gate's simulations make a million tests), and warns
+# of equal values. What measures needs none of them, and is spared the import of scipy, 0.4 s for each process.
 def t_quantile(confidence: float, count: int) -> float:
     """Half the width of Student's two-sided interval of `count` values, in standard errors."""
     from scipy import special

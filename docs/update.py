@@ -1,33 +1,21 @@
-"""Writes the generated tables of README.md and docs/, between `<!-- table: NAME -->` and `<!-- /table -->`.
+"""Writes what is generated of README.md and docs/: tables and figures.
 
-NAME is one of `LISTS`, which are tables of what ctxbench declares or has stored, the folder of a committed run, or
-`FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand the name of a figure of
-the run's suite, for the tables of its numbers; or `claims`, for the verdicts on the claims of the run's suite.
+Tables stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `LISTS` and `FINDINGS`, or the folder
+of a committed run, or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand
+the name of a figure of the run's suite, for the tables of its numbers; or `claims`, for the verdicts on the claims of
+the run's suite. A picture `figures/REPORT-FIGURE.png` is copied from `report/REPORT/figures/FIGURE.png`, where
+`ctxbench report` has written it.
 Run: python docs/update.py
 """
 
-import ast
-import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+import shutil
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-import torch
-from scipy.stats import spearmanr
+from findings import FINDINGS
+from lists import LISTS, ROOT
 
-from ctxbench import registry
-from ctxbench.devices.sheet import sheets
-from ctxbench.macs.counter import count_macs
-from ctxbench.memory import predict_peak
-from ctxbench.metrics import metrics
-from ctxbench.metrics.base import Column, Metric, Quantity, Unit
-from ctxbench.metrics.params import count_params
-from ctxbench.mode import MODES
-from ctxbench.predict.rates import ANY, calibration
-from ctxbench.registry.entry import Entry
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.formats.markdown import render_markdown
@@ -35,174 +23,48 @@ from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.claims import claim_table
 from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.report.tables.curve import curve_tables
-from ctxbench.report.tables.numbers import significant
-from ctxbench.report.tables.published import with_published
 from ctxbench.report.tables.suite import comparison_table
-from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parents[1]
-SHAPE = (1, 512, 128, 128)  # that of Table 3
-# A prediction within this factor of a published time is counted as near.
-NEAR = 1.5
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
-
-
-def metric_list() -> str:
-    """The metrics: what each is, and when it is measured."""
-    rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
-    return _markdown(("metric", "what", "when it is measured"), rows)
-
-
-def quantity_list() -> str:
-    """The quantities that tables show, `compare --rank-by` takes and suites publish."""
-    rows = [
-        (f"`{each.key}`", each.title, _unit(each.unit), each.origin, metric.name, _own_columns(each))
-        for metric in metrics().values()
-        for each in metric.quantities
-    ]
-    return _markdown(("quantity", "title", "unit", "origin", "metric", "columns"), rows)
-
-
-def column_list() -> str:
-    """All columns that metrics fill."""
-    rows = [(metric.name, _every_column(metric.columns)) for metric in metrics().values()]
-    return _markdown(("metric", "columns of `records.csv`"), rows)
-
-
-def device_list() -> str:
-    """The devices that times are predicted for, with the figures of their data sheets."""
-    calibrated = {device for rows in calibration().values() for device in rows}
-    rows = [
-        (
-            f"`{name}`",
-            each.title,
-            ", ".join(f"{dtype} {peak:g}" for dtype, peak in each.peak_tflops.items()),
-            *(f"{figure:g}" for figure in (each.bandwidth_gb_s, each.l2_mib, each.power_w, each.processors)),
-            "yes" if each.title in calibrated else "no",
-        )
-        for name, each in sheets().items()
-    ]
-    header = ("name", "product", "peak, TFLOP/s", "GB/s", "L2, MiB", "W", "processors", "kernels measured")
-    return _markdown(header, rows)
-
-
-def left_out_list() -> str:
-    """By class: how well kernels of a device are predicted from the other devices alone."""
-    frame = pd.read_csv(ROOT / "results" / "prediction" / "left-out.csv")
-    rows = []
-    for kind, part in frame.groupby("class", sort=True):
-        errors = part["median_error"]
-        covered = np.average(part["covered"], weights=part["kernels"])
-        spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
-        row = calibration()[str(kind)][ANY]
-        band = f"x{row['low']:.2f} to x{row['high']:.2f}"
-        rows.append((str(kind), str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
-    header = (
-        "class",
-        "devices",
-        "kernels",
-        "median error of a device: median (range)",
-        "kernels in their band",
-        "band",
-    )
-    return _markdown(header, rows)
-
-
-def table3_predictions() -> str:
-    """Predicted beside published times of Table 3, and how close they are.
-
-    On the device that the paper measured on; a time that a footnote of the suite calls into question is left out.
-    """
-    run = open_run(ROOT / "results" / "prediction" / "table3")
-    doubtful = {(note["module"], note["column"]) for note in run.published["footnotes"]}
-    rows, ratios, inside = [], [], []
-    for row in rows_of(with_published(run)):
-        for key in (
-            f"latency_{mode}" for mode in reversed(MODES) if (row["module"], f"latency_{mode}") not in doubtful
-        ):
-            if pd.isna(row[f"{key}_published"]):
-                continue
-            paper, *ends = (float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms"))
-            ratios.append(ends[0] / paper)
-            inside.append(ends[1] <= paper <= ends[2])
-            text = "*{} [{}, {}]*".format(*map(significant, ends))
-            mode = key.removeprefix("latency_")
-            rows.append(
-                (f"`{row['module']}`", mode, f"{paper:g}", text, f"{ratios[-1]:.2f}", "yes" if inside[-1] else "no")
-            )
-    table = _markdown(("module", "mode", "paper, ms", "predicted, ms", "ratio", "in the band"), rows)
-    ratio, paper = np.array(ratios), np.array([float(row[2]) for row in rows])
-    error, near = np.median(np.abs(ratio - 1)), int((np.abs(np.log(ratio)) <= math.log(NEAR)).sum())
-    correlation = spearmanr(ratio * paper, paper)[0]
-    return (
-        f"{table}\n\nMedian error {error:.0%}; {near} of {len(rows)} within a factor of {NEAR:g}; "
-        f"rank correlation {correlation:.2f}; the band holds {sum(inside)} of {len(rows)}."
-    )
-
-
-def module_list() -> str:
-    """The registry: what each module computes, what it costs at the shape of Table 3, where it comes from."""
-    costs = ("params, M", "MACs, G", "memory, train, MiB", "memory, infer, MiB")
-    origin = ("source", "public code", "what is faithful, what is mended")
-    header = ("module", "what it computes", "growth in n and C", *costs, "mixes positions", *origin)
-    rows = []
-    for entry in (each for each in registry.entries() if each.reference.startswith(f"{registry.BUILT_IN}.")):
-        what, notes = _sentences(entry)
-        growth = entry.complexity.replace("**2", "²").replace("*", " ")
-        mixes = {True: "yes", False: "no"}.get(entry.position_mixing, f"if `{entry.position_mixing}`")
-        rows.append((f"`{entry.key}`", what, growth, *_costs(entry), mixes, entry.paper, entry.public_code, notes))
-    return _markdown(header, rows)
-
-
-def _sentences(entry: Entry) -> tuple[str, str]:
-    """The first paragraph of a module's file, and the second without the source."""
-    text = ast.get_docstring(ast.parse(Path(entry.file).read_text(encoding="utf-8"))) or ""
-    what, source = (" ".join(paragraph.split()) for paragraph in text.split("\n\n")[:2])
-    return what, source.partition(". ")[2]
-
-
-def _costs(entry: Entry) -> Iterator[str]:
-    """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
-    with torch.device("meta"):
-        module, image = entry.build(SHAPE[1]), torch.empty(SHAPE)
-    yield significant(count_params(module) / 1e6)
-    yield significant(count_macs(module, image).macs / 1e9)
-    for mode in reversed(MODES):
-        yield f"{predict_peak(module, image, mode=mode).peak_bytes / 2**20:.0f}"
-
-
-def sweep_list() -> str:
-    """What the driver of a simulated sweep costs."""
-    rows = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
-    header = ("slots", "cases", "processes", "seconds", "driver, ms of processor time a case", "waiting")
-    body = [
-        (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",
-         f"{r['driver_ms_per_case']:.1f}", f"{r['waiting_share']:.1%}")
-        for r in rows
-    ]  # fmt: skip
-    return _markdown(header, body)
-
-
-LISTS: dict[str, Callable[[], str]] = {
-    "metrics": metric_list,
-    "quantities": quantity_list,
-    "columns": column_list,
-    "sweep": sweep_list,
-    "devices": device_list,
-    "left-out": left_out_list,
-    "table3-predictions": table3_predictions,
-    "modules": module_list,
-}
-
+PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
 KINDS = {"crossover": crossover_table}
+FIGURES = ROOT / "docs" / "figures"
 
 
-def run_table(name: str) -> str:
-    """The table of a committed run, or that of its crossovers."""
+def pages() -> list[Path]:
+    """The files that may hold such blocks."""
+    folders = (ROOT, ROOT / "docs", ROOT / "docs" / "suites", ROOT / "results")
+    return [page for folder in folders for page in sorted(folder.glob("*.md"))]
+
+
+def updated(text: str) -> str:
+    """The text with each block's table made anew."""
+
+    def table(block: re.Match[str]) -> str:
+        name, _, part = block[2].partition(" ")
+        made = {**LISTS, **FINDINGS}[name]() if name in {**LISTS, **FINDINGS} else run_table(name, part)
+        return f"{block[1]}{made.strip()}\n{block[3]}"
+
+    return BLOCK.sub(table, text)
+
+
+def run_table(name: str, part: str) -> str:
+    """A table of a committed run: its own, one of KINDS, those of a figure, or its claims."""
     path, _, kind = name.partition("#")
     folder = RunFolder.open(ROOT / path)
-    return render_markdown(KINDS[kind](RunData.read(folder)) if kind else comparison_table([folder]))
+    if kind:
+        return render_markdown(KINDS[kind](RunData.read(folder)))
+    if part == "claims":
+        claims = claim_table(open_run(ROOT / path))
+        if claims is None:
+            raise SystemExit(f"the suite of {path} has no claims")
+        return render_markdown(claims)
+    if part:
+        panels = panels_in(path)
+        (figure,) = [each for each in figures_of(panels[0]) if each.name == part]
+        return "\n".join(render_markdown(table) for table in curve_tables(panels, figure))
+    return render_markdown(comparison_table([folder]))
 
 
 @cache
@@ -211,73 +73,25 @@ def panels_in(folder: str) -> list[Panel]:
     return panels_of([open_run(ROOT / folder)])
 
 
-def figure_tables(folder: str, name: str) -> str:
-    """The tables of a figure of a committed run."""
-    panels = panels_in(folder)
-    (figure,) = [each for each in figures_of(panels[0]) if each.name == name]
-    return "\n".join(render_markdown(table) for table in curve_tables(panels, figure))
+def pictures() -> dict[Path, Path]:
+    """The figures that pages embed, and the files of reports that they are copies of."""
+    found = {}
+    for page in pages():
+        for report, figure in PICTURE.findall(page.read_text(encoding="utf-8")):
+            source = ROOT / "docs" / "report" / report / "figures" / f"{figure}.png"
+            found[FIGURES / f"{report}-{figure}.png"] = source
+    return found
 
 
-def claim_list(folder: str) -> str:
-    """What a committed run says of its suite's claims."""
-    table = claim_table(open_run(ROOT / folder))
-    if table is None:
-        raise SystemExit(f"the suite of {folder} has no claims")
-    return render_markdown(table)
-
-
-def updated(text: str) -> str:
-    """The text with each block's table made anew."""
-
-    def table(block: re.Match[str]) -> str:
-        name, _, part = block[2].partition(" ")
-        if name in LISTS:
-            made = LISTS[name]()
-        elif part == "claims":
-            made = claim_list(name)
-        else:
-            made = figure_tables(name, part) if part else run_table(name)
-        return f"{block[1]}{made.strip()}\n{block[3]}"
-
-    return BLOCK.sub(table, text)
-
-
-def pages() -> list[Path]:
-    """The files that may hold such blocks."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "suites").glob("*.md"))]
-
-
-def _when(metric: Metric) -> str:
-    if not metric.asked_for:
-        return "in every run where it applies; `metrics` cannot name it"
-    return "by default, or if `metrics` names it" if metric.default else "if `metrics` names it"
-
-
-def _unit(unit: Unit) -> str:
-    return str(unit) if unit.factor > 1 else unit.symbol or "none"
-
-
-def _own_columns(each: Quantity) -> str:
-    names = [each.column, each.measured_column]
-    names += [each.detail("low_ms"), each.detail("high_ms")] if each.has_interval else []
-    return ", ".join(f"`{name}`" for name in names if name)
-
-
-def _every_column(columns: Sequence[Column]) -> str:
-    own = {each.name for each in columns}
-    return ", ".join(f"`{name}`" for name in dict.fromkeys(_both_modes(each.name, own) for each in columns))
-
-
-def _both_modes(name: str, names: Collection[str]) -> str:
-    """`latency_train_ms` as `latency_*_ms` if there is one for each mode."""
-    short = "_".join("*" if part in MODES else part for part in name.split("_"))
-    return short if all(short.replace("*", mode) in names for mode in MODES) else name
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+def main() -> None:
+    for page in pages():
+        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for picture, source in pictures().items():
+        picture.parent.mkdir(exist_ok=True)
+        shutil.copyfile(source, picture)
+    for old in set(FIGURES.glob("*.png")) - set(pictures()):
+        old.unlink()
 
 
 if __name__ == "__main__":
-    for page in pages():
-        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+    main()

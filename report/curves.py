@@ -32,7 +32,7 @@ SCALING = (
 FEWEST_FITTED = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """A line of a figure: its module and settings but for `x`, and the rows by rising x, in `frame["x"]`."""
 
@@ -71,6 +71,15 @@ def numbers_of(frame: pd.DataFrame, quantity: Quantity) -> "pd.Series[float]":
 
 
 def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2) -> list[Series]:
+    """The lines of a quantity, which are made once for a panel."""
+    key = (figure.name, figure.x, *figure.along, quantity.key, fewest)
+    if key not in panel.series:
+        panel.series[key] = _series_of(panel, figure, quantity, fewest)
+    found: list[Series] = panel.series[key]
+    return found
+
+
+def _series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int) -> list[Series]:
     """The lines of a quantity: rows that differ in x alone, with `fewest` different x or more that have a number.
 
     Of several such lines with the same module and settings (other inputs, other dtypes) the one with most numbers
@@ -94,23 +103,21 @@ def series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int = 2)
     return sorted(found.values(), key=lambda series: int(series.frame.index.min()))
 
 
-def quantities_of(panels: Sequence[Panel], figure: Figure) -> list[Quantity]:
-    """What a figure draws: its y with numbers, or of SCALING the costs that differ along x (if none does, all)."""
-    if figure not in SCALING:
-        return [quantity(key) for key in figure.y if any(series_of(panel, figure, quantity(key)) for panel in panels)]
-    lines = {
-        each.key: [series for panel in panels for series in series_of(panel, figure, each, FEWEST_FITTED)]
-        for each in stored_quantities()
-        if each.better
-    }
-    known = [quantity(key) for key, found in lines.items() if found]
-    differing = [each for each in known if any(series.y.nunique() > 1 for series in lines[each.key])]
-    return differing or known
+def drawn_of(panels: Sequence[Panel], figure: Figure) -> list[tuple[Quantity, list[list[Series]]]]:
+    """What a figure draws, and the lines of each panel: its y with numbers.
 
-
-def lines_of(panel: Panel, figure: Figure, quantity: Quantity) -> list[Series]:
-    """The lines that a figure draws of a quantity."""
-    return series_of(panel, figure, quantity, FEWEST_FITTED if figure in SCALING else 2)
+    Of SCALING: the costs that differ along x, or if none does, all that are known.
+    """
+    is_scaling = figure in SCALING
+    wanted = [each for each in stored_quantities() if each.better] if is_scaling else map(quantity, figure.y)
+    fewest = FEWEST_FITTED if is_scaling else 2
+    found = [(each, [series_of(panel, figure, each, fewest) for panel in panels]) for each in wanted]
+    found = [(each, lines) for each, lines in found if any(lines)]
+    if not is_scaling:
+        return found
+    return [
+        (each, lines) for each, lines in found if any(series.y.nunique() > 1 for own in lines for series in own)
+    ] or found
 
 
 def is_numeric(columns: "Iterable[pd.Series[Any]]") -> bool:

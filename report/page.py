@@ -19,10 +19,11 @@ from .run_data import RunData
 from .summary import comparison_sentences, run_sentences
 from .tables.caption import setup
 from .tables.compact import Choice
-from .tables.table import Table
+from .tables.table import Column, Table
 
-# How a browser is told what a figure's file is.
-_MEDIA = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
+# Columns that a reader has to ask for, by their part, and the most values of a column that a list offers.
+_ASKED_FOR = ("rates", "control")
+_MOST_CHOICES = 12
 # A larger CSV stays beside the page instead of inside it.
 _LARGEST_INSIDE = 2_000_000
 
@@ -45,6 +46,7 @@ def render_page(
         .get_template("page.html")
         .render(
             title=tables[0].title,
+            names=", ".join(run.name for run in runs),
             script=trusted(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             style=trusted(style),
@@ -89,8 +91,30 @@ def _section(table: Table, name: str) -> dict[str, Any]:
         "filtered": any(row.module for row in table.rows),
         "families": sorted({row.family for row in table.rows}),
         "statuses": sorted({row.status for row in table.rows}),
+        "choices": _choices(table),
+        "more": [_is_more(column) for column in table.columns],
+        "few": {
+            positions[0]: sum(not _is_more(table.columns[i]) for i in positions) for _, positions in table.groups()
+        },
         "downloads": downloads,
     }
+
+
+def _is_more(column: Column) -> bool:
+    """Whether a column stands in the table only if all are asked for."""
+    beside = column.header == "on CPU"  # the same as predicted, on the machine's own processor
+    ratio = column.origin == "ratio" and bool(column.group)
+    return ratio or beside or column.part in _ASKED_FOR or "macs_train" in column.key
+
+
+def _choices(table: Table) -> list[tuple[str, int, list[str]]]:
+    """Of each column that names rows, but the module's: heading, place and values, where there are a few."""
+    found = []
+    for place in table.labels()[1:]:
+        values = list(dict.fromkeys(row.cells[place].text for row in table.rows))
+        if 1 < len(values) <= _MOST_CHOICES:
+            found.append((table.columns[place].header, place, values))
+    return found
 
 
 def _figure(figure: Written, command: str) -> dict[str, Any]:
@@ -101,8 +125,7 @@ def _figure(figure: Written, command: str) -> dict[str, Any]:
         "caption": figure.drawing.caption,
         "svg": trusted(_described(inline_svg(figure.svg, name), name, figure.kind.title, figure.drawing.details)),
         "downloads": [
-            (path.name, ending.upper(), _data_address(path.read_bytes(), _MEDIA[ending]))
-            for ending, path in figure.paths.items()
+            (path.name, ending.upper(), f"{path.parent.name}/{path.name}") for ending, path in figure.paths.items()
         ],
         "command": f"{command} --figures {name}",
     }

@@ -132,14 +132,14 @@ class RunData:
             raise UsageError("no row of this run is chosen")
         return replace(self, frame=frame)
 
-    def conditions(self, frame: pd.DataFrame) -> list[str]:
-        """What these rows share: threads on a CPU, input, dtype; layout and execution that are not the default.
+    def conditions(self, frame: pd.DataFrame, threads: bool = True) -> list[str]:
+        """What these rows share: `threads` on a CPU, input, dtype; layout and execution that are not the default.
 
         A letter stands for a size in which the rows differ: `input [1, 512, H, W]`.
         """
         found = []
         same = [name for name in CONDITIONS if frame[name].nunique(dropna=False) == 1]
-        if "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
+        if threads and "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
             chosen = frame["threads"].iloc[0]
             count = self.environment.get("torch_threads") if pd.isna(chosen) else int(chosen)
             found += [f"{count} thread{'s' * (count != 1)}"] if count else []

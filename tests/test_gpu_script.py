@@ -25,7 +25,7 @@ from gpu_steps import Step
 # The limit of steps that never end, seconds.
 HANGING_S = 1.0
 GPU = {"GPU": "NVIDIA Test 9000", "compute capability": "9.0", "driver": "1.2", "torch": "2.13.0", "GPUs": "1"}
-PAGE = f"No GPU has run ctxbench yet.\n\n{gpu.BEGIN}\nHow to run it.\n{gpu.END}\n"
+PAGE = f"{gpu.TITLE}**No GPU has run ctxbench yet.**\n\n{gpu.BEGIN}\nHow to run it.\n{gpu.END}\n"
 SAYS = "import json; print('some output'); print(json.dumps({'verdict': %r, 'seen': %r}))"
 SCRIPTS = {
     "passes": SAYS % (gpu.AS_EXPECTED, "3 | 4 < 5"),
@@ -133,9 +133,10 @@ def test_a_step_gets_no_more_time_than_is_left(tmp_path: Path, page: Path) -> No
 def test_the_page_has_the_outcome_and_keeps_its_text(tmp_path: Path, page: Path) -> None:
     run(["passes", "fails"], tmp_path, page)
     text = page.read_text(encoding="utf-8")
-    first, *lines = text.splitlines()
-    assert first.startswith("Last run on a GPU: NVIDIA Test 9000, 20")
-    assert first.endswith("; 1 of 2 steps were as expected.")
+    title, _, first, *lines = text.splitlines()
+    assert f"{title}\n\n" == gpu.TITLE
+    assert first.startswith("**Last run on a GPU: NVIDIA Test 9000, 20")
+    assert first.endswith("; 1 of 2 steps were as expected.**")
     assert f"{gpu.BEGIN}\nHow to run it.\n{gpu.END}" in text
     assert "NVIDIA Test 9000, compute capability 9.0, driver 1.2, torch 2.13.0, GPUs 1." in lines
     rows = [line for line in lines if line.startswith("| 1 |") or line.startswith("| 2 |")]
@@ -150,7 +151,9 @@ def test_the_page_has_the_outcome_and_keeps_its_text(tmp_path: Path, page: Path)
 def test_the_committed_page_can_be_written() -> None:
     text = gpu.PAGE.read_text(encoding="utf-8")
     runs = list((gpu.ROOT / "results").glob("gpu-*/steps.json"))
-    assert text.startswith("Last run on a GPU: " if runs else "No GPU has run ctxbench yet.\n")
+    assert text.removeprefix(gpu.TITLE).startswith(
+        "**Last run on a GPU: " if runs else "**No GPU has run ctxbench yet.**\n"
+    )
     assert "make gpu" in gpu.page_text(GPU, [], len(gpu_steps.STEPS), text)
 
 

@@ -37,7 +37,10 @@ FEWER: dict[str, dict[str, Any]] = {
 
 
 # Metrics that take long, and on which no claim of the suite rests.
-LEFT_OUT = {name: {"latency"} if name in ("gradient", "initialisation", "temperature") else {"latency", "memory"} for name in SMALL}
+LEFT_OUT = {
+    name: {"latency"} if name in ("gradient", "initialisation", "temperature") else {"latency", "memory"}
+    for name in SMALL
+}
 
 
 @pytest.fixture(scope="module", params=SMALL)

@@ -137,7 +137,10 @@ def test_rows_filter_by_module_family_and_status(browser: Any, page: str) -> Non
 
 def test_a_focused_time_tells_its_interval_and_escape_hides_it(browser: Any, page: str) -> None:
     visit(browser, page)
-    browser.execute_script("document.querySelector('#table-1 button.value').focus()")
+    browser.execute_script("document.querySelector('#table-1 tbody th').focus()")
+    stops = browser.execute_script("return document.querySelectorAll('#table-1 tbody [tabindex=\"0\"]').length")
+    assert stops == len(modules(browser))  # one a row; the arrow keys lead to its cells
+    browser.switch_to.active_element.send_keys("\ue014")  # right
     tooltip = browser.find_element("id", "tooltip")
     assert tooltip.is_displayed()
     assert tooltip.text == browser.switch_to.active_element.get_attribute("data-detail")

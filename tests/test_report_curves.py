@@ -11,7 +11,7 @@ from report_data import add, definition, new_run, record
 
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
-from ctxbench.report.curves import Fit, figures_of, fit_of, lines_of
+from ctxbench.report.curves import Fit, figures_of, fit_of, series_of
 from ctxbench.report.figures.curve import curve
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.figures.panels import Panel, panels_of
@@ -46,7 +46,7 @@ def steps_run(path: Path, *figures: dict[str, Any], **published: Any) -> Panel:
 def test_a_line_is_a_module_and_its_other_settings(tmp_path: Path) -> None:
     panel = steps_run(tmp_path / "run", MEMORY)
     (figure,) = figures_of(panel)
-    one, bptt = lines_of(panel, figure, quantity("memory_train"))
+    one, bptt = series_of(panel, figure, quantity("memory_train"))
     assert [(line.title, line.settings) for line in (one, bptt)] == [
         ("ham_nmf", "gradient=one_step"),
         ("ham_nmf", "gradient=bptt"),
@@ -70,7 +70,7 @@ def test_a_line_is_a_module_and_its_other_settings(tmp_path: Path) -> None:
 def test_what_is_fitted_depends_on_the_scale(tmp_path: Path, scale: str, y: list[Any], text: str) -> None:
     panel = steps_run(tmp_path / "run")
     figure = Figure.model_validate({**MEMORY, "scale": scale})
-    line = lines_of(panel, figure, quantity("memory_train"))[0]
+    line = series_of(panel, figure, quantity("memory_train"))[0]
     values = [None if value is None else value * MIB for value in y]
     frame = line.frame.assign(memory_train_predicted_bytes=values)
     fit = fit_of(replace(line, frame=frame), figure)
@@ -99,8 +99,8 @@ def test_two_numbers_are_a_line_and_one_is_none(tmp_path: Path) -> None:
         )
     (panel,) = panels_of([open_run(folder.path)])
     (figure,) = figures_of(panel)
-    assert [line.frame["x"].tolist() for line in lines_of(panel, figure, quantity("memory_train"))] == [[1, 2]]
-    assert lines_of(panel, figure, quantity("latency_infer")) == []
+    assert [line.frame["x"].tolist() for line in series_of(panel, figure, quantity("memory_train"))] == [[1, 2]]
+    assert series_of(panel, figure, quantity("latency_infer")) == []
 
 
 def test_a_report_draws_the_figures_that_the_suite_names(tmp_path: Path) -> None:
@@ -121,8 +121,11 @@ def test_a_curve_is_drawn_with_its_fit_and_its_input(tmp_path: Path) -> None:
     with styled():
         drawing = curve([panel], figures_of(panel)[0])
     (axes,) = drawing.figure.axes
-    assert axes.get_title() == "Memory, train (predicted, cuda)\ninput [1, 64, 16, 16]"
-    points, fitted = axes.lines[2:4]
+    assert axes.get_title() == "Memory, train (MiB)\n(predicted, cuda)\ninput [1, 64, 16, 16]"
+    # A slope that may be 0 is not drawn: those points are joined.
+    constant, points, fitted = axes.lines
+    assert constant.get_linestyle() == "-"
+    assert points.get_linestyle() == "None"
     assert np.asarray(points.get_ydata()).tolist() == [13, 16, 22]
     assert np.asarray(fitted.get_ydata()).tolist() == pytest.approx([13, 22])
     assert "ham_nmf gradient=bptt: 3.000 [3.000, 3.000]" in drawing.details.values()
@@ -174,7 +177,7 @@ def test_four_settings_of_a_module_have_four_markers(tmp_path: Path) -> None:
     panels = panels_of([open_run(tmp_path / "run")])
     with styled():
         (axes,) = curve(panels, figures_of(panels[0])[0]).figure.axes
-    markers = {(line.get_fillstyle(), line.get_markerfacecolor()) for line in axes.lines[::2]}
+    markers = {(line.get_fillstyle(), line.get_markerfacecolor()) for line in axes.lines}
     assert len(markers) == 4
 
 

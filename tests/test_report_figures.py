@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
-from ctxbench.comparison import Value
 from ctxbench.errors import UsageError
 from ctxbench.report import write_report
 from ctxbench.report.curves import SCALING
@@ -107,15 +105,9 @@ def test_the_front_is_what_nothing_beats() -> None:
     assert front_of([1.0, 1.0], [2.0, 2.0]) == [0]
 
 
-def front_of(x: list[float], y: list[float], others: Sequence[float] = (0,) * 5) -> list[int]:
-    times = [Value(ms, ms, ms, others_share=cores) for ms, cores in zip(y, others, strict=False)]
-    found: list[int] = figure_points.front_of(pd.DataFrame({"x": x, "y": y, "time": times})).index.tolist()
+def front_of(x: list[float], y: list[float]) -> list[int]:
+    found: list[int] = figure_points.front_of(pd.DataFrame({"x": x, "y": y})).index.tolist()
     return found
-
-
-def test_a_disturbed_time_takes_no_part_in_the_front() -> None:
-    assert front_of([1.0, 2.0, 3.0], [5.0, 3.0, 1.0], [0.1, 0.5, 0.1]) == [0, 2]
-    assert front_of([1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [0.5, 0.0, 0.0]) == [1, 2]
 
 
 def test_pareto_draws_memory_latency_and_macs(tmp_path: Path) -> None:
@@ -162,13 +154,13 @@ def test_scaling_finds_the_exponent(tmp_path: Path, module: str, exponent: float
     path = scaling_run(tmp_path / "run", {module: exponent})
     with styled():
         drawing = figure_curve.curve(panels(path), SCALING[0])
-    labels = legend_of(drawing.figure.axes[0])
-    assert labels == [f"{module}: {exponent:.2f} [{exponent:.2f}, {exponent:.2f}]"]
+    assert legend_of(drawing.figure) == [module]
+    assert f"{module}: {exponent:.2f} [{exponent:.2f}, {exponent:.2f}]" in drawing.details.values()
 
 
-def legend_of(axes: Axes) -> list[str]:
-    legend = axes.get_legend()
-    assert legend is not None
+def legend_of(figure: Figure) -> list[str]:
+    """The entries of the one legend of a figure's only part."""
+    ((legend,),) = [part.legends for part in figure.subfigs]
     return [text.get_text() for text in legend.get_texts()]
 
 
@@ -181,7 +173,7 @@ def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
         add(folder, row)
     with styled():
         drawing = figure_curve.curve(panels(folder.path), SCALING[0])
-    assert "oom at 4096" in legend_of(drawing.figure.axes[0])[0]
+    assert legend_of(drawing.figure) == ["sa, oom at 4096"]
 
 
 def test_a_long_series_is_fitted_whole_and_drawn_thinned(tmp_path: Path) -> None:
@@ -200,7 +192,7 @@ def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:
         add(folder, record("sa", shape=(1, 64, size, size), macs=size**4, status=status))
     with styled():
         drawing = figure_curve.curve(panels(folder.path), SCALING[0])
-    assert legend_of(drawing.figure.axes[0]) == ["sa: 2.00 [2.00, 2.00], oom at 25, 36, 49\nand 3 more"]
+    assert legend_of(drawing.figure) == ["sa, oom at 25, 36, 49 and 3 more"]
 
 
 def test_coordinates_are_written_to_a_hundredth_of_a_point(tmp_path: Path) -> None:
@@ -272,9 +264,7 @@ def test_a_prediction_that_two_runs_share_is_drawn_once(tmp_path: Path) -> None:
     with styled():
         drawing = figure_memory.memory_over_time(panels(one, two))
     assert drawing.figure.axes[2].get_title(loc="left") == "sa\ntrain 5,000, infer 2,148 MiB"
-    assert headings_of(drawing) == [
-        f"{run}: Test CPU (2 cores), 2 threads, input [1, 512, 128, 128], float32" for run in ("one", "two")
-    ]
+    assert headings_of(drawing) == [f"{run}, input [1, 512, 128, 128], float32, predicted" for run in ("one", "two")]
 
 
 def test_without_a_timeline_the_memory_figure_is_refused(tmp_path: Path) -> None:

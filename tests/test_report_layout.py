@@ -140,9 +140,8 @@ def test_two_runs_with_long_names_are_readable(
     two_runs: list[Path], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     figure = drawing_of(name, *two_runs).figure
-    assert [" ".join(text.split()).split(":")[0].replace(" ", "") for text in headings_of(figure)] == [
-        path.name for path in two_runs
-    ]
+    for heading, path in zip(headings_of(figure), two_runs, strict=True):
+        assert "".join(heading.split()).startswith(path.name)
     assert_readable(figure, monkeypatch)
 
 
@@ -165,9 +164,7 @@ def test_thirty_modules_are_readable(thirty: Path, monkeypatch: pytest.MonkeyPat
 def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exponents = {f"module_{number}": 1 + number / 30 for number in range(29)} | {LONG: 2.0}
     figure = drawing_of("scaling", scaling_run(tmp_path / "run", exponents)).figure
-    (axes, _) = figure.axes
-    legend = axes.get_legend()
-    assert legend is not None
+    ((legend,),) = [part.legends for part in figure.subfigs]
     assert len(legend.get_texts()) == 30
     assert_readable(figure, monkeypatch)
 

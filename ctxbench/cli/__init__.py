@@ -29,9 +29,45 @@ COMMANDS = {
     "report": "Write tables, figures and a page from run folders; measure nothing.",
     "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
     "env": "Print the hardware, software and settings that a run records, as JSON.",
-    "list": "List the modules that ctxbench and installed packages bring.",
+    "list": "List the modules that ctxbench and installed packages bring, by family; or the suites.",
 }
 FILES = {"list": "list_modules"}
+# How the help arranges commands, and the options of those that have many; what is named nowhere comes last.
+GROUPS = {
+    "Measure": ("run", "resume", "compare"),
+    "Predict, without a device": ("memory", "predict"),
+    "Modules": ("list", "show", "new", "verify"),
+    "Read and decide": ("report", "check", "env"),
+}
+OPTIONS = {
+    "What": (
+        "suite", "modules", "module", "shape", "dtype", "memory_format", "execution", "metrics", "chosen", "static",
+        "counter",
+    ),
+    "How long": ("processes", "sample_s", "budget", "target", "dry_run", "force"),
+    "Where": ("device", "threads", "also_on", "out", "in_process"),
+    "On a cluster": ("ray", "each_device"),
+}  # fmt: skip
+MANY_OPTIONS = 15
+EXAMPLES = {
+    "run": (
+        "ctxbench run --static                                # counts and predicted memory, in seconds",
+        "ctxbench run --modules ham_nmf,sa --shape 1,512,64,64 --set ham_nmf.steps=3",
+        "ctxbench run --suite field --out results/field       # `ctxbench list --suites` has the suites",
+    ),
+    "compare": (
+        "ctxbench compare my_module.py:MyContext --modules ham_nmf,sa --shape 1,64,32,32",
+        "ctxbench compare my_module.py:MyContext --for h100-sxm --rank-by memory_train",
+    ),
+    "report": (
+        "ctxbench report results/table3-cpu",
+        "ctxbench report RUN --columns params,macs,latency_infer --label tab:cost    # a LaTeX table",
+    ),
+    "check": (
+        "ctxbench check --against main --module my_module.py:MyContext",
+        "ctxbench check --self-test --inject 10%              # which changes can this machine detect?",
+    ),
+}
 
 
 def _with_flags_off(params: list[Any]) -> list[Any]:
@@ -48,6 +84,17 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_flags_off(super().get_params(ctx))
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The options by what they are about, where there are many."""
+        records = {each.name: record for each in self.get_params(ctx) if (record := each.get_help_record(ctx))}
+        groups = OPTIONS if len(records) >= MANY_OPTIONS else {}
+        _write_groups(formatter, records, groups, "Options")
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if examples := EXAMPLES.get(ctx.info_name):
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in examples))
+
 
 class Commands(TyperGroup):
     """The commands by name and line; the one that is called is imported."""
@@ -55,9 +102,32 @@ class Commands(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_flags_off(super().get_params(ctx))
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands by what they are for."""
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        records = {name: (name, each.get_short_help_str(limit * 3)) for name, each in self.commands.items()}
+        _write_groups(formatter, records, GROUPS, "Other commands")
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else imported(name), rest
+
+
+def _write_groups(
+    formatter: Any, records: dict[str, tuple[str, str]], groups: dict[str, tuple[str, ...]], rest: str
+) -> None:
+    """A section for each group of records that are there, then one for the others."""
+    grouped = {name for names in groups.values() for name in names}
+    sections = {
+        **groups,
+        (f"Other {rest.lower()}" if groups and rest == "Options" else rest): (
+            *(name for name in records if name not in grouped),
+        ),
+    }
+    for title, names in sections.items():
+        if own := [records[name] for name in names if name in records]:
+            with formatter.section(title):
+                formatter.write_dl(own)
 
 
 def imported(name: str) -> Any:

@@ -11,7 +11,7 @@ from ctxbench.mode import MODES
 from ctxbench.registry.entry import Entry
 
 # Groups of blocks beyond these are summed up in one line.
-LISTED_GROUPS = 12
+LISTED_GROUPS, LEAST_SHARE = 12, 0.01
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from ctxbench.macs.counter import MacCount
 
 
-def module(entry: Entry) -> Iterator["Table"]:
-    """Facts and hyper-parameters of a module, without importing it."""
+def module(entry: Entry) -> Iterator["Table | str"]:
+    """Facts and hyper-parameters of a module, and its class's docstring, without importing it."""
     facts = plain_table("", "")
     for name, value in (
         ("key", entry.key),
         ("title", entry.title),
+        ("what", entry.about),
         ("paper", entry.paper),
         ("year", entry.year),
         ("family", entry.family),
@@ -48,6 +49,8 @@ def module(entry: Entry) -> Iterator["Table"]:
             annotation = parameter.annotation.removeprefix("typing.")
             table.add_row(parameter.name, annotation, repr(parameter.default))
         yield table
+    if entry.details:
+        yield entry.details
 
 
 def costs(entry: Entry, shape: Shape, hparams: Mapping[str, Any], by_operator: bool = False) -> Iterator["Table | str"]:
@@ -123,13 +126,13 @@ def memory(
         raise UsageError(str(error)) from None
     yield f"{entry.key} {list(shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
     table = plain_table("MiB", "what", "made by", "at", "shape", "blocks")
-    for group in profile.groups()[:LISTED_GROUPS]:
+    large = [group for group in profile.groups() if group.bytes >= LEAST_SHARE * profile.peak_bytes][:LISTED_GROUPS]
+    for group in large:
         size = "x".join(map(str, group.shape))
         operator = group.op.removeprefix("aten.").removesuffix(".default")
         table.add_row(_mib(group.bytes), group.category, operator, group.where, size, str(group.count))
-    rest = profile.groups()[LISTED_GROUPS:]
-    if rest:
-        table.add_row(_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller groups", "", "", "", "")
+    if rest := profile.groups()[len(large) :]:
+        table.add_row(_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller", "", "", "", "")
     yield table
     for sentence in explain(profile):
         yield f"- {sentence}"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ctxbench.predict.passes import Kernel, PassTime
 
-# Groups of kernels beyond these are summed up in one line.
-LISTED_GROUPS = 15
+# Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
+LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 
 
@@ -50,9 +50,11 @@ def passes(
         "the longer one counts"
     )
     yield _by_operator(found)
+    bands = dict.fromkeys(f"{kernel.work.kind}: {_basis(kernel)}" for kernel in found.kernels)
+    yield f"Efficiency of each class, and its band: {'; '.join(bands)}."
     for note in found.notes(dtype):
         yield f"- {note}"
-    yield "The band of a line holds for its class; see docs/prediction.md."
+    yield "See docs/prediction.md."
 
 
 def _by_operator(found: "PassTime") -> "Table":
@@ -60,17 +62,18 @@ def _by_operator(found: "PassTime") -> "Table":
     groups: dict[tuple[str, ...], list[Kernel]] = defaultdict(list)
     for kernel in found.kernels:
         operator = kernel.operator
-        key = (operator.name, operator.phase, operator.where, kernel.work.kind, kernel.bound, _basis(kernel))
+        key = (operator.name, operator.phase, operator.where, kernel.work.kind, kernel.bound)
         groups[key].append(kernel)
     order = sorted(groups.items(), key=lambda item: -sum(kernel.ms for kernel in item[1]))
     total = sum(kernel.ms for kernel in found.kernels)
-    table = plain_table("ms", "share", "operator", "at", "kernels", "class", "bound by", "efficiency from")
-    for (name, _, where, kind, bound, basis), kernels in order[:LISTED_GROUPS]:
+    large = [each for each in order if sum(kernel.ms for kernel in each[1]) >= LEAST_SHARE * total][:LISTED_GROUPS]
+    table = plain_table("ms", "share", "operator", "at", "kernels", "class", "bound by")
+    for (name, _, where, kind, bound), kernels in large:
         ms = sum(kernel.ms for kernel in kernels)
-        table.add_row(f"{ms:.3g}", f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound, basis)
-    if rest := [kernel for _, kernels in order[LISTED_GROUPS:] for kernel in kernels]:
+        table.add_row(f"{ms:.3g}", f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound)
+    if rest := [kernel for _, kernels in order[len(large) :] for kernel in kernels]:
         ms = sum(kernel.ms for kernel in rest)
-        table.add_row(f"{ms:.3g}", f"{ms / total:.0%}", "others", "", str(len(rest)), "", "", "")
+        table.add_row(f"{ms:.3g}", f"{ms / total:.0%}", "others", "", str(len(rest)), "", "")
     return table
 
 

@@ -1,16 +1,37 @@
-"""`ctxbench list`: the modules that can be measured."""
+"""`ctxbench list`: the modules that can be measured, or the suites."""
+
+from typing import Annotated
+
+import typer
 
 from ctxbench.terminal import safe, say
 
 
-def list_modules() -> None:
-    """List the modules that ctxbench and installed packages bring."""
+def list_modules(
+    suites: Annotated[bool, typer.Option("--suites", help="List the suites instead: questions and minutes.")] = False,
+) -> None:
+    """List the modules that ctxbench and installed packages bring, by family; or the suites."""
+    if suites:
+        _suites()
+        return
     from ctxbench import registry
 
-    rows = [("key", "title", "family", "year", "")]
-    for entry in registry.entries():
-        broken = f"broken: {entry.broken}" if entry.broken else ""
-        rows.append((safe(entry.key), safe(entry.title), safe(entry.family), str(entry.year or ""), broken))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    entries = registry.entries()
+    width = max(len(entry.key) for entry in entries)
+    for family in dict.fromkeys(sorted(entry.family for entry in entries)):
+        say(f"{safe(family)}:")
+        for entry in entries:
+            if entry.family == family:
+                what = f"broken: {entry.broken}" if entry.broken else entry.about or entry.title
+                year = f" ({entry.year})" if entry.year else ""
+                say(f"  {safe(entry.key).ljust(width)}  {safe(what)}{year}")
+
+
+def _suites() -> None:
+    from ctxbench.suite.read import available, load
+
+    rows = [(name, load(name).file) for name in available()]
+    width = max(len(name) for name, _ in rows)
+    for name, file in rows:
+        minutes = f" (about {file.minutes:g} min on two cores)" if file.minutes else ""
+        say(f"{name.ljust(width)}  {file.question or file.title}{minutes}")

@@ -1,7 +1,9 @@
 """What the commands print: tables, progress, and where an interrupted run can be continued."""
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +32,14 @@ def gate_progress() -> "QuietGate":
 def render(renderable: Any) -> None:
     from rich.text import Text
 
-    # what is piped into a file or another program is not cut to 80 columns
-    width = None if sys.stdout.isatty() else 200
+    # What is piped into a file or another program is not cut to 80 columns, unless COLUMNS says so.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
     text = Text(renderable) if isinstance(renderable, str) else renderable
-    console(width=width).print(text, soft_wrap=isinstance(text, Text))
+    shown = console(width=width)
+    with shown.capture() if not sys.stdout.isatty() else nullcontext() as captured:
+        shown.print(text, soft_wrap=isinstance(text, Text))
+    if captured is not None:
+        print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n")
 
 
 def print_runs(folders: "Sequence[RunFolder]") -> None:

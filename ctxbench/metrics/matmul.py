@@ -18,9 +18,10 @@ BLOCK_S = 0.1
 
 
 def matmul_rate(clock: "Clock", device: "Device", dtype: "torch.dtype", sample_s: float = SECONDS) -> float:
-    """MAC/s of a square matrix product in `dtype`, over `sample_s` seconds' products, after one to warm up, if it is shorter.
+    """MAC/s of a square matrix product in `dtype`, over the products of `sample_s` seconds.
 
-    On a device that queues: the median of blocks. On the CPU: the best single product.
+    The first warms up, where it is shorter than that. On a device that queues: the median of blocks. On the CPU: the
+    best single product.
     """
     import torch
 

@@ -46,7 +46,8 @@ class Entry:
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
     convention. `position_mixing` says whether an output depends on which position another value is at, or only on the
     mean over the positions; it may be a condition on the hyper-parameters in the same language. For readers,
-    `complexity` is the growth in n and C, `public_code` where another version is, with its licence. `reference`
+    `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about` the first
+    paragraph of its file's docstring, and `details` the class's docstring, which says what the hyper-parameters mean. `reference`
     (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
     """
 
@@ -64,6 +65,8 @@ class Entry:
     position_mixing: bool | str = True
     public_code: str = ""
     hyperparameters: tuple[Hyperparameter, ...] = ()
+    about: str = ""
+    details: str = ""
     broken: str | None = None
 
     def load(self) -> "type[nn.Module]":

@@ -46,6 +46,8 @@ def scan_source(path: Path, module_name: str) -> Iterator[Entry]:
                     key = ast.literal_eval(decorator.args[0])
                     facts = {str(k.arg): ast.literal_eval(k.value) for k in decorator.keywords}
                     facts["hyperparameters"] = tuple(_source_hyperparameters(node))
+                    facts["about"] = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
+                    facts["details"] = ast.get_docstring(node) or ""
                     yield Entry(key, f"{module_name}:{node.name}", str(path), **facts)
                 except (ValueError, TypeError, IndexError) as error:
                     raise UsageError(

@@ -47,7 +47,7 @@ def cost_bars(panels: Sequence[Panel]) -> Drawing:
     names = [names_of(panel.main) for panel in panels]
     width = max(own.width for own in names) + 0.5 + 1.35 * len(shown)
     heights = [own.height + 1.0 for own in names]
-    figure, found = parts(width, [(panel, panel.main) for panel in panels], heights)
+    figure, found = parts("Costs relative to self-attention", width, [(panel, panel.main) for panel in panels], heights)
     drawing = Drawing(figure, "Cost relative to self-attention (100 %).")
     for panel, part, own in zip(panels, found, names, strict=True):
         row = part.subplots(1, len(shown), squeeze=False)[0]
@@ -97,7 +97,12 @@ def train_infer_split(panels: Sequence[Panel]) -> Drawing:
     panels = [panel for panel in panels if has_split([panel])]
     names = [names_of(panel.main) for panel in panels]
     width = max(own.width for own in names) + 4.5
-    figure, found = parts(width, [(panel, panel.main) for panel in panels], [own.height + 0.9 for own in names])
+    figure, found = parts(
+        "Time of training and inference",
+        width,
+        [(panel, panel.main) for panel in panels],
+        [own.height + 0.9 for own in names],
+    )
     drawing = Drawing(figure, "Time of a pass, inference (open) and training (filled).")
     first: Axes | None = None
     for panel, part, own in zip(panels, found, names, strict=True):

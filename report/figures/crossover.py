@@ -42,7 +42,7 @@ def crossovers(panels: Sequence[Panel]) -> Drawing:
     lines = -(-len(costs) // columns)
     heights = [(2.7 + 0.17 * max(_lines(found, cost) for cost in costs)) * lines for found in shown.values()]
     drawn = [(panel, _rows(panel, found)) for panel, found in shown.items()]
-    figure, placed = parts(3.3 * columns, drawn, heights)
+    figure, placed = parts("Where one module becomes cheaper than another", 3.3 * columns, drawn, heights)
     drawing = Drawing(
         figure,
         "Cost of the first module over that of the second, against n = H x W; below 1 the first is cheaper. Legend and "

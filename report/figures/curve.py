@@ -1,24 +1,36 @@
-"""Curves: quantities against a hyper-parameter or a size, a line for each module and setting, with what was fitted."""
+"""Curves: quantities against a hyper-parameter or a size, a line for each module and setting, with what was fitted.
+
+Where many modules differ in a word only, such as the dtype, they are sorted points: the ratio to the first word.
+"""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from ctxbench.metrics.base import Quantity
 from ctxbench.suite.file import POINTS, Figure
 
-from ..curves import AXIS_TITLES, Fit, Series, fit_of, fit_title, is_numeric, lines_of, quantities_of
-from .layout import ENTRY, legend_below, parts, wrapped
+from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
+from ..tables.cells import heading
+from .layout import ENTRY, parts, wrapped
 from .panels import Panel, origin_of
-from .style import PAPER, WIDE, Drawing, log_axis, looks
+from .style import FAINT, PAPER, WIDE, Drawing, Look, log_axis, looks
 
 _COLUMNS = 3
 # Ticks that are apart by at least this share of the axis do not collide.
 _APART = 0.18
 MOST_SERIES = 40
+# With more lines than this over words, each module is a line of the figure.
+_MANY = 12
+# Inches of a module's line, and of a line of the legend.
+_LINE, _ENTRY = 0.17, 0.17
 # Markers of a line, all of which count for the fit, and sizes named as failed.
 MOST_POINTS = 200
 MOST_FAILURES = 3
@@ -27,54 +39,77 @@ _DASHES = ("-", "--", ":", "-.")
 _FILLS = ("full", "none", "left", "top")
 # Words on the x-axis: characters of a line, and how far apart the markers of two lines at one word are, at most.
 _WORD, _BESIDE = 10, 0.06
+# How much of linear axes is above the largest value.
+_ABOVE = 1.05
+_WORD_MARKERS = ("o", "D", "s", "^", "v", "P")
 # Of a panel, by quantity.
 Lines = dict[str, list[Series]]
 
 
 def has_curve(panels: Sequence[Panel], figure: Figure) -> bool:
     """Whether any panel has a line of it."""
-    return bool(quantities_of(panels, figure))
+    return bool(drawn_of(panels, figure))
 
 
 def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
-    """The drawing: a part a panel, and in it axes for each quantity."""
-    ys = quantities_of(panels, figure)
-    found = {panel: {each.key: lines_of(panel, figure, each) for each in ys} for panel in panels}
-    found = {panel: lines for panel, lines in found.items() if any(lines.values())}
-    shown = {panel: {key: lines[:MOST_SERIES] for key, lines in own.items()} for panel, own in found.items()}
-    columns = min(_COLUMNS, len(ys))
+    """The drawing: a part a panel, and in it axes for each quantity; one legend a part."""
+    found = drawn_of(panels, figure)
+    ys = [each for each, _ in found]
+    shown = {
+        panel: {each.key: lines[number][:MOST_SERIES] for each, lines in found}
+        for number, panel in enumerate(panels)
+        if any(lines[number] for _, lines in found)
+    }
+    is_list = {panel: _is_list(own) for panel, own in shown.items()}
+    columns = min(_COLUMNS, len(ys)) if len(ys) != 4 else 2
     rows = -(-len(ys) // columns)
-    heights = [(2.6 + 0.17 * max(_height(lines, figure) for lines in own.values())) * rows for own in shown.values()]
-    drawn = [
-        (panel, pd.concat([line.frame for lines in own.values() for line in lines])) for panel, own in shown.items()
+    entries = {
+        panel: 0 if is_list[panel] else sum(label.count("\n") + 1 for label in _labels(own))
+        for panel, own in shown.items()
+    }
+    beside = max(1, int(3.15 * columns / (ENTRY * 0.075)))
+    heights = [
+        (_LINE * max(map(len, own.values())) + 1.0 if is_list[panel] else 2.6) * rows
+        + _ENTRY * -(-entries[panel] // beside)
+        for panel, own in shown.items()
     ]
-    picture, places = parts(3.15 * columns, drawn, heights)
-    drawing = Drawing(picture, _caption(figure, shown.values(), found.values()))
+    drawn = [(panel, pd.concat([line.frame for line in _all(own)])) for panel, own in shown.items()]
+    origins = {origin_of(each, panel.frame).partition(",")[0] for panel in shown for each in ys}
+    picture, places = parts(figure.title, 3.15 * columns, drawn, heights, origins)
+    counts = [
+        sum(max(len(lines[n]) for _, lines in found) for n in range(len(panels))),
+        sum(max(map(len, own.values())) for own in shown.values()),
+    ]
+    drawing = Drawing(picture, _caption(figure, *counts))
     first: dict[str, Axes] = {}
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
+        appearance = looks(line.module for line in _all(own))
         for each, axes in zip(ys, cells, strict=False):
-            _axes(drawing, axes, own[each.key], figure, each)
+            draw = _ratio_axes if is_list[panel] else _axes
+            draw(drawing, axes, own[each.key], figure, each, appearance)
             axes.set_title(_title(panel, own[each.key], figure, each))
-            if each.key in first:
+            if not is_list[panel] and each.key in first:
                 axes.sharey(first[each.key])
             first.setdefault(each.key, axes)
         for axes in cells[len(ys) :]:
             axes.set_axis_off()
-    numeric = is_numeric(line.frame["x"] for own in shown.values() for lines in own.values() for line in lines)
-    for axes in picture.axes:
-        if axes.axison and figure.scale in ("log", "log-x") and numeric:
-            log_axis(axes, "x")
-            _mark_sizes(axes)
-        if axes.axison and figure.scale in ("log", "log-y"):
-            log_axis(axes, "y")
+        _legend(part, cells[: len(ys)], beside)
     return drawing
 
 
-def _caption(figure: Figure, shown: Iterable[Lines], found: Iterable[Lines]) -> str:
-    fitted = f"; the legend has the {fit_title(figure)}" if figure.fit else ""
-    counts = [sum(max(map(len, own.values())) for own in each) for each in (shown, found)]
-    omitted = f" Shown: {counts[0]} of {counts[1]} lines." if counts[0] < counts[1] else ""
+def _all(own: Lines) -> list[Series]:
+    return list(chain.from_iterable(own.values()))
+
+
+def _is_list(own: Lines) -> bool:
+    """Whether the lines are many, and differ in words."""
+    return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
+
+
+def _caption(figure: Figure, found: int, shown: int) -> str:
+    fitted = "; the table has the fits" if figure.fit else ""
+    omitted = f" Shown: {shown} of {found} lines." if shown < found else ""
     return f"{figure.title}: against {_x_title(figure)}{fitted}.{omitted}"
 
 
@@ -83,51 +118,133 @@ def _x_title(figure: Figure) -> str:
 
 
 def _title(panel: Panel, lines: Sequence[Series], figure: Figure, each: Quantity) -> str:
-    """The quantity with its origin; and the input, where the run has several and x is another thing."""
-    origin = f" ({origin_of(each, panel.frame)})" if each.origin in ("predicted", "published") else ""
+    """The quantity with its unit and origin; and the input, where the run has several and x is another thing."""
+    origin = f"\n({origin_of(each, panel.frame)})" if each.origin in ("predicted", "published") else ""
     shapes = {shape for line in lines for shape in line.frame["shape"]}
     several = figure.x not in POINTS and panel.frame["shape"].nunique() > 1 and len(shapes) == 1
-    return each.title + origin + (f"\ninput [{shapes.pop().replace('x', ', ')}]" if several else "")
+    return heading(each.title, each.unit) + origin + (f"\ninput [{shapes.pop().replace('x', ', ')}]" if several else "")
 
 
-def _height(lines: Sequence[Series], figure: Figure) -> int:
-    """How many lines the legend has."""
-    return sum(_label(line, lines, figure).count("\n") + 1 for line in lines)
+def _labels(own: Lines) -> list[str]:
+    """What the lines are called: the module and those settings that another line does not have."""
+    every = _all(own)
+    theirs = [line.settings.split(", ") for line in every]
+    found = []
+    for line in every:
+        different = [setting for setting in line.settings.split(", ") if any(setting not in each for each in theirs)]
+        found.append(wrapped(f"{line.title} {', '.join(different)}".strip() + _failures(line.frame), ENTRY))
+    return list(dict.fromkeys(found))
 
 
-def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, each: Quantity) -> None:
-    appearance = looks(line.module for line in lines)
+def _axes(
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, each: Quantity, appearance: dict[str, Look]
+) -> None:
+    if not lines:
+        axes.set_axis_off()
+        return
     words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
     numeric = is_numeric(line.frame["x"] for line in lines)
     before: dict[str, int] = {}
     aside = min(_BESIDE, 0.7 / len(lines)) * (np.arange(len(lines)) - (len(lines) - 1) / 2)
     for line, shift in zip(lines, aside, strict=True):
         place = before[line.module] = before.get(line.module, -1) + 1
-        look, label = appearance[line.module], _label(line, lines, figure)
+        look, label = appearance[line.module], _labels({each.key: [line, *lines]})[0]
         known = line.y.notna() & ((line.y > 0) | (figure.scale in ("linear", "log-x")))
         y = line.y[known].to_numpy()
         x = np.array([float(v) if numeric else words.index(str(v)) + shift for v in line.frame["x"][known]])
         some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
-        (points,) = axes.plot(x[some], y[some], linestyle="", marker=look.marker, color=look.colour, label=label)
+        style: dict[str, Any] = {
+            "color": look.colour,
+            "linewidth": 1.0,
+            "linestyle": _DASHES[place % len(_DASHES)] if numeric else "",
+        }
+        fit = fit_of(line, figure) if figure.fit and numeric else None
+        drawn = isinstance(fit, Fit) and not fit.line.low <= 0 <= fit.line.high
+        (points,) = axes.plot(x[some], y[some], marker=look.marker, label=label, **style)
         points.set(fillstyle=_FILLS[place % len(_FILLS)], markerfacecoloralt=PAPER)
         if points.get_fillstyle() == "none":
             points.set(fillstyle="full", markerfacecolor=PAPER)  # the line below is not seen
-        points.set_gid(drawing.detail(" ".join(label.split())))
-        fit = fit_of(line, figure) if figure.fit and numeric else None
-        if isinstance(fit, Fit):
-            x = np.array([x.min(), x.max()])
-            y = fit.at(x)
-        if numeric:
-            axes.plot(x, y, color=look.colour, linewidth=1, linestyle=_DASHES[place % len(_DASHES)])
-    ticks = [wrapped(word, _WORD) for word in words]
+        text = f"{label}: {fit.text}" if isinstance(fit, Fit) else label
+        points.set_gid(drawing.detail(" ".join(text.split())))
+        if drawn and isinstance(fit, Fit):
+            points.set(linestyle="")
+            ends = np.array([x.min(), x.max()])
+            axes.plot(ends, fit.at(ends), **style)
+        _intervals(axes, line, known, x)
+    _scales(axes, lines, figure, words, numeric)
+
+
+def _intervals(axes: Axes, line: Series, known: "pd.Series[bool]", x: "np.typing.NDArray[np.float64]") -> None:
+    """The intervals of times."""
+    each = line.quantity
+    if each.has_interval:
+        low, high = (
+            line.frame[each.detail(end)][known].astype("float64") / each.unit.factor for end in ("low_ms", "high_ms")
+        )
+        axes.vlines(x, low, high, color=FAINT, linewidth=0.8, zorder=1)
+
+
+def _scales(axes: Axes, lines: Sequence[Series], figure: Figure, words: Sequence[str], numeric: bool) -> None:
     if not numeric:
-        axes.set_xticks(range(len(words)), ticks)
+        axes.set_xticks(range(len(words)), [wrapped(word, _WORD) for word in words])
         axes.margins(x=0.15)
     elif all(isinstance(x, int) for line in lines for x in line.frame["x"]):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel=_x_title(figure), ylabel=each.unit.symbol)
+    axes.set(xlabel=_x_title(figure))
     axes.grid(which="major")
-    legend_below(axes, lines=1 if numeric else 1 + max(tick.count("\n") for tick in ticks))
+    if figure.scale in ("log", "log-x") and numeric:
+        log_axis(axes, "x")
+        _mark_sizes(axes)
+    if figure.scale in ("log", "log-y"):
+        log_axis(axes, "y")
+    elif min(line.y.min() for line in lines) >= 0:
+        axes.set_ylim(0, _ABOVE * axes.get_ylim()[1])  # a difference looks as large as it is
+
+
+def _ratio_axes(
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, each: Quantity, appearance: dict[str, Look]
+) -> None:
+    """A line for each module, sorted: its number at each other word, over that at the first."""
+    words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
+    ratios = {}
+    for line in lines:
+        by_word = dict(zip(map(str, line.frame["x"]), line.y, strict=True))
+        if by_word.get(words[0], 0) > 0:
+            ratios[line] = {word: by_word[word] / by_word[words[0]] for word in words[1:] if by_word.get(word, 0) > 0}
+    order = sorted(ratios, key=lambda line: next(iter(ratios[line].values()), 0.0))
+    for place, line in enumerate(order):
+        for word, ratio in ratios[line].items():
+            number = words.index(word) - 1
+            (point,) = axes.plot(
+                ratio, place, _WORD_MARKERS[number % len(_WORD_MARKERS)], color=appearance[line.module].colour,
+                markersize=4.5, fillstyle="full" if number % 2 == 0 else "none", label=word,
+            )  # fmt: skip
+            point.set_gid(drawing.detail(f"{line.title}, {word}: {ratio:.3g} times {words[0]}"))
+    axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
+    if any(ratios.values()):
+        log_axis(axes, "x")
+        axes.tick_params(axis="x", labelsize=7)
+    axes.set(xlabel=f"times {words[0]}", ylim=(-0.7, len(order) - 0.3))
+    axes.set_yticks(range(len(order)), [line.title for line in order], fontsize=7)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def _legend(part: SubFigure, cells: Iterable[Axes], columns: int) -> None:
+    """One legend below all axes, an entry for each label."""
+    found: dict[str, Artist] = {}
+    for axes in cells:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        part.legend(
+            list(found.values()),
+            list(found),
+            loc="outside lower left",
+            ncols=min(columns, len(found)),
+            labelspacing=0.3,
+            borderpad=0,
+        )
 
 
 def _mark_sizes(axes: Axes) -> None:
@@ -136,16 +253,6 @@ def _mark_sizes(axes: Axes) -> None:
     places = np.log(sizes)
     if (np.diff(places) >= _APART * np.ptp(places)).all() and sizes[-1] < WIDE:
         axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
-
-
-def _label(line: Series, others: Sequence[Series], figure: Figure) -> str:
-    """The module and those settings that another line does not have; what was fitted; how and where rows failed."""
-    theirs = [other.settings.split(", ") for other in others]
-    own = [setting for setting in line.settings.split(", ") if any(setting not in each for each in theirs)]
-    fit = fit_of(line, figure) if figure.fit and is_numeric([line.frame["x"]]) else ""
-    found = fit.text if isinstance(fit, Fit) else fit
-    name = f"{line.title} {', '.join(own)}".strip()
-    return wrapped((f"{name}: {found}" if found else name) + _failures(line.frame), ENTRY)
 
 
 def _failures(rows: pd.DataFrame) -> str:

@@ -40,7 +40,7 @@ def has_energy(panels: Sequence[Panel]) -> bool:
 def energies(panels: Sequence[Panel]) -> Drawing:
     """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
     shown = _modules(panels)
-    figure, placed = multiples(shown, 1.75, 1.5, share=True)
+    figure, placed = multiples("Energy in the largest singular values, before and after", shown, 1.75, 1.5, share=True)
     drawing = Drawing(
         figure,
         "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -21,6 +21,8 @@ NAME, ENTRY = 24, 40
 _COLUMNS = 4
 # Inches: a line and a character of a name beside an axis, a line and a character of a heading.
 _NAME_LINE, _NAME_CHARACTER, _LINE, _CHARACTER = 0.15, 0.078, 0.18, 0.07
+# Inches of a line of the title.
+_TITLE, _TITLE_CHARACTER = 0.24, 0.085
 # Inches that a family's name takes below a figure.
 _FAMILY = 1.64
 # Behind a space or punctuation and before a bracket, but not inside square brackets.
@@ -71,20 +73,27 @@ def names_of(frame: pd.DataFrame) -> Names:
 
 
 def parts(
-    width: float, drawn: Sequence[tuple[Panel, pd.DataFrame]], heights: Sequence[float]
+    title: str,
+    width: float,
+    drawn: Sequence[tuple[Panel, pd.DataFrame]],
+    heights: Sequence[float],
+    origins: Collection[str] = ("measured",),
 ) -> tuple[Figure, list[SubFigure]]:
-    """A figure with a part for each panel: below its heading, which says what the rows share, so many inches high.
+    """A figure below its title, with a part for each panel: below its heading, so many inches high.
 
-    Where the rows are of several families, the figure's last line has their colours.
+    A heading says what the rows share; the device, where one of the `origins` of the numbers is measured. Where the
+    rows are of several families, the figure's last line has their colours.
     """
-    texts = [wrapped(panel.heading(rows), int(width / _CHARACTER)) for panel, rows in drawn]
+    texts = [wrapped(panel.heading(rows, origins), int(width / _CHARACTER)) for panel, rows in drawn]
+    above = wrapped(title, int(width / _TITLE_CHARACTER))
     inches = [height + _LINE * (text.count("\n") + 1) for height, text in zip(heights, texts, strict=True)]
     there = set(pd.concat([rows["family"] for _, rows in drawn]))
     found_families = [family for family in FAMILIES if family in there]
     shown = found_families if len(found_families) > 1 else []
     columns = max(1, int(width / _FAMILY))
     legend = _LINE * -(-len(shown) // columns) + 0.1 if shown else 0.0
-    figure = new_figure(width, sum(inches) + legend)
+    figure = new_figure(width, sum(inches) + legend + _TITLE * (above.count("\n") + 1))
+    figure.suptitle(above, x=0.01, horizontalalignment="left", fontsize=11, fontweight="bold")
     if shown:
         handles = [Patch(color=FAMILIES[family].colour, label=family) for family in shown]
         columns = min(columns, len(shown))
@@ -104,7 +113,12 @@ def legend_below(axes: Axes, lines: int = 1) -> None:
 
 
 def multiples(
-    shown: Sequence[Shown], width: float, height: float, share: bool = False
+    title: str,
+    shown: Sequence[Shown],
+    width: float,
+    height: float,
+    share: bool = False,
+    origins: Collection[str] = ("measured",),
 ) -> tuple[Figure, list[tuple[SubFigure, list[tuple[Axes, Shown]]]]]:
     """A figure of small axes, four side by side, of this size in inches: each panel's part, and its axes with what
     they show.
@@ -114,7 +128,7 @@ def multiples(
     columns = min(_COLUMNS, max(map(len, own)))
     lines = [-(-len(mine) // columns) for mine in own]
     heights = [height * count + 0.2 for count in lines]
-    figure, found = parts(width * columns + 0.2, [(panel, panel.main) for panel in panels], heights)
+    figure, found = parts(title, width * columns + 0.2, [(panel, panel.main) for panel in panels], heights, origins)
     placed = []
     for part, mine, count in zip(found, own, lines, strict=True):
         grid = list(part.subplots(count, columns, squeeze=False, sharex=share, sharey=share).flat)

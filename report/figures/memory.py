@@ -63,7 +63,7 @@ def memory_over_time(panels: Sequence[Panel]) -> Drawing:
     """Training filled, inference dashed, on a log axis; the peaks are marked and written above."""
     courses = courses_of(panels)
     shown = courses[:MOST_COURSES]
-    figure, placed = multiples(shown, 2.15, 1.6, share=True)
+    figure, placed = multiples("Memory over a pass", shown, 2.15, 1.6, share=True, origins=("predicted",))
     drawing = Drawing(figure, _caption(courses, shown))
     peaks = [course.peak for course in shown]
     low = _LOWEST * min(peaks)

@@ -1,7 +1,7 @@
 """What a figure draws: one panel for each device of each run, and in it the rows that can be compared."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,8 @@ class Panel:
     frame: pd.DataFrame
     run: RunData
     device: str
+    # Those of `report.curves`, by figure and quantity.
+    series: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def main(self) -> pd.DataFrame:
@@ -43,9 +45,16 @@ class Panel:
         )
         return self.frame[group == order.index[0]]
 
-    def heading(self, rows: pd.DataFrame) -> str:
-        """The line above what is drawn of these rows: the run, the device, what the rows share."""
-        return ", ".join([self.title, *self.run.conditions(rows)])
+    def heading(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> str:
+        """The line above what is drawn of these rows: the run, the device, what the rows share.
+
+        Numbers that were not measured have no device, and published ones none of these conditions either.
+        """
+        if "measured" in origins:
+            return ", ".join([self.title, *self.run.conditions(rows)])
+        own = self.title.removesuffix(self.run.device_name(self.device)).removesuffix(": ")
+        shared = [] if set(origins) == {"published"} else self.run.conditions(rows, threads=False)
+        return ", ".join([*filter(None, [own]), *shared, " and ".join(sorted(origins))])
 
     def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
         """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""

@@ -8,11 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ctxbench.comparison import exactly, read_value
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
-from ctxbench.ranking import Standing, front
 from ctxbench.results.csv_file import rows_of
 
 from ..run_data import kind_of
@@ -59,8 +57,8 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
     lines, columns = (len(modes), 1) if crowded else (1, len(modes))
     width, height = (7.6, 5.0) if crowded else (4.1, 3.5)
     rows = [(panel, pd.concat([_pareto_rows(panel, mode) for mode in modes])) for panel in panels]
-    figure, found = parts(width * columns, rows, [height * lines] * len(panels))
-    drawing = Drawing(figure, "Time against peak memory, area by MACs.")
+    figure, found = parts("Time against memory", width * columns, rows, [height * lines] * len(panels))
+    drawing = Drawing(figure, "Time against peak memory, area by MACs; dashed: nothing is below it in both.")
     drawn: list[tuple[Axes, pd.DataFrame]] = []
     for panel, part in zip(panels, found, strict=True):
         for number, (mode, axes) in enumerate(
@@ -129,23 +127,14 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
     label = f"peak memory, MiB ({kind})"
     axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', _LABEL)}" if missing else label)
     labels = [label_of(row) for row in rows_of(frame)]
-    values = [read_value(row, time) for row in rows_of(frame)]
-    return pd.DataFrame({"x": x, "y": y, "time": values, "radius": np.sqrt(area) / 2, "label": labels})
+    return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
 
 
 def front_of(points: pd.DataFrame) -> pd.DataFrame:
-    """The points (`x` memory, `time` with its interval) that no other beats in both, by rising `x`; no equal ones.
-
-    Times that no verdict rests on are left out.
-    """
-    axes = ("memory_train", "latency_train")  # of either mode less is better
-    standings = [
-        Standing(str(place), False, dict(zip(axes, (exactly(x), time), strict=True)))
-        for place, (x, time) in enumerate(zip(points["x"], points["time"], strict=True))
-        if not time.obstacle
-    ]
-    best = [int(standing.label) for standing in front(standings, axes)]
-    return points.iloc[best].drop_duplicates(["x", "y"]).sort_values("x")
+    """The points (`x` memory, `y` time) that no other is below in both, by rising `x`; no equal ones."""
+    ordered = points.sort_values(["x", "y"]).drop_duplicates(["x", "y"])
+    lowest = ordered["y"].cummin().shift(fill_value=np.inf)
+    return ordered[ordered["y"] < lowest]
 
 
 def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
@@ -154,6 +143,8 @@ def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
     x = pd.to_numeric(frame[f"{each.key}_published"], errors="coerce").astype("float64")
     y = frame[each.column].astype("float64") / unit_of(panel.run, each, frame).factor
     both = (x > 0) & (y > 0)
+    if each.has_interval:  # a time that was measured is one of another device
+        both &= frame[each.origin_column] == "predicted" if each.origin_column else False
     return frame[both].assign(x=x[both], y=y[both])
 
 
@@ -179,10 +170,13 @@ def published_against_ours(panels: Sequence[Panel]) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
     shown = _published_quantities(panels)
     panels = _published_panels(panels)
-    columns = min(3, len(shown))
+    columns = 2 if len(shown) == 4 else min(3, len(shown))
     lines = -(-len(shown) // columns)
     rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
-    figure, found = parts(3.1 * columns, rows, [3.0 * lines] * len(panels))
+    origins = {origin_of(each, panel.main).partition(",")[0] for panel in panels for each in shown}
+    figure, found = parts(
+        "Ours against the published numbers", 3.1 * columns, rows, [3.0 * lines] * len(panels), origins
+    )
     device = panels[0].run.published.get("device") or "the paper's device"
     drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
     drawn: list[tuple[Axes, pd.DataFrame]] = []

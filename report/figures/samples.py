@@ -59,7 +59,7 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
     shown = streams
     if len(streams) > MOST_STREAMS:
         shown = sorted(streams, key=lambda stream: -abs(_drift(stream.row, stream.mode)))[:MOST_STREAMS]
-    figure, placed = multiples(shown, 2.25, 1.45)
+    figure, placed = multiples("Samples in time order", shown, 2.25, 1.45)
     omitted = (
         f" Shown: the {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
     )

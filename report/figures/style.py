@@ -52,6 +52,7 @@ FAINT = "#9a9a9a"
 # Numbers from here on take so much room that few stand side by side.
 WIDE = 100_000
 PNG_DPI = 160
+_MANY_DECADES = 4.5
 _SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,  # a module's name may hold a dollar sign
     "font.family": "DejaVu Sans",
@@ -96,12 +97,27 @@ class Drawing:
 
 
 def looks(modules: Iterable[str]) -> dict[str, Look]:
-    """A look for each module: its family and its place in it decide; others have colours of their own, by name."""
+    """A look for each module: its family and its place in it decide; others have colours of their own, by name.
+
+    Where all are of one family, each has a colour of its own.
+    """
     known = _registered()
     wanted = sorted(set(modules))
+    if 1 < len(wanted) <= len(FAMILIES) and len({_family(name) for name in wanted}) == 1:
+        hues = [look.colour for look in FAMILIES.values()]
+        known = {
+            name: Look(hues[2 * place % len(hues)], look.marker)
+            for place, name in enumerate(wanted)
+            if (look := known.get(name))
+        }
     others = [name for name in wanted if name not in known]
     own = {name: Look(OWN_COLOURS[i % len(OWN_COLOURS)], OWN_MARKER) for i, name in enumerate(others)}
     return {name: known.get(name) or own[name] for name in wanted}
+
+
+def _family(module: str) -> str:
+    """The family of a registry module; another one's own name."""
+    return next((entry.family for entry in registry.entries() if entry.key == module), module)
 
 
 @cache
@@ -156,7 +172,8 @@ def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
         steps = (1, 2, 5)
     else:
         steps = (1, 3) if decades < 2.5 and not (which == "x" and high >= WIDE) else (1,)
-    axis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    # Over many decades every second one: wide numbers would touch.
+    axis.set_major_locator(LogLocator(base=100 if decades > _MANY_DECADES else 10, subs=steps, numticks=12))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 

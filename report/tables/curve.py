@@ -8,7 +8,7 @@ from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.results.csv_file import rows_of
 from ctxbench.suite.file import Figure
 
-from ..curves import Fit, Series, fit_of, fit_title, is_numeric, lines_of, quantities_of
+from ..curves import Fit, Series, drawn_of, fit_of, fit_title, is_numeric
 from ..figures.panels import Panel, origin_of
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, heading, put_together, quantity_cell
@@ -21,14 +21,13 @@ MOST_COLUMNS = 14
 def curve_tables(panels: Sequence[Panel], figure: Figure) -> list[Table]:
     """A table for each quantity and panel of a figure that has lines."""
     return [
-        _table(panel, figure, each, f"-{number}" if len(panels) > 1 else "")
+        _table(panel, figure, each, lines, f"-{number}" if len(panels) > 1 else "")
         for number, panel in enumerate(panels, 1)
-        for each in quantities_of([panel], figure)
+        for each, (lines,) in drawn_of([panel], figure)
     ]
 
 
-def _table(panel: Panel, figure: Figure, each: Quantity, suffix: str) -> Table:
-    lines = lines_of(panel, figure, each)
+def _table(panel: Panel, figure: Figure, each: Quantity, lines: Sequence[Series], suffix: str) -> Table:
     points = list(dict.fromkeys(x for line in lines for x in line.frame["x"]))
     points = sorted(points) if is_numeric(line.frame["x"] for line in lines) else points
     filled: list[Filled] = [

@@ -21,15 +21,39 @@ function sortBy(header) {
 function filter(section, form) {
   const wanted = form.elements.module.value.trim().toLowerCase();
   const { family, status } = form.elements;
+  const chosen = [...form.querySelectorAll("select[data-place]")].filter((select) => select.value);
   let shown = 0;
   for (const row of section.querySelector("table").tBodies[0].rows) {
     const fits = row.dataset.module.toLowerCase().includes(wanted) &&
       (!family.value || row.dataset.family === family.value) &&
-      (!status.value || row.dataset.status === status.value);
+      (!status || !status.value || row.dataset.status === status.value) &&
+      chosen.every((select) => row.cells[select.dataset.place].textContent.trim() === select.value);
     row.hidden = !fits;
     shown += fits;
   }
   form.querySelector("output").textContent = shown + (shown === 1 ? " row" : " rows");
+}
+
+// The columns that a reader has to ask for are hidden; headings span those that are shown.
+function columns(section, form) {
+  const all = form.elements.all && form.elements.all.checked;
+  const table = section.querySelector("table");
+  table.classList.toggle("few", !all);
+  for (const heading of table.querySelectorAll("[data-few]")) {
+    const count = Number(all ? heading.dataset.all : heading.dataset.few);
+    heading.hidden = count === 0;
+    if (count) heading.colSpan = count;
+  }
+}
+
+// From a row's name, the arrow keys lead to its cells that have more to say.
+function step(event) {
+  const cell = event.target.closest("tbody th, tbody td");
+  if (!cell || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+  const cells = [...cell.parentElement.cells].filter((each) => each.tabIndex >= -1 && each.hasAttribute("tabindex") && each.offsetParent);
+  const next = cells[cells.indexOf(cell) + (event.key === "ArrowRight" ? 1 : -1)];
+  if (next) next.focus();
+  event.preventDefault();
 }
 
 const tooltip = document.getElementById("tooltip");
@@ -51,8 +75,10 @@ function hide() {
 
 for (const section of document.querySelectorAll("section[data-table]")) {
   for (const form of section.querySelectorAll("form")) {
-    form.addEventListener("input", () => filter(section, form));
-    form.addEventListener("reset", () => setTimeout(() => filter(section, form)));
+    const apply = () => { filter(section, form); columns(section, form); };
+    form.addEventListener("input", apply);
+    form.addEventListener("reset", () => setTimeout(apply));
+    columns(section, form);
     form.addEventListener("submit", (event) => event.preventDefault());
   }
   for (const button of section.querySelectorAll("button.sort")) {
@@ -66,4 +92,7 @@ for (const [begin, end] of [["mouseover", "mouseout"], ["focusin", "focusout"]])
   });
   document.addEventListener(end, hide);
 }
-document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") hide();
+  else step(event);
+});

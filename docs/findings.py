@@ -1,0 +1,184 @@
+"""What the README says in numbers, and which module to take: all of it made from the committed runs."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import pandas as pd
+import torch
+from lists import ROOT, SHAPE, built_in, markdown
+
+from ctxbench.memory import predict_peak
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import RecordRow
+from ctxbench.mode import MODES
+from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.cells import amount
+from ctxbench.report.tables.crossover import crossover_table
+from ctxbench.report.tables.numbers import decimals_of, fixed, significant
+from ctxbench.report.tables.published import unit_of, with_published
+from ctxbench.results.csv_file import rows_of
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from gate_on_this_machine import verdicts
+
+# Of a list of the cheapest, so many are named.
+MOST_NAMED = 5
+MEMORY = ("memory_train", "memory_infer")
+
+
+def facts() -> str:
+    """Three reasons to use it, with a number each."""
+    run = _run("table3-cpu")
+    params, memory = _equal(run, ("params",)), _equal(run, MEMORY)
+    years = [entry.year for entry in built_in() if entry.year]
+    gates = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / "gate-cpu").glob("[iu]n*ed-*.json"))]
+    plain, slowed = verdicts(gates, slowed=False), verdicts(gates, slowed=True)
+    return "\n".join(
+        [
+            f"- **Right without a GPU**: {sum(memory)} of the {len(memory)} GPU-memory figures that the Hamburger "
+            "paper "
+            f"prints, to the MiB, and {sum(params)} of {len(params)} parameter counts; the other memory figure cannot "
+            "be right "
+            "([why](docs/table3.md)).",
+            f"- **{len(built_in())} blocks** from {min(years)} to {max(years)} ([list](docs/modules.md)), and yours "
+            "beside "
+            "them with one command.",
+            f'- **A gate for CI** that can say "I don\'t know": {plain.count("regressed")} false alarms in '
+            f"{len(plain)} "
+            f"verdicts on unchanged code, {slowed.count('regressed')} of {len(slowed)} slowdowns by 10 % found "
+            "([how often it is wrong](docs/gate-error-rates.md)).",
+        ]
+    )
+
+
+def table3_short() -> str:
+    """Table 3 in six columns, and two lines of notes."""
+    run = _run("table3-cpu")
+    frame = with_published(run)
+    keys = ("params", "macs", *MEMORY, "latency_infer")
+    titles = ("Params (M)", "MACs (G)", "Memory, train (MiB)", "Memory, infer (MiB)", "Time, infer (ms)")
+    rows = []
+    for row in rows_of(frame):
+        cells = []
+        for key in keys:
+            each = quantity(key)
+            equal = " ✓" if key in MEMORY and _is_printed(run, frame, row, key) else ""
+            cells.append(amount(row, each, each.unit) + equal)
+        rows.append((f"`{row['module']}` {row['title']}", *cells))
+    environment = run.environment
+    return (
+        f"{markdown(('module', *titles), rows, ':--', '--:')}\n\n"
+        "Memory is predicted for CUDA, without a device; ✓: equal to the paper's figure, to the MiB. Time: the "
+        "median of "
+        f"fresh processes [95 % interval] on {environment['cpu']}, {environment['torch_threads']} threads. "
+        "[All columns, the paper's numbers and how to read them](docs/table3.md)."
+    )
+
+
+def findings() -> str:
+    """What was found, a line each, with the page that shows it."""
+    compiled, precision, gradient = (_run(f"{name}-cpu").frame for name in ("compile", "precision", "gradient"))
+    vq = compiled[(compiled["module"] == "ham_vq") & (compiled["execution"] == "compile")]["error_train"].iloc[0]
+    bfloat = precision[precision["dtype"] == "bfloat16"]["error_train"].dropna()
+    moved = int((bfloat > 0.01).sum())
+    pairs = {row.cells[0].short or row.cells[0].text: row for row in crossover_table(_run("crossover-cpu")).rows}
+    crossing = pairs["ham_nmf"].cells
+    cosine = gradient[gradient["shape"] == "1x64x32x32"]["gradient_cosine_input"].dropna()
+    cosine = cosine[cosine < 1 - 1e-9]
+    return "\n".join(
+        [
+            f"- `torch.compile` gives a wrong gradient for `ham_vq` on the CPU: its error is {vq:.0f} times the "
+            "gradient, "
+            "and nothing fails ([compile](docs/suites/compile.md)).",
+            f"- bfloat16 moves the gradients of {moved} of {len(bfloat)} blocks by more than 1 % "
+            "([precision](docs/suites/precision.md)).",
+            f"- Matrix decomposition (`ham_nmf`) is faster than fused attention from {crossing[-2].text} positions on "
+            "in "
+            f"training, and from {crossing[-1].text} in inference, on this CPU ([crossovers](docs/crossovers.md)).",
+            "- The hams' one-step gradient costs constant memory, but is not the exact one: the cosine of the two is "
+            f"{significant(cosine.min(), 2)} to {significant(cosine.max(), 2)} ([gradient](docs/suites/gradient.md)).",
+            "- Two figures that the paper prints for dual attention cannot be right ([Table 3](docs/table3.md)).",
+        ]
+    )
+
+
+def choices() -> str:
+    """Which module to take, by need."""
+    field = _run("field-cpu").frame
+    mixing = {entry.key for entry in built_in() if entry.position_mixing is not False and entry.family != "pooling"}
+    rows = [
+        (
+            f"the least memory in {'training' if mode == 'train' else 'inference'} at 128 x 128, 512 channels",
+            _least(_peaks(mode), mixing, "MiB"),
+        )
+        for mode in reversed(MODES)
+    ]
+    for shape in field["shape"].unique():
+        part = field[field["shape"] == shape].set_index("module")
+        size = f"{part['height'].iloc[0]} x {part['width'].iloc[0]}, {part['channels'].iloc[0]} channels"
+        for mode, what in (("train", "training pass"), ("infer", "inference")):
+            rows.append((f"the fastest {what} at {size}", _fastest(part, mode, mixing)))
+    params = field.drop_duplicates("module").set_index("module")["params"] / 1e6
+    rows.append(("the fewest parameters at 512 channels", _least(params[params.index.isin(mixing)], mixing, "M")))
+    controls = ", ".join(f"`{entry.key}`" for entry in built_in() if entry.key not in mixing)
+    rows.append(("no mixing of positions: the mean over the map is enough", controls))
+    free = [entry.key for entry in built_in() if entry.public_code and "no licence" not in entry.public_code]
+    rows.append(
+        ("public code under a licence, where trained weights may be found", ", ".join(f"`{key}`" for key in free))
+    )
+    return markdown(("you need", "take"), rows)
+
+
+@cache
+def _run(name: str) -> RunData:
+    return open_run(ROOT / "results" / name)
+
+
+def _equal(run: RunData, keys: Iterable[str]) -> list[bool]:
+    """For each number that the paper prints: whether ours, rounded to its digits, is equal."""
+    frame = with_published(run)
+    return [
+        _is_printed(run, frame, row, key) for key in keys for row in rows_of(frame[frame[f"{key}_published"].notna()])
+    ]
+
+
+def _is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str) -> bool:
+    printed = row[f"{key}_published"]
+    if pd.isna(printed):
+        return False
+    each = quantity(key)
+    return fixed(row[each.column] / unit_of(run, each, frame).factor, decimals_of(printed)) == printed
+
+
+@cache
+def _peaks(mode: str) -> "pd.Series[float]":
+    """The predicted peaks at SHAPE in MiB."""
+    found = {}
+    for entry in built_in():
+        with torch.device("meta"):
+            found[entry.key] = predict_peak(entry.build(SHAPE[1]), torch.empty(SHAPE), mode=mode).peak_bytes / 2**20
+    return pd.Series(found)
+
+
+def _least(values: "pd.Series[float]", among: Iterable[str], unit: str) -> str:
+    chosen = values[values.index.isin([*among])].sort_values().head(MOST_NAMED)
+    return ", ".join(f"`{key}` {significant(value)}" for key, value in chosen.items()) + f" {unit}"
+
+
+def _fastest(part: pd.DataFrame, mode: str, among: Iterable[str]) -> str:
+    """The modules whose interval reaches that of the smallest median, the fastest first."""
+    own = part[part.index.isin([*among])].sort_values(f"latency_{mode}_ms")
+    tied = own[own[f"latency_{mode}_low_ms"] <= own[f"latency_{mode}_high_ms"].iloc[0]]
+    each = quantity(f"latency_{mode}")
+    return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in rows_of(tied.reset_index())) + " ms"
+
+
+FINDINGS: dict[str, Callable[[], str]] = {
+    "facts": facts,
+    "table3-short": table3_short,
+    "findings": findings,
+    "choices": choices,
+}

@@ -1,0 +1,283 @@
+"""The generated tables of what ctxbench declares and has stored: metrics, devices, modules, suites, committed runs."""
+
+import ast
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import spearmanr
+
+from ctxbench import registry
+from ctxbench.claims import Rows, Verdict, claims_of
+from ctxbench.devices.sheet import sheets
+from ctxbench.macs.counter import count_macs
+from ctxbench.memory import predict_peak
+from ctxbench.metrics import metrics
+from ctxbench.metrics.base import Column, Metric, Quantity, Unit
+from ctxbench.metrics.params import count_params
+from ctxbench.mode import MODES
+from ctxbench.predict.rates import ANY, calibration
+from ctxbench.registry.entry import Entry
+from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.numbers import significant
+from ctxbench.report.tables.published import with_published
+from ctxbench.results.csv_file import rows_of
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.read import available, load
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPE = (1, 512, 128, 128)  # that of Table 3
+# A prediction within this factor of a published time is counted as near.
+NEAR = 1.5
+
+
+def metric_list() -> str:
+    """The metrics: what each is, and when it is measured."""
+    rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
+    return markdown(("metric", "what", "when it is measured"), rows)
+
+
+def quantity_list() -> str:
+    """The quantities that tables show, `compare --rank-by` takes and suites publish."""
+    rows = [
+        (f"`{each.key}`", each.title, _unit(each.unit), each.origin, metric.name, _own_columns(each))
+        for metric in metrics().values()
+        for each in metric.quantities
+    ]
+    return markdown(("quantity", "title", "unit", "origin", "metric", "columns"), rows)
+
+
+def column_list() -> str:
+    """All columns that metrics fill."""
+    rows = [(metric.name, _every_column(metric.columns)) for metric in metrics().values()]
+    return markdown(("metric", "columns of `records.csv`"), rows)
+
+
+def device_list() -> str:
+    """The devices that times are predicted for, with the figures of their data sheets."""
+    calibrated = {device for rows in calibration().values() for device in rows}
+    rows = [
+        (
+            f"`{name}`",
+            each.title,
+            ", ".join(f"{dtype} {peak:g}" for dtype, peak in each.peak_tflops.items()),
+            *(f"{figure:g}" for figure in (each.bandwidth_gb_s, each.l2_mib, each.power_w, each.processors)),
+            "yes" if each.title in calibrated else "no",
+        )
+        for name, each in sheets().items()
+    ]
+    header = ("name", "product", "peak, TFLOP/s", "GB/s", "L2, MiB", "W", "processors", "kernels measured")
+    return markdown(header, rows)
+
+
+def left_out_list() -> str:
+    """By class: how well kernels of a device are predicted from the other devices alone."""
+    frame = pd.read_csv(ROOT / "results" / "prediction" / "left-out.csv")
+    rows = []
+    for kind, part in frame.groupby("class", sort=True):
+        errors = part["median_error"]
+        covered = np.average(part["covered"], weights=part["kernels"])
+        spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
+        row = calibration()[str(kind)][ANY]
+        band = f"x{row['low']:.2f} to x{row['high']:.2f}"
+        rows.append((str(kind), str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
+    header = (
+        "class",
+        "devices",
+        "kernels",
+        "median error of a device: median (range)",
+        "kernels in their band",
+        "band",
+    )
+    return markdown(header, rows)
+
+
+def table3_predictions() -> str:
+    """Predicted beside published times of Table 3, and how close they are.
+
+    On the device that the paper measured on; a time that a footnote of the suite calls into question is left out.
+    """
+    run = open_run(ROOT / "results" / "prediction" / "table3")
+    doubtful = {(note["module"], note["column"]) for note in run.published["footnotes"]}
+    rows, ratios, inside = [], [], []
+    for row in rows_of(with_published(run)):
+        for key in (
+            f"latency_{mode}" for mode in reversed(MODES) if (row["module"], f"latency_{mode}") not in doubtful
+        ):
+            if pd.isna(row[f"{key}_published"]):
+                continue
+            paper, *ends = (float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms"))
+            ratios.append(ends[0] / paper)
+            inside.append(ends[1] <= paper <= ends[2])
+            text = "*{} [{}, {}]*".format(*map(significant, ends))
+            mode = key.removeprefix("latency_")
+            rows.append(
+                (f"`{row['module']}`", mode, f"{paper:g}", text, f"{ratios[-1]:.2f}", "yes" if inside[-1] else "no")
+            )
+    table = markdown(("module", "mode", "paper, ms", "predicted, ms", "ratio", "in the band"), rows)
+    ratio, paper = np.array(ratios), np.array([float(row[2]) for row in rows])
+    error, near = np.median(np.abs(ratio - 1)), int((np.abs(np.log(ratio)) <= math.log(NEAR)).sum())
+    correlation = spearmanr(ratio * paper, paper)[0]
+    return (
+        f"{table}\n\nMedian error {error:.0%}; {near} of {len(rows)} within a factor of {NEAR:g}; "
+        f"rank correlation {correlation:.2f}; the band holds {sum(inside)} of {len(rows)}."
+    )
+
+
+def module_list() -> str:
+    """The registry: what each module computes, and what it costs at SHAPE."""
+    header = ("module", "what it computes", "params, M", "MACs, G", "memory, train, MiB", "memory, infer, MiB")
+    rows = [(f"[`{entry.key}`](#{entry.key})", _sentences(entry)[0], *_costs(entry)) for entry in built_in()]
+    return markdown(header, rows)
+
+
+def module_details() -> str:
+    """For each module: family, growth, source, public code, and what is faithful or mended."""
+    parts = []
+    for entry in built_in():
+        growth = entry.complexity.replace("**2", "²").replace("*", " ")
+        mixes = {True: "yes", False: "no"}.get(entry.position_mixing, f"if `{entry.position_mixing}`")
+        facts = [
+            f"*Family*: {entry.family}. *Growth*: {growth}. *Mixes positions*: {mixes}.",
+            f"*Source*: {entry.paper}.",
+        ]
+        facts += [f"*Public code*: {entry.public_code}."] if entry.public_code else []
+        parts.append(f"### {entry.key}\n\n{' '.join(facts)} {_sentences(entry)[1]}\n")
+    return "\n".join(parts)
+
+
+def built_in() -> list[Entry]:
+    """The modules of ctxbench itself."""
+    return [each for each in registry.entries() if each.reference.startswith(f"{registry.BUILT_IN}.")]
+
+
+def _sentences(entry: Entry) -> tuple[str, str]:
+    """The first paragraph of a module's file, and the second without the source."""
+    text = ast.get_docstring(ast.parse(Path(entry.file).read_text(encoding="utf-8"))) or ""
+    what, source = (" ".join(paragraph.split()) for paragraph in text.split("\n\n")[:2])
+    return what, source.partition(". ")[2]
+
+
+def _costs(entry: Entry) -> Iterator[str]:
+    """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
+    with torch.device("meta"):
+        module, image = entry.build(SHAPE[1]), torch.empty(SHAPE)
+    yield significant(count_params(module) / 1e6)
+    yield significant(count_macs(module, image).macs / 1e9)
+    for mode in reversed(MODES):
+        yield f"{predict_peak(module, image, mode=mode).peak_bytes / 2**20:.0f}"
+
+
+def sweep_list() -> str:
+    """What the driver of a simulated sweep costs."""
+    rows = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
+    header = ("slots", "cases", "processes", "seconds", "driver, ms of processor time a case", "waiting")
+    body = [
+        (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",
+         f"{r['driver_ms_per_case']:.1f}", f"{r['waiting_share']:.1%}")
+        for r in rows
+    ]  # fmt: skip
+    return markdown(header, body)
+
+
+def suite_list() -> str:
+    """The suites: question, size, duration and what the committed run says of the claims."""
+    rows = []
+    for name in available():
+        suite = load(name)
+        page = ROOT / "docs" / "suites" / f"{name}.md"
+        title = f"[{name}](suites/{name}.md)" if page.exists() else f"`{name}`"
+        run = ROOT / "results" / f"{name}-cpu"
+        verdicts = _verdicts(run) if (run / "run.json").exists() else ""
+        rows.append((title, suite.file.question, str(len(suite.cases())), f"{suite.file.minutes:g}", verdicts))
+    return markdown(("suite", "question", "cases", "minutes on two cores", "claims of the committed run"), rows)
+
+
+def _verdicts(path: Path) -> str:
+    """`3 supported, 1 not supported`."""
+    run = open_run(path)
+    rows = Rows.of_frame(run.frame)
+    found = [claim.judge(rows).verdict for claim in claims_of(run.suite, str(run.definition.get("title", "")))]
+    return ", ".join(f"{found.count(verdict)} {verdict}" for verdict in Verdict if verdict in found)
+
+
+def result_list() -> str:
+    """The committed runs: the pages that show them, and the command that makes them again."""
+    rows = []
+    for path in sorted((ROOT / "results").glob("*/run.json")):
+        folder = f"results/{path.parent.name}"
+        shown = [page for page in _pages() if re.search(rf"\b{folder}\b", page.read_text(encoding="utf-8"))]
+        links = ", ".join(f"[{page.stem}](../{page.relative_to(ROOT)})" for page in shown)
+        rows.append((f"`{path.parent.name}`", links, f"`{RunFolder.open(path.parent).meta['command']}`"))
+    return markdown(("folder", "pages", "command"), rows)
+
+
+def _pages() -> list[Path]:
+    return [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "suites").glob("*.md"))]
+
+
+def family_list() -> str:
+    """The modules of the registry by family, a line each."""
+    entries = built_in()
+    families = sorted(
+        {each.family for each in entries}, key=lambda name: min(e.year or 0 for e in entries if e.family == name)
+    )
+    lines = []
+    for family in families:
+        own = sorted((each for each in entries if each.family == family), key=lambda each: (each.year or 0, each.key))
+        lines.append(f"- **{family}**: " + ", ".join(f"`{each.key}`" for each in own))
+    return "\n".join(lines)
+
+
+def _when(metric: Metric) -> str:
+    if not metric.asked_for:
+        return "in every run where it applies; `metrics` cannot name it"
+    return "by default, or if `metrics` names it" if metric.default else "if `metrics` names it"
+
+
+def _unit(unit: Unit) -> str:
+    return str(unit) if unit.factor > 1 else unit.symbol or "none"
+
+
+def _own_columns(each: Quantity) -> str:
+    names = [each.column, each.measured_column]
+    names += [each.detail("low_ms"), each.detail("high_ms")] if each.has_interval else []
+    return ", ".join(f"`{name}`" for name in names if name)
+
+
+def _every_column(columns: Sequence[Column]) -> str:
+    own = {each.name for each in columns}
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(_both_modes(each.name, own) for each in columns))
+
+
+def _both_modes(name: str, names: Collection[str]) -> str:
+    """`latency_train_ms` as `latency_*_ms` if there is one for each mode."""
+    short = "_".join("*" if part in MODES else part for part in name.split("_"))
+    return short if all(short.replace("*", mode) in names for mode in MODES) else name
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], *align: str) -> str:
+    """A table; `align` are the alignments of the first column and of the others."""
+    first, others = align or ("---", "---")
+    lines = [first, *[others] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, lines, *rows))
+
+
+LISTS: dict[str, Callable[[], str]] = {
+    "metrics": metric_list,
+    "quantities": quantity_list,
+    "columns": column_list,
+    "sweep": sweep_list,
+    "devices": device_list,
+    "left-out": left_out_list,
+    "table3-predictions": table3_predictions,
+    "modules": module_list,
+    "module-details": module_details,
+    "suites": suite_list,
+    "results": result_list,
+    "families": family_list,
+}
