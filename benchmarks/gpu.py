@@ -184,7 +184,8 @@ def page_text(gpu: Mapping[str, str], outcomes: Sequence[Outcome], steps: int, p
     header = ("", "step", "expected", "seen", "verdict", "seconds")
     table = "\n".join(f"| {' | '.join(map(cell, line))} |" for line in (header, ["---"] * len(header), *rows))
     return (
-        f"{TITLE}**Last run on a GPU: {gpu['GPU']}, {datetime.now(UTC):%Y-%m-%d}; {good} of {steps} steps were as expected.**\n\n"
+        f"{TITLE}**Last run on a GPU: {gpu['GPU']}, {datetime.now(UTC):%Y-%m-%d}; "
+        f"{good} of {steps} steps were as expected.**\n\n"
         f"{BEGIN}{kept}{END}\n\n## The last run\n\n{facts}.\n\n{table}\n"
     )
 

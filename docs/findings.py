@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 import pandas as pd
-import torch
-from lists import ROOT, SHAPE, built_in, markdown
+from lists import ROOT, built_in, markdown, peaks
 
-from ctxbench.memory import predict_peak
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES
@@ -112,7 +110,7 @@ def choices() -> str:
     rows = [
         (
             f"the least memory in {'training' if mode == 'train' else 'inference'} at 128 x 128, 512 channels",
-            _least(_peaks(mode), mixing, "MiB"),
+            _least(pd.Series(peaks(mode)), mixing, "MiB"),
         )
         for mode in reversed(MODES)
     ]
@@ -151,16 +149,6 @@ def _is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str) -> 
         return False
     each = quantity(key)
     return fixed(row[each.column] / unit_of(run, each, frame).factor, decimals_of(printed)) == printed
-
-
-@cache
-def _peaks(mode: str) -> "pd.Series[float]":
-    """The predicted peaks at SHAPE in MiB."""
-    found = {}
-    for entry in built_in():
-        with torch.device("meta"):
-            found[entry.key] = predict_peak(entry.build(SHAPE[1]), torch.empty(SHAPE), mode=mode).peak_bytes / 2**20
-    return pd.Series(found)
 
 
 def _least(values: "pd.Series[float]", among: Iterable[str], unit: str) -> str:

@@ -4,6 +4,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from ctxbench.memory import predict_peak
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.metrics.params import count_params
-from ctxbench.mode import MODES
+from ctxbench.mode import MODES, Mode
 from ctxbench.predict.rates import ANY, calibration
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import open_run
@@ -162,6 +163,16 @@ def _sentences(entry: Entry) -> tuple[str, str]:
     return what, source.partition(". ")[2]
 
 
+@cache
+def peaks(mode: Mode) -> dict[str, float]:
+    """The predicted peak of each module at SHAPE in MiB, without a device."""
+    found = {}
+    for entry in built_in():
+        with torch.device("meta"):
+            found[entry.key] = predict_peak(entry.build(SHAPE[1]), torch.empty(SHAPE), mode=mode).peak_bytes / 2**20
+    return found
+
+
 def _costs(entry: Entry) -> Iterator[str]:
     """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
     with torch.device("meta"):
@@ -169,7 +180,7 @@ def _costs(entry: Entry) -> Iterator[str]:
     yield significant(count_params(module) / 1e6)
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):
-        yield f"{predict_peak(module, image, mode=mode).peak_bytes / 2**20:.0f}"
+        yield f"{peaks(mode)[entry.key]:.0f}"
 
 
 def sweep_list() -> str:
@@ -223,9 +234,8 @@ def _pages() -> list[Path]:
 def family_list() -> str:
     """The modules of the registry by family, a line each."""
     entries = built_in()
-    families = sorted(
-        {each.family for each in entries}, key=lambda name: min(e.year or 0 for e in entries if e.family == name)
-    )
+    first = {family: min(e.year or 0 for e in entries if e.family == family) for family in {e.family for e in entries}}
+    families = sorted(first, key=lambda family: (first[family], family))
     lines = []
     for family in families:
         own = sorted((each for each in entries if each.family == family), key=lambda each: (each.year or 0, each.key))

@@ -134,7 +134,7 @@ def test_cuda_is_refused_where_there_is_none(command: Command) -> None:
 def test_list_names_every_module(command: Command) -> None:
     printed = command("list").stdout
     for key in registry.names():
-        assert f"\n{key} " in printed
+        assert f"\n  {key} " in printed
 
 
 @pytest.mark.processes

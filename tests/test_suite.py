@@ -200,7 +200,7 @@ def test_settings_that_no_module_takes_are_refused() -> None:
 
 def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "docs" / "suite-files.md").read_text(encoding="utf-8")
-    example = text.split("```toml")[1].split("```")[0].replace(', "my_module.py:MyContext"', "")
+    example = text.split("```toml")[2].split("```")[0].replace(', "my_module.py:MyContext"', "")
     loaded = load(tmp_path, example)
     assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
     for model in (file.SuiteFile, file.Axes, Measure, file.Gate, file.Published, file.Footnote):

@@ -47,8 +47,8 @@ class Entry:
     convention. `position_mixing` says whether an output depends on which position another value is at, or only on the
     mean over the positions; it may be a condition on the hyper-parameters in the same language. For readers,
     `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about` the first
-    paragraph of its file's docstring, and `details` the class's docstring, which says what the hyper-parameters mean. `reference`
-    (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
+    paragraph of the file's docstring, `details` the class's docstring, which says what the hyper-parameters mean.
+    `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
     """
 
     key: str

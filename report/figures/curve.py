@@ -73,7 +73,7 @@ def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
         + _ENTRY * -(-entries[panel] // beside)
         for panel, own in shown.items()
     ]
-    drawn = [(panel, pd.concat([line.frame for line in _all(own)])) for panel, own in shown.items()]
+    drawn = [(panel, panel.frame.loc[_rows_of(own)]) for panel, own in shown.items()]
     origins = {origin_of(each, panel.frame).partition(",")[0] for panel in shown for each in ys}
     picture, places = parts(figure.title, 3.15 * columns, drawn, heights, origins)
     counts = [
@@ -100,6 +100,11 @@ def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
 
 def _all(own: Lines) -> list[Series]:
     return list(chain.from_iterable(own.values()))
+
+
+def _rows_of(own: Lines) -> list[int]:
+    """The index of the rows that are drawn."""
+    return sorted({int(i) for line in _all(own) for i in line.frame.index})
 
 
 def _is_list(own: Lines) -> bool:

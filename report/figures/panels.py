@@ -29,6 +29,11 @@ class Panel:
     # Those of `report.curves`, by figure and quantity.
     series: dict[Any, Any] = field(default_factory=dict, repr=False)
 
+    @cached_property
+    def records(self) -> Sequence[RecordRow]:
+        """The rows of the frame, by its index."""
+        return rows_of(self.frame)
+
     @property
     def main(self) -> pd.DataFrame:
         """The alike rows, at most MOST_ROWS: more names do not fit a figure."""

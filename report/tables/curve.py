@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.results.csv_file import rows_of
 from ctxbench.suite.file import Figure
 
 from ..curves import Fit, Series, drawn_of, fit_of, fit_title, is_numeric
@@ -36,7 +35,7 @@ def _table(panel: Panel, figure: Figure, each: Quantity, lines: Sequence[Series]
         (Column("shape", "", "Input", "label"), [Cell(_shape(line)) for line in lines]),
     ]
     filled = [column for column in filled if any(cell.text for cell in column[1])]
-    rows = [{row["x"]: row for row in rows_of(line.frame)} for line in lines]
+    rows = [{x: panel.records[i] for i, x in zip(line.frame.index, line.frame["x"], strict=True)} for line in lines]
     for x in points if len(points) <= MOST_COLUMNS else ():
         column = Column(str(x), figure.x, str(x), each.origin, "curve")
         filled.append((column, [_cell(found.get(x), each) for found in rows]))
