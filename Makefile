@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test quick check lint format report matrix gpu clean
+.PHONY: table3 test quick check lint site format report matrix gpu clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -19,7 +19,7 @@ test: .venv/.dev
 quick: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not processes and not timing and not slow"
 
-check: lint test
+check: lint test site
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .
@@ -33,6 +33,10 @@ report: .venv/.installed
 	    test ! -f $$run/run.json || $(BIN)/ctxbench report $$run --out docs/report/$$name --formats png || exit 1; done
 	$(BIN)/ctxbench report results/prediction/table3 --out docs/report/prediction --figures published --formats png
 	$(BIN)/python docs/update.py
+
+# The documentation as a site; a dead link fails. Reports are in it where `make report` has written them.
+site: .venv/.dev
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/site
 
 # The tests under other versions of Python and torch; takes several GB and a while for each.
 matrix:
