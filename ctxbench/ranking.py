@@ -103,7 +103,7 @@ def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
     if not better and not worse:
         if unclear:
             return f"{candidate.label} and {other.label}: {rest.removeprefix('; ')}."
-        return f"{candidate.label} is not told apart from {other.label} on any of the {count}."
+        return f"{candidate.label} is statistically tied with {other.label} on each of the {count}."
     if better and worse:
         gains, prices = _gains(candidate, other, better), _prices(candidate, other, worse)
         return f"{candidate.label}: {gains} than {other.label}, for {prices}{rest}."

@@ -132,7 +132,7 @@ def _leader(each: Quantity, places: Sequence[Place]) -> str:
     if not best.value.value:
         text = f"{listed(leaders)} {has} no {noun}"
     text += _distance(each, best, rest)
-    text += f"; {unsure} cannot be told apart from it" if unsure else ""
+    text += f"; statistically tied with it: {unsure}" if unsure else ""
     text += f"; not compared: {listed(left_out)}" if left_out else ""
     return f"{text}."
 

@@ -192,7 +192,7 @@ def test_a_row_without_a_verdict_dominates_nothing_and_is_dominated_by_nothing()
             standing("r", 100, 1000, 2050, 9.75, 9.85),
             "mine: 4.1x less training memory than r, for 1.02x its inference latency; the same parameters and MACs.",
         ),
-        (standing("r", 100, 1000, 500, 10, 12), "mine is not told apart from r on any of the four."),
+        (standing("r", 100, 1000, 500, 10, 12), "mine is statistically tied with r on each of the four."),
         (
             standing("r", 0, 2000, 500, 10, 12),
             "mine: 2.0x fewer MACs than r, for 100 parameters where it has none; "

@@ -63,7 +63,7 @@ def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
         "All 4 rows have the same number of parameters, 1.05 M.",
         "da, linear and ham_nmf have the fewest MACs, 200: 2.0x fewer than sa, the next.",
         "ham_nmf has the least inference latency, 9.99 ms: 2.99x [2.97, 3.02] less than sa, the next; "
-        "da and linear cannot be told apart from it.",
+        "statistically tied with it: da and linear.",
         "None of the 4 rows failed.",
     ]
 
@@ -77,7 +77,7 @@ def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
         "Both rows have no parameters.",
         "Both rows have the same number of MACs, 500.",
         "Both rows have the same predicted training memory, 1.00 MiB.",
-        "da has the least inference latency, 9.96 ms; linear cannot be told apart from it.",
+        "da has the least inference latency, 9.96 ms; statistically tied with it: linear.",
         "None of the 2 rows failed.",
     ]
 

@@ -277,7 +277,7 @@ def test_every_quantity_that_a_run_has_numbers_of_is_shown(tmp_path: Path) -> No
     assert [cell(table, "da", key).best for key in ("energy_infer", "compile_infer")] == [True, True]
     assert not any(cell(table, module, "attention_entropy").best for module in ("sa", "da"))
     caption = "\n".join(table.caption)
-    assert "Energy: joules a pass from the board's own counter" in caption
+    assert "Energy: joules per pass from the board's own counter" in caption
     assert "Compile: seconds of the first pass" in caption
     data = pd.read_csv(io.StringIO(table.csv)).set_index("module")
     assert data.loc["da", "compile_infer_s"] == 12.3
@@ -292,7 +292,7 @@ def test_runs_are_compared_in_every_quantity_that_they_have(tmp_path: Path) -> N
     assert cell(table, "sa", "energy_infer_j_ratio_2").text == "3.00"
     assert cell(table, "sa", "attention_entropy_2").text == "0.3000"
     assert not any(column.key.startswith("attention_entropy_ratio") for column in table.columns)
-    assert any(line.startswith("Energy: joules a pass") for line in table.caption)
+    assert any(line.startswith("Energy: joules per pass") for line in table.caption)
 
 
 def test_a_row_without_macs_in_either_run_has_no_ratio(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_ranking_by_another_quantity_shows_it(tmp_path: Path) -> None:
         "2.10", "2.00", "0.50"
     ]  # fmt: skip
     assert table.caption[0].startswith("Ranked by Energy, infer; x: times a's")
-    assert any(line.startswith("Energy: joules a pass") for line in table.caption)
+    assert any(line.startswith("Energy: joules per pass") for line in table.caption)
 
 
 def test_larger_may_be_better(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Energy: joules a pass from the device's own counter, with the idle power beside it."""
+"""Energy: joules per pass from the device's own counter, with the idle power beside it."""
 
 import time as wall
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def finish(measurement: Measurement) -> None:
 METRIC = Metric(
     name="energy",
     place=60,
-    about="joules a pass, on NVIDIA GPUs",
+    about="joules per pass, on NVIDIA GPUs",
     columns=[*by_mode("energy_{mode}_j", float), Column("energy_idle_w", float)],
     quantities=[
         Quantity(
@@ -78,7 +78,7 @@ METRIC = Metric(
         )
         for mode in reversed(MODES)
     ],
-    convention=lambda values: "Energy: joules a pass from the board's own counter, idle power included",
+    convention=lambda values: "Energy: joules per pass from the board's own counter, idle power included",
     default=False,
     time=time,
     finish=finish,

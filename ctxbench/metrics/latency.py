@@ -1,4 +1,4 @@
-"""Latency: milliseconds a pass, sampled in blocks in each of several fresh processes; the median of their medians."""
+"""Latency: milliseconds per pass, sampled in blocks in each of several fresh processes; the median of their medians."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -221,10 +221,17 @@ def _interval(medians: Sequence[float]) -> tuple[float | None, float | None, flo
     return _known(low), _known(high), confidence
 
 
+def _counted(numbers: Sequence[str]) -> str:
+    """`1 fresh process`, `3 to 5 fresh processes`."""
+    counts = sorted({int(float(number)) for number in numbers})
+    text = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else "".join(map(str, counts))
+    return f"{text} fresh process{'es' * (counts[-1:] != [1])}"
+
+
 def convention(values: ColumnValues) -> str:
     """What a latency is, and the median of how many processes; what a predicted one is."""
     measured = (
-        f"Time: ms a pass, {' or '.join(values('processes'))} fresh processes, median of the process medians [95 % "
+        f"Time: ms per pass, {_counted(values('processes'))}, median of the process medians [95 % "
         "interval over processes]; infer: eval, inference_mode; train: forward and y.sum().backward()"
     )
     predicted = [predicted_time.CONVENTION] if values("latency_origin") else []
@@ -241,7 +248,7 @@ def time_control(measurement: Measurement) -> None:
 METRIC = Metric(
     name="latency",
     place=40,
-    about="milliseconds a pass",
+    about="milliseconds per pass",
     columns=[
         Column("latency_origin", str),
         *(

@@ -132,7 +132,7 @@ def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> Non
         for mode in known:
             _timed_point(drawing, axes, row, mode, place, look.colour, look.marker)
     log_axis(axes, "x")
-    axes.set(ylim=(names.height, 0), xlabel="ms a pass")
+    axes.set(ylim=(names.height, 0), xlabel="ms per pass")
     axes.set_yticks(names.middles, names.texts)
     axes.grid(axis="x")
     axes.text(1.01, 1.01, "train / infer", fontsize=7, va="bottom", transform=axes.transAxes)

@@ -117,7 +117,7 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
         text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
         marker.set_gid(drawing.detail(text))
     kind = origin_of(memory, frame) if memory_column(panel, mode) == memory.column else "measured"
-    axes.set(xscale="log", yscale="log", ylabel="ms a pass")
+    axes.set(xscale="log", yscale="log", ylabel="ms per pass")
     axes.set_title(mode)
     axes.grid(which="major")
     axes.margins(0.16)

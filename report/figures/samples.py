@@ -69,7 +69,7 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
         for axes, stream in drawn:
             _stream_axes(drawing, axes, stream, appearance[stream.row["module"]].colour)
         part.supxlabel("seconds", fontsize=8)
-        part.supylabel("ms a pass", fontsize=8)
+        part.supylabel("ms per pass", fontsize=8)
     return drawing
 
 

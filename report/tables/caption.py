@@ -76,4 +76,4 @@ def _bold_line(shown: Collection[str]) -> list[str]:
     if not better:
         return []
     word = "smallest" if better == {"smaller"} else "best"
-    return [f"Bold: the {word} under the same conditions, and what cannot be told apart from it."]
+    return [f"Bold: the {word} under the same conditions, and what is statistically tied with it."]

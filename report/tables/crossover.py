@@ -224,7 +224,7 @@ def answer_cell(
 def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
     inside = f"n = {sizes[0].n} to {sizes[-1].n}"
     if math.isnan(found.n):
-        return f"equal, or not told apart, at {inside}"
+        return f"equal, or statistically tied, at {inside}"
     if found.n == 0:
         return f"{pairing.first} is cheaper at every size, {inside}"
     if found.n == math.inf:

@@ -7,6 +7,8 @@ from ctxbench.errors import UsageError
 from ctxbench.metrics.base import Unit
 
 MOST_DIGITS = 4
+# Smaller numbers are written as 8.3e-17.
+SMALLEST_PLAIN = 1e-4
 PREFIXES = ("", "K", "M", "G", "T", "P")
 
 
@@ -58,6 +60,8 @@ def significant(value: float, digits: int = 3) -> str:
     """`value` to `digits` significant digits, whole numbers never cut."""
     if value == 0:
         return "0"
+    if abs(value) < SMALLEST_PLAIN:
+        return f"{value:.1e}".replace("e-0", "e-")
     return fixed(value, max(0, _decimals_for(value, digits)))
 
 
