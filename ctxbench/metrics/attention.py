@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.metrics.base import Column, Measurement, Metric, diagnostic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,21 +83,6 @@ def rank(weights: "Tensor") -> float:
     return found.mean().item()
 
 
-def _quantity(key: str, title: str) -> Quantity:
-    return Quantity(
-        key=key,
-        column=key,
-        title=title,
-        unit=Unit(""),
-        origin="measured",
-        part="attention",
-        noun=title,
-        better=None,
-        reason_column="convolution_reason" if "convolution" in key else "attention_reason",
-        decimals=1 if "rank" in key else 4,
-    )
-
-
 METRIC = Metric(
     name="attention",
     place=84,
@@ -110,11 +95,17 @@ METRIC = Metric(
         *(Column(name, str) for name in ("attention_reason", "convolution_reason")),
     ],
     quantities=[
-        _quantity("attention_entropy", "Entropy of the attention's rows"),
-        _quantity("attention_entropy_softmax", "Entropy of softmax's rows"),
-        _quantity("attention_error", "Error against softmax"),
-        _quantity("attention_rank", "Rank of the attention matrix"),
-        _quantity("attention_rank_convolution", "Rank with the convolution"),
+        diagnostic("attention_entropy", "Entropy of the attention's rows", "attention"),
+        diagnostic("attention_entropy_softmax", "Entropy of softmax's rows", "attention"),
+        diagnostic("attention_error", "Error against softmax", "attention"),
+        diagnostic("attention_rank", "Rank of the attention matrix", "attention", decimals=1),
+        diagnostic(
+            "attention_rank_convolution",
+            "Rank with the convolution",
+            "attention",
+            reason="convolution_reason",
+            decimals=1,
+        ),
     ],
     convention=lambda values: (
         "Attention: matrix by which the untrained module mixes the positions of a normal input, float64, means over "

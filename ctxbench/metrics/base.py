@@ -241,6 +241,23 @@ class Pass:
 ColumnValues = Callable[[str], Sequence[str]]
 
 
+def diagnostic(
+    key: str,
+    title: str,
+    part: str,
+    *,
+    reason: str = "",
+    decimals: int | None = 4,
+    unit: str = "",
+    better: Literal["smaller", "larger"] | None = None,
+) -> Quantity:
+    """A quantity without an interval, in the column of its name; the column `reason` says why it is empty."""
+    return Quantity(
+        key=key, column=key, title=title, unit=Unit(unit), origin="measured", part=part, noun=title, better=better,
+        reason_column=reason or f"{part}_reason", decimals=decimals,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Metric:
     """One metric, declared as `METRIC` in a file of this folder; `place` orders the files.

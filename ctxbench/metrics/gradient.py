@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.metrics.base import Column, Measurement, Metric, diagnostic
 from ctxbench.metrics.decomposition import low_rank_map, numbers_in
 
 if TYPE_CHECKING:
@@ -88,21 +88,6 @@ def _joined(gradients: "Mapping[str, Tensor]", names: Iterable[str]) -> "Tensor"
     return torch.cat([gradients[name].flatten() for name in names])
 
 
-def _quantity(key: str, title: str) -> Quantity:
-    return Quantity(
-        key=key,
-        column=key,
-        title=title,
-        unit=Unit(""),
-        origin="measured",
-        part="gradient",
-        noun=title,
-        better=None,
-        reason_column="gradient_reason",
-        decimals=4,
-    )
-
-
 METRIC = Metric(
     name="gradient",
     place=80,
@@ -114,10 +99,10 @@ METRIC = Metric(
         Column("gradient_reason", str),
     ],
     quantities=[
-        _quantity("gradient_cosine_input", "Cosine, input"),
-        _quantity("gradient_ratio_input", "Norm ratio, input"),
-        _quantity("gradient_cosine_parameters", "Cosine, parameters"),
-        _quantity("gradient_ratio_parameters", "Norm ratio, parameters"),
+        diagnostic("gradient_cosine_input", "Cosine, input", "gradient"),
+        diagnostic("gradient_ratio_input", "Norm ratio, input", "gradient"),
+        diagnostic("gradient_cosine_parameters", "Cosine, parameters", "gradient"),
+        diagnostic("gradient_ratio_parameters", "Norm ratio, parameters", "gradient"),
     ],
     convention=lambda values: (
         "Gradient: one-step against all steps, cosine and ratio of lengths, of a randomly weighted sum of the "

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.metrics.base import Column, Measurement, Metric, diagnostic
 from ctxbench.metrics.decomposition import NO_DECOMPOSITION, decomposition, low_rank_map
 
 if TYPE_CHECKING:
@@ -99,21 +99,6 @@ def _quartiles(values: "Tensor") -> list[float]:
     return [torch.quantile(values, share).item() for share in (1.0, 0.75, 0.5, 0.25, 0.0)]
 
 
-def _quantity(key: str, title: str, decimals: int | None = None) -> Quantity:
-    return Quantity(
-        key=key,
-        column=key,
-        title=title,
-        unit=Unit(""),
-        origin="measured",
-        part="jacobian",
-        noun=title,
-        better=None,
-        reason_column="step_reason" if key.startswith("step") else "jacobian_reason",
-        decimals=decimals,
-    )
-
-
 METRIC = Metric(
     name="jacobian",
     place=81,
@@ -125,12 +110,12 @@ METRIC = Metric(
         Column("step_reason", str),
     ],
     quantities=[
-        _quantity("jacobian_x", "Norm of dY/dX"),
-        _quantity("jacobian_x_rank", "Effective rank of dY/dX"),
-        _quantity("jacobian_bases", "Norm of dY/dM0"),
-        _quantity("step_norm", "Norm of dF/dM"),
-        _quantity("step_radius", "Spectral radius of dF/dM"),
-        _quantity("step_condition", "Condition of I - dF/dM"),
+        diagnostic("jacobian_x", "Norm of dY/dX", "jacobian", decimals=None),
+        diagnostic("jacobian_x_rank", "Effective rank of dY/dX", "jacobian", decimals=None),
+        diagnostic("jacobian_bases", "Norm of dY/dM0", "jacobian", decimals=None),
+        diagnostic("step_norm", "Norm of dF/dM", "jacobian", reason="step_reason", decimals=None),
+        diagnostic("step_radius", "Spectral radius of dF/dM", "jacobian", reason="step_reason", decimals=None),
+        diagnostic("step_condition", "Condition of I - dF/dM", "jacobian", reason="step_reason", decimals=None),
     ],
     convention=lambda values: (
         "Jacobian: largest singular values of the derivative of the ham's output Y at its input X and at the initial "

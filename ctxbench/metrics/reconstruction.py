@@ -3,7 +3,7 @@
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.metrics.base import Column, Measurement, Metric, diagnostic
 from ctxbench.metrics.decomposition import NO_DECOMPOSITION, Decomposition, decomposition, low_rank_map, numbers_in
 
 if TYPE_CHECKING:
@@ -67,20 +67,6 @@ def _reconstructed(measurement: Measurement, breads: Decomposition, x: "Tensor",
     return model.solve(x, batch)
 
 
-def _quantity(key: str, title: str, decimals: int | None = 4) -> Quantity:
-    return Quantity(
-        key=key,
-        column=key,
-        title=title,
-        unit=Unit(""),
-        origin="measured",
-        part="reconstruction",
-        noun=title,
-        reason_column="reconstruction_reason",
-        decimals=decimals,
-    )
-
-
 METRIC = Metric(
     name="reconstruction",
     place=82,
@@ -90,9 +76,9 @@ METRIC = Metric(
         Column("reconstruction_reason", str),
     ],
     quantities=[
-        _quantity("reconstruction_error", "Reconstruction error"),
-        _quantity("reconstruction_spread", "Its spread over seeds", None),
-        _quantity("reconstruction_least", "Least error of the rank"),
+        diagnostic("reconstruction_error", "Reconstruction error", "reconstruction", better="smaller"),
+        diagnostic("reconstruction_spread", "Its spread over seeds", "reconstruction", better="smaller", decimals=None),
+        diagnostic("reconstruction_least", "Least error of the rank", "reconstruction", better="smaller"),
     ],
     convention=lambda values: (
         f"Reconstruction: |X - M Z^T| / |X| of the matrix that the ham factors, float64, of a non-negative feature "

@@ -5,7 +5,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.metrics.base import Column, Measurement, Metric, diagnostic
 from ctxbench.metrics.decomposition import (
     NO_DECOMPOSITION,
     NOISE,
@@ -97,21 +97,6 @@ def _of_ham(measurement: Measurement, seed: int) -> dict[str, float]:
         }
 
 
-def _quantity(key: str, title: str, unit: str = "") -> Quantity:
-    return Quantity(
-        key=key,
-        column=key,
-        title=title,
-        unit=Unit(unit),
-        origin="measured",
-        part="spectrum",
-        noun=title,
-        better=None,
-        reason_column="gain_reason" if unit else "spectrum_reason",
-        decimals=2 if "rank" in key or unit else 4,
-    )
-
-
 METRIC = Metric(
     name="spectrum",
     place=83,
@@ -123,12 +108,16 @@ METRIC = Metric(
         Column("spectrum_energies", str),
     ],
     quantities=[
-        _quantity("spectrum_rank_in", "Effective rank, input"),
-        _quantity("spectrum_rank_out", "Effective rank, output"),
-        _quantity("spectrum_energy_in", f"Energy of the first {RANK} singular values, input"),
-        _quantity("spectrum_energy_out", f"Energy of the first {RANK} singular values, output"),
-        _quantity("spectrum_gain", "Signal-to-noise gain of the ham", "dB"),
-        _quantity("spectrum_gain_best", "Gain of the truncated SVD", "dB"),
+        diagnostic("spectrum_rank_in", "Effective rank, input", "spectrum", decimals=2),
+        diagnostic("spectrum_rank_out", "Effective rank, output", "spectrum", decimals=2),
+        diagnostic("spectrum_energy_in", f"Energy of the first {RANK} singular values, input", "spectrum"),
+        diagnostic("spectrum_energy_out", f"Energy of the first {RANK} singular values, output", "spectrum"),
+        diagnostic(
+            "spectrum_gain", "Signal-to-noise gain of the ham", "spectrum", reason="gain_reason", unit="dB", decimals=2
+        ),
+        diagnostic(
+            "spectrum_gain_best", "Gain of the truncated SVD", "spectrum", reason="gain_reason", unit="dB", decimals=2
+        ),
     ],
     convention=lambda values: (
         f"Spectrum: of the first image, a non-negative map of rank {RANK} with noise ({NOISE:g} of the signal), "
