@@ -11,6 +11,8 @@ from torchprofile import profile_macs
 
 from ctxbench import registry
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 Shape = tuple[int, int, int, int]
 FULL: Shape = (1, 512, 128, 128)
 

@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import calibrate_time as script
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 DEVICES = ("tesla-p4", "t4", "v100-pcie", "a100-40gb", "l4")
 COMPUTE, BANDWIDTH, CALL_US, WATTS = 0.9, 0.6, 20.0, 5.0
 

@@ -18,6 +18,8 @@ from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import load
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
 SUITES = [name for name in NAMES if claims_of(name, load(name).file.title)]
@@ -190,7 +192,6 @@ def test_of_several_runs_each_has_its_own_claims(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_static_run_of_two_modules(tmp_path: Path) -> None:
     run = ctxbench.run("steps", modules=["ham_nmf", "ham_cd"], static=True, out=tmp_path / "run", in_process=True)
     assert set(verdicts("steps", run.folder.frame())) == {"undecided"}

@@ -37,6 +37,7 @@ def check(name: str, cls: type[nn.Module], channels: int = 8, **hparams: Any) ->
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", registry.names())
 def test_every_module_of_the_registry_meets_the_contract(key: str) -> None:
     entry = registry.get(key)

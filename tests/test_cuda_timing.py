@@ -26,6 +26,8 @@ from ctxbench.metrics import launch
 from ctxbench.metrics.compile import CACHES, compile_deadline, fresh_caches
 from ctxbench.worker.measurement import CaseMeasurement
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 SHAPE = (1, 8, 4, 4)
 REFERENCE = "ctxbench.modules.sa:SelfAttention"
 

@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from attacks import small
 from report_data import ENVIRONMENT, table3_run
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:

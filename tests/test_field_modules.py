@@ -22,6 +22,8 @@ from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
 from ctxbench.registry.entry import Entry
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 FULL: Shape = (1, 512, 128, 128)
 
 # Params and MACs at the full shape, as counted on the public code.
@@ -108,7 +110,6 @@ def test_output_and_gradients_are_those_of_the_equations(
             torch.testing.assert_close(own, torch.zeros_like(own) if grad is None else grad, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("key", REFERENCES)
 def test_half_types_stay_close_to_float64(key: str, scale: float) -> None:
@@ -147,7 +148,6 @@ def test_the_figures_at_the_full_shape(key: str) -> None:
         assert (count_params(module), count.macs_matmul) == PRODUCTS[key]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_torchprofile_counts_the_same(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
     module, x = registry.get(key).build(shape[1], hparams), torch.rand(shape)

@@ -39,6 +39,8 @@ from ctxbench.worker import tasks
 from ctxbench.worker.protocol import PairRow, Reply, Task
 from ctxbench.worker.tree import enter_tree
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 # A module with `width` parameters; its line of MACs and memory does not depend on them.
 BLOCK = """
 import torch

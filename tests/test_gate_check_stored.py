@@ -43,6 +43,8 @@ from ctxbench.suite.read import Overrides, load
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import MeasureCase, Task
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 pytest_plugins = "pytester"
 
 # Rows and the control workload sleep: what they take does not hang on who else computes.

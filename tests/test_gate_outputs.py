@@ -23,6 +23,8 @@ from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict, Status, Verdict
 from ctxbench.gate.self_test import SelfTest, Spread
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 ROOT = Path(__file__).resolve().parents[1]
 SA, HAM = "sa-1x64x32x32", "ham_nmf-1x64x32x32"
 A_INFER, A_TRAIN, B_INFER = RowKey("a", "infer"), RowKey("a", "train"), RowKey("b", "infer")

@@ -34,6 +34,8 @@ from ctxbench.gate.trees import Modules
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import SuiteFile
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 ROWS = ["one infer", "one train", "two infer", "two train"]
 # `_chosen`: the infer row of one case, the train row of the next.
 SLOWED = ["one infer", "two train"]

@@ -16,6 +16,8 @@ import pytest
 from ctxbench.errors import UsageError
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 ENTER = """
 import signal, sys, time
 from pathlib import Path

@@ -17,6 +17,8 @@ from ctxbench.modules.ham_cd import HamCD
 from ctxbench.modules.ham_nmf import HamNMF
 from ctxbench.modules.ham_vq import HamVQ
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 HAMS: dict[str, type[Hamburger]] = {"nmf": HamNMF, "cd": HamCD, "vq": HamVQ}
 FULL_SIZE = (1, 512, 128, 128)
 CHANNELS, INNER, RANK, STEPS = 6, 8, 3, 3

@@ -14,6 +14,8 @@ from ctxbench import registry
 from ctxbench.macs.counter import UncountableError, count_macs, count_macs_torchprofile
 from ctxbench.metrics.params import count_params
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 class Apply(nn.Module):
     """A function as a module."""

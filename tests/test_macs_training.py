@@ -20,6 +20,8 @@ from ctxbench import registry
 from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs
 from ctxbench.macs.training import count_training_macs
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 class Apply(nn.Module):
     """A function as a module."""

@@ -13,6 +13,8 @@ from ctxbench.memory import MemoryProfile, UnpredictableError, measure_peak, pre
 from ctxbench.memory.attention_rules import CPU_FLASH_KNOWN
 from ctxbench.mode import MODES, Mode
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 PREFIX = "aten._scaled_dot_product_"
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 

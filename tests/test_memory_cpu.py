@@ -17,6 +17,8 @@ from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device, Table
 from ctxbench.mode import MODES
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 @pytest.fixture(autouse=True)
 def _plain_kernels() -> Iterator[None]:
@@ -44,7 +46,6 @@ def test_every_module_of_the_registry(key: str, shape: tuple[int, ...]) -> None:
     assert_exact(registry.get(key).build(shape[1], options), torch.randn(shape))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_every_hyper_parameter_and_edge(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
     assert_exact(registry.get(key).build(shape[1], hparams), torch.randn(shape))
@@ -256,7 +257,6 @@ class Chain(nn.Module):
     side=st.sampled_from([4, 5, 6]),
     residual=st.booleans(),
 )
-@pytest.mark.slow
 def test_random_chains(steps: list[str], width: int, side: int, residual: bool) -> None:
     assert_exact(Chain(steps, width, residual), torch.randn(2, width, side, side))
 

@@ -18,6 +18,8 @@ from ctxbench.modules.ham_cd import HamCD
 from ctxbench.modules.ham_vq import HamVQ
 from ctxbench.worker.measurement import CaseMeasurement
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 SMALL: Shape = (1, 6, 4, 3)
 every_ham = pytest.mark.parametrize("ham", ["ham_nmf", "ham_cd", "ham_vq"])
 

@@ -14,6 +14,8 @@ from ctxbench.metrics.base import Pass
 from ctxbench.mode import Mode
 from ctxbench.worker.measurement import CaseMeasurement
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 SMALL: Shape = (2, 64, 8, 6)
 
 

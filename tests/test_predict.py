@@ -19,6 +19,8 @@ from ctxbench.predict.passes import Operator, operators_of, time_of
 from ctxbench.predict.rates import ANY, HOST_US, LAUNCH_US, LEAST_BAND, OTHER_DTYPE
 from ctxbench.predict.work import Product, Work, winograd_of
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 FIGURES = ["bandwidth_gb_s", "l2_mib", "peak_tflops", "power_w", "processors"]
 # One processor, so that there are no partial waves: 1 TFLOP/s, 100 GB/s.
 MADE_UP = Sheet(

@@ -31,6 +31,8 @@ from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite import read as suite
 from ctxbench.suite.read import Overrides
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 SuiteFile = Callable[..., Path]
 ROOT = Path(__file__).resolve().parents[1]
 TITAN = "NVIDIA TITAN Xp"
@@ -112,7 +114,6 @@ def test_a_data_sheet_with_an_unknown_key_is_refused(suite_file: SuiteFile, tmp_
         suite.load(str(suite_file(["sa"])), Overrides(device=[str(path)]))
 
 
-@pytest.mark.slow
 def test_a_pass_is_explained_by_operator() -> None:
     options = ["predict", "sa", "--for", "a100-40gb", "--shape", "1,512,64,64", "--mode", "train"]
     text = CliRunner().invoke(cli.app, options, catch_exceptions=False, env={"COLUMNS": "200"}).output

@@ -17,6 +17,8 @@ from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import load_published
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 def two_inputs(path: Path) -> Path:
     folder = new_run(path, definition=definition(published={}))

@@ -26,6 +26,8 @@ from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite import read as suite
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 PAIR = ["linear:sa"]
 SIZES = (8, 16, 32, 64)  # n = 64, 256, 1024, 4096
 # Processes whose logarithms spread by 1 % around 0.
@@ -283,7 +285,6 @@ def test_the_figure_marks_the_crossover_and_its_interval(tmp_path: Path) -> None
     assert low < 512 < high
 
 
-@pytest.mark.slow
 def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path) -> None:
     folder = linear_against_square(tmp_path / "run")
     report = write_report([folder.path], tmp_path / "out", crossover=["sa:linear"])
@@ -293,7 +294,6 @@ def test_a_pair_that_is_asked_for_takes_the_place_of_the_suites(tmp_path: Path) 
     assert "| linear | sa |" not in text
 
 
-@pytest.mark.slow
 def test_several_runs_have_a_crossover_table_each(tmp_path: Path) -> None:
     one, two = (linear_against_square(tmp_path / name).path for name in ("one", "two"))
     write_report([one, two], tmp_path / "out")

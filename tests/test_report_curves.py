@@ -24,6 +24,8 @@ from ctxbench.report.write import write_report
 from ctxbench.suite import read as suite
 from ctxbench.suite.file import Figure
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 MIB = 2**20
 MEMORY = {"name": "memory", "title": "Memory over the steps", "x": "steps", "y": ["memory_train"], "fit": True}
 

@@ -25,6 +25,8 @@ from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.figures.style import Drawing, new_figure, styled
 from ctxbench.report.run_data import open_run
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 def panels(*paths: Path) -> list[Panel]:
     found: list[Panel] = panels_of([open_run(path) for path in paths])
@@ -292,7 +294,6 @@ def test_a_damaged_timeline_is_told_by_its_line(tmp_path: Path, old: str, new: s
         choose(["memory"], panels(folder.path))
 
 
-@pytest.mark.slow
 def test_several_devices_are_side_by_side(tmp_path: Path) -> None:
     failed = ["da", "linear"]
     found = panels(
@@ -308,7 +309,6 @@ def test_several_devices_are_side_by_side(tmp_path: Path) -> None:
     assert axes[0].get_ylim() == axes[2].get_ylim()
 
 
-@pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     found = panels(table3_run(tmp_path / "run"))
     (kind,) = choose(["pareto"], found)
@@ -322,7 +322,6 @@ def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     assert b"Matplotlib" not in contents[0]["svg"] + contents[0]["png"]
 
 
-@pytest.mark.slow
 def test_a_figure_is_laid_out_for_all_its_formats_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out: list[Figure] = []
     execute = ConstrainedLayoutEngine.execute

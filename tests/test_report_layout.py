@@ -37,6 +37,8 @@ from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice
 from ctxbench.results.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 LONG = "my_module.py:MyVeryLongContextModule(reduction=8)"
 
 
@@ -134,7 +136,6 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return runs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cost", "pareto", "published", "split", "memory", "samples"])
 def test_two_runs_with_long_names_are_readable(
     two_runs: list[Path], monkeypatch: pytest.MonkeyPatch, name: str
@@ -152,7 +153,6 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_of(tmp_path_factory.mktemp("thirty"), [*registry.names(), *others], "A title of some length")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "titles"), [("cost", False), ("cost", True), ("pareto", True), ("split", True), ("samples", False)]
 )
@@ -160,7 +160,6 @@ def test_thirty_modules_are_readable(thirty: Path, monkeypatch: pytest.MonkeyPat
     assert_readable(drawing_of(name, thirty, titles=titles).figure, monkeypatch)
 
 
-@pytest.mark.slow
 def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exponents = {f"module_{number}": 1 + number / 30 for number in range(29)} | {LONG: 2.0}
     figure = drawing_of("scaling", scaling_run(tmp_path / "run", exponents)).figure
@@ -169,7 +168,6 @@ def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pyte
     assert_readable(figure, monkeypatch)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(4, 6, 8, 12, 16, 24, 32, 48, 64, 96), (48, 64, 80), (16, 32, 64, 128)])
 def test_sizes_on_the_axis_do_not_collide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int]
@@ -177,13 +175,11 @@ def test_sizes_on_the_axis_do_not_collide(
     assert_readable(drawing_of("scaling", scaling_run(tmp_path / "run", {"sa": 2.0}, sizes)).figure, monkeypatch)
 
 
-@pytest.mark.slow
 def test_more_series_than_are_shown_are_counted(tmp_path: Path) -> None:
     path = scaling_run(tmp_path / "run", {f"module_{number}": 1.0 for number in range(41)}, sizes=(8, 16, 32))
     assert drawing_of("scaling", path).caption.endswith("Shown: 40 of 41 lines.")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_thirty_labels_do_not_collide(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -225,7 +221,6 @@ def two_inputs(path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_modules_and_inputs_can_be_chosen_for_figures(tmp_path: Path) -> None:
     run = two_inputs(tmp_path / "run")
     choice = Choice(modules=["linear", "sa"], shapes=["1x64x32x32"])
@@ -352,7 +347,6 @@ def test_own_modules_have_the_same_colours_in_all_figures(tmp_path: Path) -> Non
     assert [to_hex(area.get_facecolor()[0]) for area in areas] == expected
 
 
-@pytest.mark.slow
 def test_the_png_has_the_colours_of_the_families(tmp_path: Path) -> None:
     found = panels_of([open_run(table3_run(tmp_path / "run"))])
     (kind,) = choose(["pareto"], found)

@@ -15,6 +15,8 @@ from ctxbench.errors import UsageError
 from ctxbench.notes import Note
 from ctxbench.report import write_report
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 # What is drawn of a run of Table 3 on one device; `test_report_figures` says why.
 FIGURES = ("cost", "pareto", "published", "split", "samples")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -103,7 +105,6 @@ def test_each_time_says_its_interval_and_samples(page: Path) -> None:
     assert all(re.search(rf"{start}, spread between processes 0\.\d%, within [01]\.\d%, drift", t) for t in times)
 
 
-@pytest.mark.slow
 def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
     meta = {"title": HOSTILE, "source": HOSTILE}
     environment = {"cpu": HOSTILE, "packages": {"torch": HOSTILE}, HOSTILE: HOSTILE}
@@ -134,7 +135,6 @@ def test_only_our_own_script_may_run(page: Path) -> None:
     assert "'unsafe-inline'" not in policy[policy.index("script-src") :]
 
 
-@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     run = table3_run(tmp_path / "run")
     contents = []
@@ -155,7 +155,6 @@ def test_several_runs_share_a_page(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "tables" / "table3-2.md").exists()
 
 
-@pytest.mark.slow
 def test_no_torch_is_needed(tmp_path: Path) -> None:
     run = table3_run(tmp_path / "run")
     code = (

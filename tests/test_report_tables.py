@@ -32,6 +32,8 @@ from ctxbench.report.tables.suite import mark_best
 from ctxbench.report.tables.table import Cell, Table
 from ctxbench.results.run_folder import SCHEMA, RunFolder
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 
 def table_of(*paths: Path) -> Table:
     return comparison_table([RunFolder.open(path) for path in paths])

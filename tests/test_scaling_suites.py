@@ -14,6 +14,8 @@ from ctxbench.suite.read import load
 from ctxbench.suites.scaling import exponent, growth
 from ctxbench.suites.scaling_static import order
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 PAGES = Path(__file__).parents[1] / "docs" / "suites"
 
 

@@ -17,6 +17,8 @@ from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
 PROCESSES = 3
 
 

@@ -99,6 +99,7 @@ class Live(Quiet):
         self._console = console(stderr=True)
         self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
         self._rows: dict[str, Record] = {}
+        self._recent: dict[str, None] = {}
         self._slots: dict[str, str] = {}
         self._doing, self._detail = "starting", ""
         self._left_s: float | None = None
@@ -121,8 +122,9 @@ class Live(Quiet):
 
     def known(self, record: Record, left_s: float | None) -> None:
         self._left_s = left_s
-        self._rows.pop(record.case, None)
         self._rows[record.case] = record
+        self._recent.pop(record.case, None)
+        self._recent[record.case] = None
         self._draw()
 
     def metric(self, name: str) -> None:
@@ -152,7 +154,8 @@ class Live(Quiet):
         for title in ("", *columns):
             table.add_column(title, justify="right" if title else "left", no_wrap=True)
         room = max(self._console.height - 4 - len(self._slots), 1)
-        for name in list(cells)[-room:]:
+        shown = [*self._recent][-room:]
+        for name in (name for name in cells if name in shown):
             table.add_row(Text(name), *(Text(cells[name].get(title, "")) for title in columns))
         now = " ".join(part for part in (self._doing, self._detail) if part) + _left(self._left_s)
         lines = [now] if not self._slots else [f"{slot}: {doing}" for slot, doing in self._slots.items()]
@@ -224,8 +227,12 @@ def _cells(record: Record) -> dict[str, str]:
                 power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
                 found[quantity.title] = f"{value / 1000**power:.3g} {' KMG'[power]}".rstrip()
             else:
-                found[quantity.title] = f"{value / quantity.unit.factor:.3g} {quantity.unit.symbol}"
+                found[quantity.title] = f"{_short(value / quantity.unit.factor)} {quantity.unit.symbol}"
     return found
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _left(seconds: float | None) -> str:
