@@ -94,12 +94,14 @@ def killed_once(command: list[str], out: Path, folder: Path, moments: random.Ran
 def processes(mark: str, command: int) -> dict[str, list[psutil.Process]]:
     """The processes of a run by what they do."""
     found: dict[str, list[psutil.Process]] = {name: [] for name in TARGETS}
-    all_ = marked(mark)
-    servers = {each.pid for each in all_ if each.ppid() == command}
-    for each in all_:
+    parents = {}
+    for each in marked(mark):
         with suppress(psutil.Error):
-            kind = "command" if each.pid == command else "fork server" if each.pid in servers else "child"
-            found[kind].append(each)
+            parents[each] = each.ppid()
+    servers = {each.pid for each, parent in parents.items() if parent == command}
+    for each in parents:
+        kind = "command" if each.pid == command else "fork server" if each.pid in servers else "child"
+        found[kind].append(each)
     return found
 
 
