@@ -29,7 +29,9 @@ TARGETS = ("command", "fork server", "child")
 # A run without kills takes about as long as two imports of torch a round.
 LONGEST_S = 20.0
 KILLS, KILLS_SHORT = 200, 1
-MODULES, PROCESSES = ["linear", "sa", "acf"], 2
+# Modules, and processes of each, besides the one that counts.
+CASES: tuple[list[str], int] = (["linear", "sa", "acf"], 2)
+CASES_SHORT: tuple[list[str], int] = (["linear"], 1)
 # A folder whose run does not end by itself after so many kills is continued without one.
 KILLS_A_RUN = 6
 Rows = dict[tuple[str, int], list[str]]
@@ -39,8 +41,9 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
     """Kill runs of one suite and continue them, until enough kills were done."""
     tally = Tally()
     moments = random.Random(seed)
+    modules, times = CASES_SHORT if short else CASES
     suite = folder / "killed.toml"
-    suite.write_text(SUITE.format(modules=json.dumps(MODULES), processes=PROCESSES))
+    suite.write_text(SUITE.format(modules=json.dumps(modules), processes=times))
     wanted, number = (KILLS_SHORT if short else KILLS), 0
     while tally.tried < wanted:
         number += 1
@@ -53,7 +56,7 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
             run(arguments(suite, out), tally, what, folder)
         if (RunFolder.open(out).frame()["status"] != "ok").any():
             run(["resume", str(out), "--retry-failed"], tally, what, folder)
-        tally.wrong += [f"{what}: {sentence}" for sentence in faults(out)]
+        tally.wrong += [f"{what}: {sentence}" for sentence in faults(out, modules, times)]
     return tally
 
 
@@ -91,12 +94,14 @@ def killed_once(command: list[str], out: Path, folder: Path, moments: random.Ran
 def processes(mark: str, command: int) -> dict[str, list[psutil.Process]]:
     """The processes of a run by what they do."""
     found: dict[str, list[psutil.Process]] = {name: [] for name in TARGETS}
-    all_ = marked(mark)
-    servers = {each.pid for each in all_ if each.ppid() == command}
-    for each in all_:
+    parents = {}
+    for each in marked(mark):
         with suppress(psutil.Error):
-            kind = "command" if each.pid == command else "fork server" if each.pid in servers else "child"
-            found[kind].append(each)
+            parents[each] = each.ppid()
+    servers = {each.pid for each, parent in parents.items() if parent == command}
+    for each in parents:
+        kind = "command" if each.pid == command else "fork server" if each.pid in servers else "child"
+        found[kind].append(each)
     return found
 
 
@@ -116,19 +121,19 @@ def finished(out: Path) -> bool:
         return False
 
 
-def faults(out: Path) -> list[str]:
+def faults(out: Path, modules: list[str], times: int) -> list[str]:
     """What a run that was continued to its end lacks."""
     folder = RunFolder.open(out)
     frame = folder.frame()
     sentences = []
-    if frame["module"].tolist() != MODULES or frame["params"].isna().any():
+    if frame["module"].tolist() != modules or frame["params"].isna().any():
         sentences.append(f"it has the rows {frame['module'].tolist()}")
     for _, row in frame.iterrows():
         if row["status"] != "ok" or not row["latency_infer_ms"] > 0 or not row["latency_train_ms"] > 0:
             sentences.append(f"{row['case']}: {row['status']} {row['message']}")
     counts = folder.samples().groupby(["case", "process", "mode"]).size()
     for case, each in folder.finished().items():
-        if not set(range(PROCESSES + 1)) <= each.keys():
+        if not set(range(times + 1)) <= each.keys():
             sentences.append(f"{case} has the processes {sorted(each)}")
         for number, record in each.items():
             if counts.get((case, number, "infer"), 0) != (record.get("latency_infer_samples") or 0):

@@ -18,6 +18,7 @@ EXPECTED = {
     "Remembers": ("error", "StaleOutput: after the input has changed in its place"),
     "RemembersTheLast": ("error", "StaleOutput: after the input has changed in its place"),
     "WritesEverywhere": ("ok", "the module wrote into the pipe of the measurement, which was ignored"),
+    "Floods": ("ok", "the module wrote into the pipe of the measurement, which was ignored"),
     "Forges": ("crashed", "a value for 'latency_infre_ms', which is no column of a metric"),
     "ForgesAStatus": ("crashed", "a failure with the unknown status 'fine'"),
     "ForgesText": ("crashed", "'fast' for latency_infer_ms, which is no finite number"),
@@ -29,6 +30,8 @@ EXPECTED = {
     "StopsItself": ("timeout", "still in first_infer after"),
     "DiesOfARealTimeSignal": ("crashed", "killed in first_infer by signal 40"),
     "KillsItsParentGently": ("crashed", "killed in first_infer by SIGTERM"),
+    "SaysLongThings": ("error", "ValueError: xxxxxxxx"),
+    "SaysSurrogates": ("error", "ValueError: "),
     "Exits": ("crashed", "the process ended in first_infer with exit code 1"),
     "ClosesEverything": ("crashed", "the process ended in first_infer with exit code 1"),
 }

@@ -41,6 +41,8 @@ _OUTPUT_TAIL = 2000
 TRIES = 3
 # Of a line that is no message, a warning shows so many bytes.
 _FOREIGN = 60
+# Bytes. No message is as long; a module may write without end.
+_LONGEST_LINE = 2**24
 # A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
 KILL_S = 10.0
 # glibc's malloc (mallopt(3)): blocks up to its largest threshold come from the heap, which grows in large steps and
@@ -274,13 +276,14 @@ class ForkServer:
 
     def _line(self, deadline: float | None) -> "bytes | _Late | _Gone":
         while b"\n" not in self._buffer:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._selector.select(wait):
+            wait = None if deadline is None else deadline - time.monotonic()
+            if not self._selector.select(wait) or (wait is not None and wait < 0):
                 return _Late()
             chunk = os.read(self._messages, 65536)
             if not chunk:
                 return _Gone()
-            self._buffer += chunk
+            kept = self._buffer if len(self._buffer) < _LONGEST_LINE else self._buffer[:_FOREIGN]
+            self._buffer = kept + chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
