@@ -38,8 +38,8 @@ other; and then, beside one process that computes all the time, `quick` five tim
 page from the records in `results/repeatability/`; the other files of these runs are not kept, because of their size.
 
 Machine: {cpu}, {cores} usable cores, torch {torch}. `quick`: [1, 64, 32, 32], one thread, {quick} processes a case.
-`table3`: [1, 512, 128, 128], one thread per core, {table3} processes a case. Both modes of 11 modules. The intervals are
-of 95 %.
+`table3`: [1, 512, 128, 128], one thread per core, {table3} processes a case. Both modes of 11 modules. The intervals
+are of 95 %.
 
 | question | goal | {headers} |
 |---|---|{rule}|

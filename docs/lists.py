@@ -204,7 +204,8 @@ def suite_list() -> str:
         title = f"[{name}](suites/{name}.md)" if page.exists() else f"`{name}`"
         run = ROOT / "results" / f"{name}-cpu"
         verdicts = _verdicts(run) if (run / "run.json").exists() else ""
-        rows.append((title, suite.file.question, str(len(suite.cases())), f"{suite.file.minutes:g}", verdicts))
+        own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
+        rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
     return markdown(("suite", "question", "cases", "minutes on two cores", "claims of the committed run"), rows)
 
 

@@ -44,7 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path.stem not in longest, item.get_closest_marker("processes") is None))
 
 
-def pytest_collection_finish() -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _few_objects_to_collect() -> None:
     """Keep the garbage collector from passing over all of torch each time that a measurement collects first."""
     gc.collect()
     gc.freeze()

@@ -27,7 +27,7 @@ warmup_s = 0.05
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TARGETS = ("command", "fork server", "child")
 # A run without kills takes about as long as two imports of torch a round.
-LONGEST_S = 20.0
+LONGEST_S, LONGEST_SHORT_S = 20.0, 6.0
 KILLS, KILLS_SHORT = 200, 1
 # Modules, and processes of each, besides the one that counts.
 CASES: tuple[list[str], int] = (["linear", "sa", "acf"], 2)
@@ -42,6 +42,7 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
     tally = Tally()
     moments = random.Random(seed)
     modules, times = CASES_SHORT if short else CASES
+    longest = LONGEST_SHORT_S if short else LONGEST_S
     suite = folder / "killed.toml"
     suite.write_text(SUITE.format(modules=json.dumps(modules), processes=times))
     wanted, number = (KILLS_SHORT if short else KILLS), 0
@@ -49,7 +50,7 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
         number += 1
         out = folder / f"run{number}"
         for _ in range(min(KILLS_A_RUN, wanted - tally.tried)):
-            if killed_once(arguments(suite, out), out, folder, moments, tally):
+            if killed_once(arguments(suite, out), out, folder, moments.uniform(0.0, longest), moments, tally):
                 break
         what = f"the end of {out.name}"
         if not finished(out):
@@ -66,12 +67,12 @@ def arguments(suite: Path, out: Path) -> list[str]:
     return ["run", "--suite", str(suite), "--out", str(out)]
 
 
-def killed_once(command: list[str], out: Path, folder: Path, moments: random.Random, tally: Tally) -> bool:
-    """Run the command, kill something of it at a random moment, wait for its end; whether the run is finished."""
+def killed_once(command: list[str], out: Path, folder: Path, at_s: float, moments: random.Random, tally: Tally) -> bool:
+    """Run the command, kill something of it after `at_s` seconds, wait for its end; whether the run is finished."""
     mark = new_mark()
     process = start(command, mark, folder)
     with suppress(Exception):
-        process.wait(moments.uniform(0.0, LONGEST_S))
+        process.wait(at_s)
     target, number = moments.choice(TARGETS), moments.choice(SIGNALS)
     found = processes(mark, process.pid)[target]
     before = rows(out)

@@ -42,7 +42,7 @@ TRIES = 3
 # Of a line that is no message, a warning shows so many bytes.
 _FOREIGN = 60
 # Bytes. No message is as long; a module may write without end.
-_LONGEST_LINE = 2**24
+_LONGEST_LINE = 2**22
 # A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
 KILL_S = 10.0
 # glibc's malloc (mallopt(3)): blocks up to its largest threshold come from the heap, which grows in large steps and

@@ -55,7 +55,7 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
     modes = [mode for mode in reversed(MODES) if any(len(_pareto_rows(panel, mode)) for panel in panels)]
     crowded = max(len(panel.main) for panel in panels) > _CROWDED
     lines, columns = (len(modes), 1) if crowded else (1, len(modes))
-    width, height = (7.6, 5.0) if crowded else (4.1, 3.5)
+    width, height = (7.6, 5.6) if crowded else (4.1, 3.5)
     rows = [(panel, pd.concat([_pareto_rows(panel, mode) for mode in modes])) for panel in panels]
     figure, found = parts("Time against memory", width * columns, rows, [height * lines] * len(panels))
     drawing = Drawing(figure, "Time against peak memory, area by MACs; dashed: nothing is below it in both.")
