@@ -73,4 +73,7 @@ def report(
     )  # fmt: skip
     for line in written.claims:
         say(line)
+    for kind in ("tables", "figures"):
+        names_ = dict.fromkeys(Path(file).stem for file in written.files if Path(file).parent.name == kind)
+        say(f"{kind}: {', '.join(names_) or 'none'}")
     say(f"{len(written.files)} files; open {written.page}")
