@@ -1,5 +1,6 @@
 """`run --ray` on clusters of several nodes on this machine: real CPU cases, fake GPUs, nodes and drivers that die."""
 
+import contextlib
 import math
 import os
 import re
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
 import pytest
 from conftest import Done
 
@@ -304,12 +306,25 @@ def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
         pass
 
 
-def test_local_uses_this_host(
-    counts: Path, tmp_path: Path, command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "")
-    monkeypatch.delenv("RAY_memory_monitor_refresh_ms")
-    ended = command("run", "--suite", counts, "--ray", "local", "--out", tmp_path / "run")
-    assert ended.returncode == 0, ended.stderr
+def listening(pid: int) -> set[str]:
+    """The addresses on which a process and all that it started wait for connections."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        own = {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+        found = psutil.net_connections(kind="inet")
+        return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN and each.pid in own}
+    return set()
+
+
+def test_local_uses_this_host_and_listens_on_the_loopback_only(counts: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_memory_monitor_refresh_ms"}
+    arguments = in_a_process("run", "--suite", counts, "--ray", "local", "--out", tmp_path / "run")
+    heard: set[str] = set()
+    with (tmp_path / "said").open("w") as said:
+        driver = subprocess.Popen(arguments, stderr=said, env=environment)
+        while driver.poll() is None:
+            heard |= listening(driver.pid)
+            time.sleep(0.1)
+    assert driver.returncode == 0
     complete(tmp_path / "run")
-    assert "[4/4] " in ended.stderr
+    assert "[4/4] " in (tmp_path / "said").read_text()
+    assert {address.removeprefix("::ffff:") for address in heard} == {ray_slots.LOOPBACK}
