@@ -311,7 +311,7 @@ def listening(pid: int) -> set[str]:
     with contextlib.suppress(psutil.NoSuchProcess):
         own = {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
         found = psutil.net_connections(kind="inet")
-        return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN and each.pid in own}
+        return {each.laddr.ip for each in found if each.laddr and each.status == psutil.CONN_LISTEN and each.pid in own}
     return set()
 
 
