@@ -1,5 +1,6 @@
 """Run folders that are damaged, and disks that are full: what is wrong is said, what is torn is mended."""
 
+import csv
 import errno
 import json
 import os
@@ -98,6 +99,20 @@ def test_load_tells_a_cell_by_file_line_and_column(run: Path, bad: str) -> None:
     replace(run / "samples.csv", ",1,", f",{bad},")
     with pytest.warns(AlteredRun), pytest.raises(UsageError, match=rf"samples\.csv, line 2: \w+ is '{bad}', not "):
         _ = ctxbench.load(run).samples
+
+
+def test_numbers_of_processes_that_are_none_are_told_by_their_line(run: Path) -> None:
+    path = run / "records.csv"
+    head, *rows = [*csv.reader(path.read_text(encoding="utf-8").splitlines())]
+    rows[1][head.index("rounds")] = "step_condition"
+    path.write_text("".join(map(csv_file.csv_line, (head, *rows))), encoding="utf-8")
+    with (
+        pytest.warns(AlteredRun),
+        pytest.raises(
+            UsageError, match=r"records\.csv, line 3: rounds is 'step_condition', not the numbers of processes"
+        ),
+    ):
+        _ = ctxbench.load(run).frame
 
 
 def test_settings_that_are_no_object_are_told_by_their_line(run: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
+from ctxbench import cli
 from ctxbench.cli import surroundings
 from ctxbench.engine.progress import Live, Plain
 from ctxbench.results.record import Record
@@ -122,3 +123,19 @@ def test_too_few_file_descriptors_are_a_sentence(tmp_path: Path) -> None:
 )
 def test_only_what_the_machine_lacks_is_not_our_defect(error: Exception, sentence: str) -> None:
     assert surroundings.sentence(error) == sentence
+
+
+def test_an_interrupt_that_left_a_package_half_imported_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def app() -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise AttributeError("partially initialized module 'pandas'")  # noqa: B904  # as it happens
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert "Traceback" not in capsys.readouterr().err

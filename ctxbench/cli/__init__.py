@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ctxbench.cli import streams, surroundings
-from ctxbench.cli.options import EXIT_INTERNAL, EXIT_USAGE
+from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.terminal import say
 
@@ -191,10 +191,18 @@ def main() -> None:
     except Exception as error:
         import traceback
 
+        if _while_interrupted(error):
+            raise SystemExit(EXIT_INTERRUPTED) from None
         if sentence := surroundings.sentence(error):
             _end(sentence)
         say(traceback.format_exc().rstrip(), stderr=True)
         raise SystemExit(EXIT_INTERNAL) from None
+
+
+def _while_interrupted(error: BaseException) -> bool:
+    """Whether what failed was the handling of Ctrl-C, which may have left a package half imported."""
+    before = error.__context__
+    return before is not None and (isinstance(before, KeyboardInterrupt) or _while_interrupted(before))
 
 
 def _end(sentence: str) -> NoReturn:

@@ -73,9 +73,11 @@ def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
     if not isinstance(stop, Interrupted):
         say("interrupted before anything was measured", stderr=True)
         return
-    for path in run_folders(stop.path):
-        if not RunFolder.open(path).frame().empty:
-            print_run(path)
-    say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)
-    where = f" --ray {ray}" if ray else ""
-    say(f"continue with: ctxbench resume {stop.path}{where}", stderr=True)
+    try:
+        for path in run_folders(stop.path):
+            if not RunFolder.open(path).frame().empty:
+                print_run(path)
+    finally:
+        say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)
+        where = f" --ray {ray}" if ray else ""
+        say(f"continue with: ctxbench resume {stop.path}{where}", stderr=True)

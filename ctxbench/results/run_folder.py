@@ -335,11 +335,19 @@ def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ())
             for case, number, ms in zip(processes["case"], processes["process"], processes[column], strict=True):
                 if ms > 0:
                     medians[name].setdefault(case, {})[int(number)] = ms
-    used = [[int(number) for number in text.split()] for text in frame["rounds"]]
+    used = [_numbers(text, path.with_name("records.csv"), line) for line, text in enumerate(frame["rounds"], 2)]
     for name, found in medians.items():
         own = [{} if case in apart else found.get(case, {}) for case in frame["case"]]
         frame[name] = [{n: each[n] for n in numbers if n in each} for numbers, each in zip(used, own, strict=True)]
     return frame
+
+
+def _numbers(text: str, path: Path, line: int) -> list[int]:
+    """The numbers of the processes that a row's times come from."""
+    try:
+        return [int(number) for number in text.split()]
+    except ValueError:
+        raise UsageError(f"{path}, line {line}: rounds is {text!r}, not the numbers of processes") from None
 
 
 def _derived(frame: "pd.DataFrame", derive: Derivation) -> "pd.Series[float]":
