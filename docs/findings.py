@@ -37,16 +37,13 @@ def facts() -> str:
     return "\n".join(
         [
             f"- **Right without a GPU**: {sum(memory)} of the {len(memory)} GPU-memory figures that the Hamburger "
-            "paper "
-            f"prints, to the MiB, and {sum(params)} of {len(params)} parameter counts; the other memory figure cannot "
-            "be right "
-            "([why](docs/table3.md)).",
+            f"paper prints, to the MiB, and {sum(params)} of {len(params)} parameter counts; the other memory figure "
+            "cannot be right ([why](docs/table3.md)).",
             f"- **{len(built_in())} blocks** from {min(years)} to {max(years)} ([list](docs/modules.md)), and yours "
-            "beside "
-            "them with one command.",
+            "beside them with one command.",
             f'- **A gate for CI** that can say "I don\'t know": {plain.count("regressed")} false alarms in '
-            f"{len(plain)} "
-            f"verdicts on unchanged code, {slowed.count('regressed')} of {len(slowed)} slowdowns by 10 % found "
+            f"{len(plain)} verdicts on unchanged code, {slowed.count('regressed')} of {len(slowed)} "
+            f"slowdowns by 10 % found "
             "([how often it is wrong](docs/gate-error-rates.md)).",
         ]
     )

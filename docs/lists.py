@@ -132,7 +132,7 @@ def table3_predictions() -> str:
 def module_list() -> str:
     """The registry: what each module computes, and what it costs at SHAPE."""
     header = ("module", "what it computes", "params, M", "MACs, G", "memory, train, MiB", "memory, infer, MiB")
-    rows = [(f"[`{entry.key}`](#{entry.key})", _sentences(entry)[0], *_costs(entry)) for entry in built_in()]
+    rows = [(f"[`{entry.key}`](#{entry.key})", entry.about, *_costs(entry)) for entry in built_in()]
     return markdown(header, rows)
 
 
@@ -147,7 +147,7 @@ def module_details() -> str:
             f"*Source*: {entry.paper}.",
         ]
         facts += [f"*Public code*: {entry.public_code}."] if entry.public_code else []
-        parts.append(f"### {entry.key}\n\n{' '.join(facts)} {_sentences(entry)[1]}\n")
+        parts.append(f"### {entry.key}\n\n{' '.join(facts)} {_mended(entry)}\n")
     return "\n".join(parts)
 
 
@@ -156,11 +156,10 @@ def built_in() -> list[Entry]:
     return [each for each in registry.entries() if each.reference.startswith(f"{registry.BUILT_IN}.")]
 
 
-def _sentences(entry: Entry) -> tuple[str, str]:
-    """The first paragraph of a module's file, and the second without the source."""
+def _mended(entry: Entry) -> str:
+    """The second paragraph of a module's file without the source."""
     text = ast.get_docstring(ast.parse(Path(entry.file).read_text(encoding="utf-8"))) or ""
-    what, source = (" ".join(paragraph.split()) for paragraph in text.split("\n\n")[:2])
-    return what, source.partition(". ")[2]
+    return " ".join(text.split("\n\n")[1].split()).partition(". ")[2]
 
 
 @cache
@@ -222,13 +221,14 @@ def result_list() -> str:
     rows = []
     for path in sorted((ROOT / "results").glob("*/run.json")):
         folder = f"results/{path.parent.name}"
-        shown = [page for page in _pages() if re.search(rf"\b{folder}\b", page.read_text(encoding="utf-8"))]
+        shown = [page for page in doc_pages() if re.search(rf"\b{folder}\b", page.read_text(encoding="utf-8"))]
         links = ", ".join(f"[{page.stem}](../{page.relative_to(ROOT)})" for page in shown)
         rows.append((f"`{path.parent.name}`", links, f"`{RunFolder.open(path.parent).meta['command']}`"))
     return markdown(("folder", "pages", "command"), rows)
 
 
-def _pages() -> list[Path]:
+def doc_pages() -> list[Path]:
+    """The pages of the documentation."""
     return [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "suites").glob("*.md"))]
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from findings import FINDINGS
-from lists import LISTS, ROOT
+from lists import LISTS, ROOT, doc_pages
 
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.panels import Panel, panels_of
@@ -28,14 +28,14 @@ from ctxbench.results.run_folder import RunFolder
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
+MADE = {**LISTS, **FINDINGS}
 KINDS = {"crossover": crossover_table}
 FIGURES = ROOT / "docs" / "figures"
 
 
 def pages() -> list[Path]:
     """The files that may hold such blocks."""
-    folders = (ROOT, ROOT / "docs", ROOT / "docs" / "suites", ROOT / "results")
-    return [page for folder in folders for page in sorted(folder.glob("*.md"))]
+    return [ROOT / "README.md", *doc_pages(), ROOT / "results" / "README.md"]
 
 
 def updated(text: str) -> str:
@@ -43,7 +43,7 @@ def updated(text: str) -> str:
 
     def table(block: re.Match[str]) -> str:
         name, _, part = block[2].partition(" ")
-        made = {**LISTS, **FINDINGS}[name]() if name in {**LISTS, **FINDINGS} else run_table(name, part)
+        made = MADE[name]() if name in MADE else run_table(name, part)
         return f"{block[1]}{made.strip()}\n{block[3]}"
 
     return BLOCK.sub(table, text)

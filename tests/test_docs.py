@@ -83,6 +83,7 @@ def test_the_module_in_the_tutorial_works_as_shown(tmp_path: Path) -> None:
 
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"), re.DOTALL)
     (source,) = [block for block in blocks if "class MyContext" in block]
+    assert source == (ROOT / "examples" / "my_module.py").read_text(encoding="utf-8")
     path = tmp_path / "my_module.py"
     path.write_text(source, encoding="utf-8")
     model = registry.get(f"{path}:MyContext").build(8)

@@ -87,8 +87,10 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The options by what they are about, where there are many."""
         records = {each.name: record for each in self.get_params(ctx) if (record := each.get_help_record(ctx))}
-        groups = OPTIONS if len(records) >= MANY_OPTIONS else {}
-        _write_groups(formatter, records, groups, "Options")
+        if len(records) >= MANY_OPTIONS:
+            _write_groups(formatter, records, OPTIONS, "Other options")
+        else:
+            _write_groups(formatter, records, {}, "Options")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         if examples := EXAMPLES.get(ctx.info_name):
@@ -118,12 +120,7 @@ def _write_groups(
 ) -> None:
     """A section for each group of records that are there, then one for the others."""
     grouped = {name for names in groups.values() for name in names}
-    sections = {
-        **groups,
-        (f"Other {rest.lower()}" if groups and rest == "Options" else rest): (
-            *(name for name in records if name not in grouped),
-        ),
-    }
+    sections = {**groups, rest: tuple(name for name in records if name not in grouped)}
     for title, names in sections.items():
         if own := [records[name] for name in names if name in records]:
             with formatter.section(title):

@@ -131,14 +131,16 @@ def _title(panel: Panel, lines: Sequence[Series], figure: Figure, each: Quantity
 
 
 def _labels(own: Lines) -> list[str]:
-    """What the lines are called: the module and those settings that another line does not have."""
+    """What the lines are called, each name once."""
     every = _all(own)
-    theirs = [line.settings.split(", ") for line in every]
-    found = []
-    for line in every:
-        different = [setting for setting in line.settings.split(", ") if any(setting not in each for each in theirs)]
-        found.append(wrapped(f"{line.title} {', '.join(different)}".strip() + _failures(line.frame), ENTRY))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(_label(line, every) for line in every))
+
+
+def _label(line: Series, others: Sequence[Series]) -> str:
+    """The module and those settings that another line does not have; how and where rows failed."""
+    theirs = [other.settings.split(", ") for other in others]
+    own = [setting for setting in line.settings.split(", ") if any(setting not in each for each in theirs)]
+    return wrapped(f"{line.title} {', '.join(own)}".strip() + _failures(line.frame), ENTRY)
 
 
 def _axes(
@@ -153,7 +155,7 @@ def _axes(
     aside = min(_BESIDE, 0.7 / len(lines)) * (np.arange(len(lines)) - (len(lines) - 1) / 2)
     for line, shift in zip(lines, aside, strict=True):
         place = before[line.module] = before.get(line.module, -1) + 1
-        look, label = appearance[line.module], _labels({each.key: [line, *lines]})[0]
+        look, label = appearance[line.module], _label(line, lines)
         known = line.y.notna() & ((line.y > 0) | (figure.scale in ("linear", "log-x")))
         y = line.y[known].to_numpy()
         x = np.array([float(v) if numeric else words.index(str(v)) + shift for v in line.frame["x"][known]])
@@ -164,14 +166,13 @@ def _axes(
             "linestyle": _DASHES[place % len(_DASHES)] if numeric else "",
         }
         fit = fit_of(line, figure) if figure.fit and numeric else None
-        drawn = isinstance(fit, Fit) and not fit.line.low <= 0 <= fit.line.high
         (points,) = axes.plot(x[some], y[some], marker=look.marker, label=label, **style)
         points.set(fillstyle=_FILLS[place % len(_FILLS)], markerfacecoloralt=PAPER)
         if points.get_fillstyle() == "none":
             points.set(fillstyle="full", markerfacecolor=PAPER)  # the line below is not seen
         text = f"{label}: {fit.text}" if isinstance(fit, Fit) else label
         points.set_gid(drawing.detail(" ".join(text.split())))
-        if drawn and isinstance(fit, Fit):
+        if isinstance(fit, Fit) and not fit.line.low <= 0 <= fit.line.high:
             points.set(linestyle="")
             ends = np.array([x.min(), x.max()])
             axes.plot(ends, fit.at(ends), **style)

@@ -104,10 +104,10 @@ def parts(
     return figure, found
 
 
-def legend_below(axes: Axes, lines: int = 1) -> None:
-    """A legend below the axes and their labels, a line an entry; the labels of the ticks have so many lines."""
+def legend_below(axes: Axes) -> None:
+    """A legend below the axes and their labels, a line an entry."""
     axes.legend(
-        loc="upper center", bbox_to_anchor=(0.45, 0), borderaxespad=3 + 1.5 * lines, alignment="left", borderpad=0,
+        loc="upper center", bbox_to_anchor=(0.45, 0), borderaxespad=4.5, alignment="left", borderpad=0,
         labelspacing=0.3,
     )  # fmt: skip
 
