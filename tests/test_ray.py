@@ -1,5 +1,6 @@
 """`run --ray` on clusters of several nodes on this machine: real CPU cases, fake GPUs, nodes and drivers that die."""
 
+import builtins
 import contextlib
 import math
 import os
@@ -121,6 +122,7 @@ def wait_for(folder: Path, rows: int, driver: subprocess.Popen[str]) -> None:
 
 
 def test_cases_are_spread_over_the_hosts_and_none_is_lost_with_one(nodes: Any, suite: Path, tmp_path: Path) -> None:
+    before = builtins.print
     other = nodes.add_node(**NODE)
 
     class Removes(Quiet):
@@ -136,6 +138,7 @@ def test_cases_are_spread_over_the_hosts_and_none_is_lost_with_one(nodes: Any, s
     assert len(folder.meta["environments"]) == 2
     for environment in folder.meta["environments"].values():
         assert environment["torch_threads"] == 1  # OMP_NUM_THREADS of this process, not Ray's
+    assert builtins.print is before  # Ray puts its own there when it has a message
 
 
 def test_drivers_that_end_lose_nothing_finished(node: Any, suite: Path, tmp_path: Path) -> None:

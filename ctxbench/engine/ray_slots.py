@@ -221,6 +221,8 @@ def connect(address: str) -> Iterator[Cluster]:
     if address != LOCAL:
         _check_address(address)
     handler = signal.getsignal(signal.SIGTERM)
+    # Ray would put a `print` of its own into this process, for progress bars that ctxbench does not draw.
+    os.environ.setdefault("RAY_TQDM_PATCH_PRINT", "0")
     try:
         if address == LOCAL:
             # Its monitor would kill an actor whose measuring process takes much memory, which is that case's to fail.
