@@ -5,21 +5,25 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test quick check lint site format report matrix gpu clean
+.PHONY: table3 test long quick check lint site format report matrix gpu clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
 
-# All tests: first those that any load may delay, side by side; then those that judge real times, alone.
+# First the tests that any load may delay, side by side; then those that judge real times, alone.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"
 	$(BIN)/python -m pytest -m timing
+
+# Attacks on runs, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
+long: .venv/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
 
 # The tests that start no process and take no seconds.
 quick: .venv/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not processes and not timing and not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not processes and not timing and not slow and not long"
 
-check: lint test site
+check: lint test long site
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .

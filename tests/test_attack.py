@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import attack
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 
 @pytest.mark.parametrize("kind", attack.KINDS)

@@ -26,7 +26,7 @@ def update() -> ModuleType:
         return importlib.import_module("update")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleType) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "| `sa` Self-attention (SA)" in readme

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 ROOT = Path(__file__).resolve().parents[1]
 # Each install says --ignore-installed: without it pip removes the ctxbench that these tests run from.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]

@@ -31,7 +31,7 @@ from ctxbench.suite.read import load
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
-pytestmark = [pytest.mark.processes]
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 SuiteFile = Callable[..., Path]
 # Seconds. Only what hangs takes so long.

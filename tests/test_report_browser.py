@@ -16,6 +16,7 @@ pytest.importorskip("axe_core_python", reason="axe-core-python is not installed:
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.processes,
+    pytest.mark.long,
     pytest.mark.skipif(
         CHROMIUM is None or DRIVER is None,
         reason="no Chromium: apt-get install chromium chromium-driver",
