@@ -33,6 +33,9 @@ NOT_KEPT = ("samples.csv", "timeline.csv", "processes.csv")
 
 TEXT = """# Do the numbers repeat?
 
+**Mostly: on an idle machine {agree} pairs of runs of `quick` agree, and a median moves by up to {typical} in half of
+the pairs, and by {most} at most.** Do not read more into the difference of two runs.
+
 `python benchmarks/repeatability.py` ran the suite `quick` five times and `table3` three times, one run after the
 other; and then, beside one process that computes all the time, `quick` five times and `table3` twice. It wrote this
 page from the records in `results/repeatability/`; the other files of these runs are not kept, because of their size.
@@ -179,6 +182,9 @@ def page() -> str:
         **{suite: meta["definition"]["measure"]["processes"] for suite, meta in first.items()},
         headers=" | ".join(name.replace("-", ", ") for name in rows),
         rule="|".join("---" for _ in rows),
+        agree=table[0][2],
+        typical=table[2][2],
+        most=table[4][2],
         questions="\n".join(f"| {' | '.join(line)} |" for line in table),
         limit=OTHERS_LIMIT,
         notes=NOTES,

@@ -31,7 +31,12 @@ class Clock:
 
 
 def run(
-    path: Path, monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float], widths: Mapping[str, float], **measure: Any
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    costs: Mapping[str, float],
+    widths: Mapping[str, float],
+    reporter: Quiet | None = None,
+    **measure: Any,
 ) -> tuple[dict[str, Record], float]:
     """Run with processes of so many seconds, whose times differ by so much; the records, and the seconds of all."""
     clock = Clock()
@@ -50,7 +55,7 @@ def run(
 
     script = FakeExecutor(answer)
     plan = Plan(Measure(processes=3, **measure), ["params", "latency"])
-    records = execute(CASES, plan, script, script.launch, RunFolder.create(path, {}), Quiet())
+    records = execute(CASES, plan, script, script.launch, RunFolder.create(path, {}), reporter or Quiet())
     return {record.module: record for record in records}, clock.now
 
 
@@ -69,6 +74,24 @@ def test_costly_rows_get_fewer_processes_where_the_budget_does_not_last(
     assert {key: record.processes for key, record in records.items()} == {"sa": 2, "a2": 3, "dm": 3}
     assert records["sa"].get("latency_infer_low_ms") is None
     assert seconds <= 75
+
+
+def test_a_budget_too_small_for_one_process_of_each_row_is_told_with_the_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    reporter = Quiet()
+    monkeypatch.setattr(reporter, "note", told.append)
+    costs = {"sa": 30, "a2": 2, "dm": 1}
+    widths = dict.fromkeys(costs, 0)
+    run(tmp_path / "enough", monkeypatch, costs, widths, reporter, total_s=40)
+    assert told == []
+    run(tmp_path / "short", monkeypatch, costs, widths, reporter, total_s=2.5)
+    # Three processes of 1 s have counted. One that times takes 0.3 s and, for each mode, 0.5 s to warm up and 2 s.
+    assert told == [
+        "a budget of 2.5 s is too small for one process of each row: that takes about 19 s, and intervals take "
+        "3 processes"
+    ]
 
 
 def test_each_row_has_one_process_at_least_and_so_many_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

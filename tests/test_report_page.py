@@ -18,7 +18,7 @@ from ctxbench.report import write_report
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 # What is drawn of a run of Table 3 on one device; `test_report_figures` says why.
-FIGURES = ("cost", "pareto", "published", "split", "samples")
+FIGURES = ("cost", "pareto", "published", "split")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 

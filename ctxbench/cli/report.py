@@ -19,7 +19,8 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
     out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
     figures: Annotated[
-        str | None, typer.Option(help="Names of figures, separated by commas; default: all that have data.")
+        str | None,
+        typer.Option(help="Names of figures, separated by commas; default: all that have data, but samples."),
     ] = None,
     formats: Annotated[
         str | None, typer.Option(help="Write figures, which are SVG, also as png, pdf or both with a comma.")

@@ -46,6 +46,8 @@ class Reporter(Protocol):
 
     def done(self, record: Record) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
 
 class InProcess:
     """Performs tasks in this very process, for debugging: a crash ends the run, one case's state reaches the next."""

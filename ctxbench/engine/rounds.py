@@ -1,5 +1,6 @@
 """Measures the cases of a suite: first what needs one process, then their times in rounds of fresh processes."""
 
+import itertools
 import math
 import random
 import time
@@ -104,10 +105,10 @@ class Rounds:
 
     def rounds(self, launch: Launch) -> Iterator[None]:
         """Measure the times; yields after each round."""
-        number = 0
-        while number < self.processes or self._goes_on(number):
-            number += 1
+        for number in itertools.count(1):
             cases = self._lacking(number)
+            if not cases and number > self.processes:
+                break
             random.Random(f"{self.plan.measure.seed} {number}").shuffle(cases)
             if cases:
                 begin = time.monotonic()
@@ -189,9 +190,23 @@ class Rounds:
         """
         cases = [case for case in self.cases if self._lacks(case, number)]
         if number > self.processes:
+            if not self._goes_on(number - 1):
+                return []
             at_rest = self._at_rest()
             cases = [case for case in cases if len(at_rest[case.id]) < self.processes or self._is_wide(case, at_rest)]
-        return cases if number == 1 else self._affordable(cases, max(self.processes + 1 - number, 1))
+        if number == 1:
+            self._tell_least(cases)
+            return cases
+        return self._affordable(cases, max(self.processes + 1 - number, 1))
+
+    def _tell_least(self, cases: Sequence[Case]) -> None:
+        """Say so where the suite's budget does not last for one process of each row; each gets one all the same."""
+        budget = self.plan.measure.total_s
+        if budget is not None and (least := self._spent_s() + sum(map(self._cost_s, cases))) > budget:
+            self.reporter.note(
+                f"a budget of {budget:g} s is too small for one process of each row: that takes about {least:.0f} s, "
+                f"and intervals take {FEWEST_PROCESSES} processes"
+            )
 
     def _is_wide(self, case: Case, at_rest: Mapping[str, Collection[int]]) -> bool:
         """Whether a budget is there to narrow a case's intervals, and one is wider than the suite's `spread`."""
@@ -221,7 +236,10 @@ class Rounds:
     def _spent_s(self) -> float:
         """The seconds of all processes so far, and of the starts of interpreters."""
         return self.starting_s + sum(
-            record.elapsed_s or 0.0 for each in self.finished.values() for record in each.values()
+            record.elapsed_s or 0.0
+            for name, each in self.finished.items()
+            if name not in self.reused
+            for record in each.values()
         )
 
     def _cost_s(self, case: Case) -> float:
@@ -239,13 +257,13 @@ class Rounds:
         return all(record.status == "ok" for record in finished.values())
 
     def _goes_on(self, number: int) -> bool:
-        """Whether another round follows the planned ones, for processes that were disturbed.
+        """Whether another round may follow round `number`, which is a planned one or a later one.
 
         With a budget for the suite, it alone decides. Else none does where nothing was at rest in the last three, after
         as many as were planned, or after EXTRA_SHARE of the time that the planned ones took.
         """
         has_budget = self.plan.measure.total_s is not None
-        if number >= (MOST_PROCESSES if has_budget else 2 * self.processes) or not self._lacking(number + 1):
+        if number >= (MOST_PROCESSES if has_budget else 2 * self.processes):
             return False
         if has_budget:
             return True

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from ctxbench.errors import UsageError, unknown
 from ctxbench.suite.file import Figure
@@ -28,7 +29,8 @@ WRITERS = {"png": write_png, "pdf": write_pdf}
 class Kind:
     """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
 
-    A `curve` has tables of its numbers, too. One that is drawn `always` stands also beside those that a suite names.
+    A `curve` has tables of its numbers, too. Drawn are those that the suite names and those `always` drawn; where it
+    names none, all but those that have to be `asked` for.
     """
 
     name: str
@@ -37,7 +39,7 @@ class Kind:
     available: Callable[[Sequence[Panel]], bool]
     draw: Callable[[Sequence[Panel]], Drawing]
     curve: Figure | None = None
-    always: bool = False
+    drawn: Literal["usually", "always", "asked"] = "usually"
 
 
 def of_curve(figure: Figure, needs: str) -> Kind:
@@ -66,11 +68,11 @@ KINDS = (
     Kind("split", "Training and inference", "latency in both modes",
          figure_cost.has_split, figure_cost.train_infer_split),
     Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
-         figure_energy.has_energy, figure_energy.energies, always=True),
+         figure_energy.has_energy, figure_energy.energies, drawn="always"),
     Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
          figure_memory.has_memory, figure_memory.memory_over_time),
     Kind("samples", "Raw samples", "samples.csv with samples",
-         figure_samples.has_samples, figure_samples.sample_streams),
+         figure_samples.has_samples, figure_samples.sample_streams, drawn="asked"),
 )  # fmt: skip
 
 
@@ -85,14 +87,12 @@ class Written:
 
 
 def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
-    """The figures to draw: those with data or, if names are given, those. UsageError for a name without data.
-
-    Where a suite names figures, they are those; the others are drawn if they are asked for.
-    """
+    """The figures to draw: those with data or, if names are given, those. UsageError for a name without data."""
     named = {figure.name: figure for panel in panels for figure in figures_of(panel)}
     own = [of_curve(figure, f"{' or '.join(figure.y)} for two or more {figure.x}") for figure in named.values()]
     if names is None:
-        kinds = [*own, *(kind for kind in KINDS if kind.always)] if own else KINDS
+        others = ("always",) if own else ("always", "usually")
+        kinds = [*own, *(kind for kind in KINDS if kind.drawn in others)]
         return [kind for kind in kinds if kind.available(panels)]
     by_name = {kind.name: kind for kind in (*KINDS, *own)}
     for name in names:

@@ -20,9 +20,9 @@ REFERENCE = "sa"
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The rows of one run on one device, and what to call them."""
+    """The rows of one run on one device; `name` tells the run from others beside it, where there are any."""
 
-    title: str
+    name: str
     frame: pd.DataFrame
     run: RunData
     device: str
@@ -33,6 +33,11 @@ class Panel:
     def records(self) -> Sequence[RecordRow]:
         """The rows of the frame, by its index."""
         return rows_of(self.frame)
+
+    @property
+    def title(self) -> str:
+        """The run and the device."""
+        return ": ".join(filter(None, [self.name, self.run.device_name(self.device)]))
 
     @property
     def main(self) -> pd.DataFrame:
@@ -57,9 +62,8 @@ class Panel:
         """
         if "measured" in origins:
             return ", ".join([self.title, *self.run.conditions(rows)])
-        own = self.title.removesuffix(self.run.device_name(self.device)).removesuffix(": ")
         shared = [] if set(origins) == {"published"} else self.run.conditions(rows, threads=False)
-        return ", ".join([*filter(None, [own]), *shared, " and ".join(sorted(origins))])
+        return ", ".join([*filter(None, [self.name]), *shared, " and ".join(sorted(origins))])
 
     def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
         """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
@@ -73,9 +77,8 @@ def panels_of(runs: Sequence[RunData]) -> list[Panel]:
     for run in runs:
         frame = with_published(run)
         for device in run.devices():
-            name = run.device_name(device)
-            title = f"{run.name}: {name}" if len(runs) > 1 else name
-            found.append(Panel(title, frame[frame["device"] == device].reset_index(drop=True), run, device))
+            rows = frame[frame["device"] == device].reset_index(drop=True)
+            found.append(Panel(run.name if len(runs) > 1 else "", rows, run, device))
     return found
 
 

@@ -149,7 +149,12 @@ def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
 
 
 def _published_quantities(panels: Sequence[Panel]) -> list[Quantity]:
-    return [each for each in quantities().values() if any(len(_published_points(p, each)) for p in panels)]
+    printed = [(panel, set(panel.frame.columns[panel.frame.notna().any()])) for panel in panels]
+    return [
+        each
+        for each in quantities().values()
+        if any(f"{each.key}_published" in filled and len(_published_points(panel, each)) for panel, filled in printed)
+    ]
 
 
 def _published_panels(panels: Sequence[Panel]) -> list[Panel]:
