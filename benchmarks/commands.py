@@ -1,6 +1,7 @@
 """What each command costs: processor time (user and system, children included) in units of `import torch`.
 
-Run: python benchmarks/commands.py [repeats]. Prints a table; the machine decides nothing.
+Each is run once before it is measured, so that counts are kept from that run, and once with all counted anew.
+Run: python benchmarks/commands.py [repeats]. Writes results/commands.csv; the machine decides nothing.
 """
 
 import os
@@ -10,8 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pandas as pd
+
+from ctxbench.engine.counted import SWITCH
+
 ROOT = Path(__file__).resolve().parents[1]
-# Arguments of ctxbench, and the goal in units of `import torch`; OUT is a new folder..
+TABLE = ROOT / "results" / "commands.csv"
+# Arguments of ctxbench, and the goal in units of `import torch`; OUT is a new folder.
 COMMANDS = {
     "--help": 0.08,
     "list": 0.10,
@@ -20,18 +26,20 @@ COMMANDS = {
     "run --suite field --static --out OUT": 4.0,
     "predict ham_nmf --for a100-40gb": 1.3,
     "run --suite table3 --dry-run": 1.5,
-    f"report {ROOT / 'results' / 'table3-cpu'} --out OUT": 2.5,
+    "report results/table3-cpu --out OUT": 2.5,
 }
 
 
-def seconds(command: list[str], repeats: int) -> float:
+def seconds(command: list[str], repeats: int, anew: bool = False) -> float:
     """The median processor time of a command and of the processes that it waited for."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     found = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             before = os.times()
             out = [str(Path(folder) / "out") if part == "OUT" else part for part in command]
-            subprocess.run(out, check=True, capture_output=True, cwd=ROOT)
+            env = environment | ({SWITCH: "1"} if anew else {})
+            subprocess.run(out, check=True, capture_output=True, cwd=ROOT, env=env)
             after = os.times()
         found.append(after.children_user + after.children_system - before.children_user - before.children_system)
     return statistics.median(found)
@@ -40,12 +48,14 @@ def seconds(command: list[str], repeats: int) -> float:
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     unit = seconds([sys.executable, "-c", "import torch"], repeats)
-    print(f"`import torch`: {unit:.2f} s of processor time, median of {repeats}\n")
-    print("| command | s | in units of `import torch` | goal |\n|---|---|---|---|")
+    rows = []
     for arguments, goal in COMMANDS.items():
-        taken = seconds([sys.executable, "-m", "ctxbench", *arguments.split()], repeats)
-        shown = arguments.replace(f"{ROOT}/", "")
-        print(f"| `ctxbench {shown}` | {taken:.2f} | {taken / unit:.2f} | {goal} |", flush=True)
+        command = [sys.executable, "-m", "ctxbench", *arguments.split()]
+        seconds(command, 1)
+        again, anew = (seconds(command, repeats, anew) / unit for anew in (False, True))
+        rows.append({"command": f"ctxbench {arguments}", "again": again, "anew": anew, "goal": goal})
+        print(rows[-1], flush=True)
+    pd.DataFrame(rows).assign(import_torch_s=unit).round(2).to_csv(TABLE, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What machine, software and settings a run was made with."""
 
 import hashlib
+import importlib.util
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -52,6 +53,21 @@ def source_of(file: Path) -> dict[str, Any]:
 def relative(path: Path) -> str:
     """A path from the working folder if it lies inside, so that another copy of that folder has it, too."""
     return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def code_digest() -> str:
+    """SHA-256 over the source of ctxbench and its modules."""
+    specs = [importlib.util.find_spec(name) for name in ("ctxbench", "ctxbench.modules")]
+    folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
+    return digest(sorted(file for folder in folders for file in Path(folder).rglob("*.py")))
+
+
+def digest(files: Sequence[Path]) -> str:
+    """SHA-256 over the names and contents of files."""
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.name.encode() + file.read_bytes())
+    return found.hexdigest()
 
 
 def _commit(file: Path, changed: Path) -> str | None:

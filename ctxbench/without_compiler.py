@@ -76,9 +76,13 @@ def has_compiler() -> bool:
 
 
 def _on_numbers(name: str) -> Callable[..., Any]:
+    on_numbers = _ON_NUMBERS[name]
+
     def function(*arguments: Any) -> Any:
-        known = all(isinstance(each, int) or _is_numbers(each) for each in arguments)
-        return (_ON_NUMBERS[name] if known else getattr(_real(_SYMBOLS), name))(*arguments)
+        for each in arguments:
+            if not isinstance(each, int) and not _is_numbers(each):
+                return getattr(_real(_SYMBOLS), name)(*arguments)
+        return on_numbers(*arguments)
 
     return function
 

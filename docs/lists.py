@@ -278,6 +278,14 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], *align: str) 
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, lines, *rows))
 
 
+def command_list() -> str:
+    """What `benchmarks/commands.py` found: processor time of commands."""
+    frame = pd.read_csv(ROOT / "results" / "commands.csv")
+    rows = [(f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew"))) for row in rows_of(frame)]
+    unit = f"In units of `python -c 'import torch'`, which took {frame['import_torch_s'][0]:.1f} s of processor time."
+    return markdown(("command", "again", "counted anew"), rows) + f"\n\n{unit}"
+
+
 LISTS: dict[str, Callable[[], str]] = {
     "metrics": metric_list,
     "quantities": quantity_list,
@@ -291,4 +299,5 @@ LISTS: dict[str, Callable[[], str]] = {
     "suites": suite_list,
     "results": result_list,
     "families": family_list,
+    "commands": command_list,
 }

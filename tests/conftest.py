@@ -32,6 +32,16 @@ timeout_s = {timeout}
 """
 
 
+# Test files of half a minute and more.
+LONGEST = (
+    "test_ray",
+    "test_engine",
+    "test_attack",
+    "test_gate_check",
+    "test_contract",
+    "test_report_layout",
+    "test_paper_suites",
+)
 # One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
 os.environ["OMP_NUM_THREADS"] = "1"
 # A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
@@ -40,8 +50,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files whose tests take long come first, so that no worker is left alone with them at the end."""
-    longest = ("test_ray", "test_engine", "test_attack")
-    items.sort(key=lambda item: (item.path.stem not in longest, item.get_closest_marker("processes") is None))
+    items.sort(key=lambda item: (item.path.stem not in LONGEST, item.get_closest_marker("processes") is None))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -67,6 +76,12 @@ def _not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test starts is no part of a parallel test run, in which pytest-benchmark would time nothing."""
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is taken from an earlier run's counts, and no test's script leaves any."""
+    monkeypatch.setenv("CTXBENCH_NO_CACHE", "1")
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from ctxbench.engine.progress import Quiet
 from ctxbench.engine.ray_slots import connect
 from ctxbench.engine.run import resume
 from ctxbench.engine.sweep import SlotLost
+from ctxbench.environment import code_digest, digest
 from ctxbench.errors import UsageError
 from ctxbench.report import write_report
 from ctxbench.results.record import Record
@@ -242,11 +243,11 @@ def test_how_a_child_ended_is_known_in_an_actor(node: Any, tmp_path: Path, suite
 
 
 def test_a_host_must_have_the_same_code_and_files(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"/nowhere/my.py": "digest", "/etc/hostname": ray_slots.digest([Path("/etc/hostname")])}
+    files = {"/nowhere/my.py": "digest", "/etc/hostname": digest([Path("/etc/hostname")])}
     refused = r"has no /nowhere/my\.py: put it in a folder that all hosts share"
     with connect(node.address) as cluster, pytest.raises(UsageError, match=refused):
         cluster.slots("cpu", "keep", files)
-    told = {"environment": {"packages": {"ctxbench": "0"}}, "code": ray_slots.code_digest(), "files": files}
+    told = {"environment": {"packages": {"ctxbench": "0"}}, "code": code_digest(), "files": files}
     assert ray_slots._checked(told, "host", files) == told["environment"]
     with pytest.raises(UsageError, match="host has another version of /etc/hostname"):
         ray_slots._checked(told, "host", {"/etc/hostname": "digest"})

@@ -329,8 +329,11 @@ def test_a_module_outside_the_registry_has_a_colour_of_its_own() -> None:
     assert palette({"mine": "a family of its own"}) == {}
 
 
-def colours_of(axes: Axes) -> list[str]:
-    return [to_hex(patch.get_facecolor()) for patch in axes.patches]
+def colours_of(axes: Axes) -> dict[str, str]:
+    """Of the points, by the names beside them."""
+    points = [line for line in axes.lines if line.get_marker() != "None"]
+    found = zip(axes.get_yticklabels(), points, strict=True)
+    return {text.get_text(): to_hex(line.get_color()) for text, line in found}
 
 
 def test_own_modules_have_the_same_colours_in_all_figures(tmp_path: Path) -> None:
@@ -339,12 +342,10 @@ def test_own_modules_have_the_same_colours_in_all_figures(tmp_path: Path) -> Non
     rows = text.splitlines()[1:]
     others = [row.replace("sa ", f"{module} ", 1) for module in ("Mine", "Other") for row in rows]
     (path / "timeline.csv").write_text("\n".join([text.strip(), *others, ""]))
-    expected = [
-        look.colour.lower() for look in map(looks(["sa", "Mine", "Other"]).get, ["sa", "Mine", "Other"]) if look
-    ]
+    expected = {name: look.colour.lower() for name, look in looks(["sa", "Mine", "Other"]).items()}
     assert colours_of(drawing_of("cost", path).figure.axes[0]) == expected
     areas = [axes.collections[0] for axes in drawing_of("memory", path).figure.axes if axes.axison]
-    assert [to_hex(area.get_facecolor()[0]) for area in areas] == expected
+    assert [to_hex(area.get_facecolor()[0]) for area in areas] == [expected[name] for name in ("sa", "Mine", "Other")]
 
 
 def test_the_png_has_the_colours_of_the_families(tmp_path: Path) -> None:

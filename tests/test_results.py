@@ -14,9 +14,9 @@ import pytest
 from ctxbench.errors import UsageError
 from ctxbench.messages import Sample, TimelineStep
 from ctxbench.notes import Note
-from ctxbench.results import run_folder as results
 from ctxbench.results.record import Record
-from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.run_folder import RunFolder, default_path
+from ctxbench.results.tables import tables
 
 
 def record(case: str = "sa 1x8x4x4 float32 cpu", **values: Any) -> Record:
@@ -90,7 +90,7 @@ def test_a_timeline_keeps_its_order_and_its_bytes(folder: RunFolder) -> None:
 
 def test_recover_removes_what_a_killed_writer_left(folder: RunFolder) -> None:
     leave(folder, "first")
-    whole = {name: (folder.path / name).read_bytes() for name in results.tables()}
+    whole = {name: (folder.path / name).read_bytes() for name in tables()}
     with (folder.path / "timeline.csv").open("a") as file:
         file.write("second,infer,0,forward,aten.bmm.default,7\nsecond,infer,1,forw")
     with (folder.path / "samples.csv").open("a") as file:
@@ -274,9 +274,9 @@ def test_a_missing_column_of_what_names_a_case_is_named(folder: RunFolder) -> No
 
 def test_the_default_folder_is_new_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    first = results.default_path("tiny")
+    first = default_path("tiny")
     first.mkdir(parents=True)
-    second = results.default_path("tiny")
+    second = default_path("tiny")
     assert first.parent == Path("results")
     assert first != second
 

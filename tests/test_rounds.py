@@ -18,8 +18,9 @@ from fakes import FakeExecutor, counted, timed
 from ctxbench import machine_load
 from ctxbench.case import Case, Measure
 from ctxbench.engine.case import Outcome, Plan, blank_record, measure_case
+from ctxbench.engine.combined import combine
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.rounds import combine, execute
+from ctxbench.engine.rounds import execute
 from ctxbench.messages import Failure, Values
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder

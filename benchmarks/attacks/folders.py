@@ -16,7 +16,8 @@ from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.gate.baseline import load_baseline
 from ctxbench.report import write_report
 from ctxbench.results.csv_file import csv_line
-from ctxbench.results.run_folder import RunFolder, tables
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.tables import tables
 
 from .small import begin, counted, suite
 from .tally import Tally

@@ -20,7 +20,8 @@ from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
 from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
-from ctxbench.results.run_folder import PHASES, RunFolder
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.tables import PHASES
 from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
 
 

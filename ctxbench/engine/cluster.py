@@ -11,10 +11,10 @@ from ctxbench import devices
 from ctxbench.case import Case
 from ctxbench.engine import progress
 from ctxbench.engine.case import Plan
-from ctxbench.engine.ray_slots import Cluster, RaySlot, connect, digest
+from ctxbench.engine.ray_slots import Cluster, RaySlot, connect
 from ctxbench.engine.run import Interrupted, locked, meta_of, reopen
 from ctxbench.engine.sweep import Part, bundles, sweep
-from ctxbench.environment import differences
+from ctxbench.environment import differences, digest
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
 from ctxbench.results.run_meta import CONTINUED

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ctxbench.case import Case, Measure
 from ctxbench.engine.case import Plan, matmul_rate, measure_static
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.counted import Counted
 from ctxbench.engine.estimate import START_S, once_s, process_s
 from ctxbench.engine.run import cases_on, machine
 from ctxbench.metrics import static_metrics
@@ -37,8 +38,9 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     planned = []
     rates: dict[tuple[str, str, int | None], float | None] = {}
     with ForkServer() as server:
+        executor = Counted(server)
         for case in cases_on(suite, machine(server), static):
-            record = measure_static(case, settings, server)
+            record = measure_static(case, settings, executor)
             seconds = least = None
             if record.get("macs") is not None and not static and "latency" in suite.file.metrics:
                 yardstick = (case.device, case.dtype, case.threads)

@@ -1,7 +1,5 @@
 """The slots of a Ray cluster: an actor for each GPU, or for the processors of each host. Only this file imports ray."""
 
-import hashlib
-import importlib.util
 import os
 import re
 import signal
@@ -12,23 +10,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from ctxbench.engine.case import Executor
-from ctxbench.engine.client import KILL_S, EngineError, Exit, ForkServer
+from ctxbench.engine.client import KILL_S, EngineError, Exit
+from ctxbench.engine.ray_actor import OPEN_S, Measurer
 from ctxbench.engine.sweep import SlotLost
-from ctxbench.environment import differences
+from ctxbench.environment import code_digest, differences
 from ctxbench.errors import UsageError
-from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Task
+from ctxbench.worker.protocol import Reply, Task
 
 # Starts a cluster on this host alone.
 LOCAL = "local"
 LOOPBACK = "127.0.0.1"
 # Read by Ray when it is imported, on Linux too: without clusters, its processes listen on the loopback only.
 CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-# Seconds in which a slot must become free and tell what it is: it imports torch.
-OPEN_S = 120.0
 # Seconds for which a slot may be silent beyond what its task may take.
 SILENT_S = 60.0
 # Bytes. Ray would take 30 % of the host's memory for its object store; what crosses here are a few kilobytes a case.
@@ -37,52 +33,6 @@ OBJECT_STORE = 100 * 2**20
 ANSWER_S = 20.0
 # What ray.nodes() tells of one.
 Node = Mapping[str, Any]
-
-
-class Measurer:
-    """The actor of a slot: starts fork servers on its host and runs tasks in them.
-
-    `threads` is OMP_NUM_THREADS; `slots` is how many slots the host has.
-    """
-
-    def __init__(self, folder: str, threads: str | None, malloc: str, slots: int) -> None:
-        # Ray's workers ignore it, and then no child can be waited for.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Ray sets the number of processors that the actor asked for.
-        os.environ.pop("OMP_NUM_THREADS", None)
-        if threads is not None:
-            os.environ["OMP_NUM_THREADS"] = threads
-        if Path(folder).is_dir():
-            os.chdir(folder)
-        _keep_to_own_cores(slots)
-        self._malloc = malloc
-        self._kept = ForkServer(malloc=malloc)
-        self._round: ForkServer | None = None
-
-    def describe(self, files: Sequence[str]) -> dict[str, Any]:
-        """What runs here: GPU, the code's digest, those of the files (None: not there), and the environment."""
-        replies, ended = self.run(DescribeEnvironment(), OPEN_S, True)
-        found = [reply.environment for reply in replies if isinstance(reply, Environment)]
-        return {
-            "gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-            "code": code_digest(),
-            "files": {file: digest([Path(file)]) if Path(file).is_file() else None for file in files},
-            "environment": found[0] if found else None,
-            "output": ended.output,
-        }
-
-    def renew(self) -> None:
-        """Start a new interpreter for a round."""
-        if self._round:
-            self._round.close()
-        self._round = ForkServer(static=False, malloc=self._malloc)
-
-    def run(self, task: Task, timeout_s: float | None, kept: bool) -> tuple[list[Reply], Exit]:
-        """Perform a task in a fresh process: what it reported, and how it ended."""
-        server = self._kept if kept else self._round
-        assert server is not None
-        replies: list[Reply] = []
-        return replies, server.run(task, replies.append, timeout_s)
 
 
 @dataclass
@@ -284,29 +234,6 @@ def _checked(told: Mapping[str, Any], name: str, files: Mapping[str, str]) -> Ma
 def _count(node: Node, kind: str) -> int:
     """The slots of a node: its GPUs, or one for its processors."""
     return int(node["Resources"].get("GPU", 0)) if kind == "cuda" else 1
-
-
-def _keep_to_own_cores(slots: int) -> None:
-    """Keep to this GPU's share of the cores, so that other GPUs' slots neither disturb it nor count as others' load."""
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    cores = sorted(os.sched_getaffinity(0))
-    size = len(cores) // slots
-    if size and slots > 1 and gpu.isdigit() and int(gpu) < slots:
-        os.sched_setaffinity(0, cores[int(gpu) * size : (int(gpu) + 1) * size])
-
-
-def code_digest() -> str:
-    """SHA-256 over the source of ctxbench and its modules."""
-    specs = [importlib.util.find_spec(name) for name in ("ctxbench", "ctxbench.modules")]
-    folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
-    return digest(sorted(file for folder in folders for file in Path(folder).rglob("*.py")))
-
-
-def digest(files: Sequence[Path]) -> str:
-    found = hashlib.sha256()
-    for file in files:
-        found.update(file.name.encode() + file.read_bytes())
-    return found.hexdigest()
 
 
 def _lines(error: BaseException) -> list[str]:

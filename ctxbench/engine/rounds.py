@@ -14,9 +14,10 @@ from statistics import median
 from ctxbench.case import Case
 from ctxbench.devices import has_clock
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
+from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
 from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
-from ctxbench.metrics import metrics, static_metrics
+from ctxbench.metrics import static_metrics
 from ctxbench.mode import MODES
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
@@ -74,8 +75,9 @@ class Rounds:
         self.is_timed = bool(plan.repeated().metrics)
         # Seconds until interpreters had started.
         self.starting_s = 0.0
-        # What is being measured.
+        # What is being measured, and what is still to be in a round beyond the planned ones.
         self.current: Case | None = None
+        self.again: list[Case] = []
 
     def is_complete(self, case: Case) -> bool:
         """Whether no planned process of a case is lacking."""
@@ -114,7 +116,8 @@ class Rounds:
                 begin = time.monotonic()
                 with launch() as executor:
                     self.starting_s += time.monotonic() - begin
-                    for case in cases:
+                    for place, case in enumerate(cases, 1):
+                        self.again = cases[place:] if number > self.processes else []
                         self._keep(case, number, self._measure(case, number, executor))
                 yield
         for case, record in zip(self.cases, self.records(), strict=True):
@@ -145,7 +148,7 @@ class Rounds:
         """About how many seconds the run goes on; None as long as no rate of the device is known."""
         if not all(0 in each for each in self.finished.values()):
             return None
-        left = 0.0
+        left = sum(map(self._cost_s, self.again))
         for case in self.cases:
             lacking = sum(self._lacks(case, number + 1) for number in range(self.processes))
             if lacking:
@@ -272,34 +275,3 @@ class Rounds:
         seconds = [(n, each[n].elapsed_s or 0.0) for each in self.finished.values() for n in each if n]
         planned = sum(s for n, s in seconds if n <= self.processes)
         return sum(s for n, s in seconds if n > self.processes) <= EXTRA_SHARE * planned
-
-
-def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[int]) -> Record:
-    """The record of a case from its processes; process 0 has what was measured once.
-
-    Times come from the processes `at_rest`, or from all where fewer than three of the `planned` ones are.
-    """
-    first = finished[min(finished)]
-    record = replace(first, values={}, notes=[])
-    timed = {number: finished[number] for number in sorted(finished) if number}
-    good = {number: each for number, each in timed.items() if number in at_rest}
-    used = good if len(good) >= min(FEWEST_PROCESSES, planned) else timed
-    for each in (first, *used.values()):
-        record.values = {**each.values, **record.values}
-        record.note(*each.notes)
-        record.machine_state = record.machine_state or each.machine_state
-    for metric in metrics().values() if used else ():
-        if metric.combine:
-            for column in metric.columns:
-                record.values.pop(column.name, None)
-            record.take(metric.combine([each.values for each in used.values()]))
-    record.elapsed_s = round(sum(each.elapsed_s or 0.0 for each in finished.values()), 3)
-    if used:
-        record.processes, record.rounds = len(used), " ".join(map(str, used))
-        record.others_share = max((each.others_share for each in used.values() if each.others_share), default=0.0)
-    for number, each in timed.items():
-        if each.status != "ok":
-            earlier = f"in process {number} of {planned}: " if number > 1 else ""
-            record.status, record.message = each.status, earlier + each.message
-            record.note(*each.notes)
-    return record

@@ -13,6 +13,7 @@ from ctxbench.case import Case, Measure
 from ctxbench.engine import progress
 from ctxbench.engine.case import Executor, InProcess, Plan
 from ctxbench.engine.client import EngineError, ForkServer
+from ctxbench.engine.counted import Counted
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.environment import command_line, differences, source_of
 from ctxbench.errors import UsageError, unknown
@@ -54,7 +55,7 @@ def run_suite(
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)
-        executor, launch = _executors(stack, measure, in_process)
+        executor, launch = _executors(stack, measure, in_process, shown)
         environment = machine(executor)
         cases = cases_on(suite, environment, static)
         plan = Plan(measure, metrics, counter, force)
@@ -108,7 +109,7 @@ def resume(
         stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)
-        executor, launch = _executors(stack, measure, in_process)
+        executor, launch = _executors(stack, measure, in_process, shown)
         environment = machine(executor)
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
@@ -169,12 +170,12 @@ def _measure_of(suite: Suite, in_process: bool) -> Measure:
     return suite.file.measure.model_copy(update={"processes": 1} if in_process else {})
 
 
-def _executors(stack: ExitStack, measure: Measure, in_process: bool) -> tuple[Executor, Launch]:
+def _executors(stack: ExitStack, measure: Measure, in_process: bool, shown: progress.Quiet) -> tuple[Executor, Launch]:
     """What measures once, and what starts a new interpreter for each round."""
     if in_process:
         return InProcess(), lambda: nullcontext(InProcess())
     server = stack.enter_context(ForkServer(malloc=measure.malloc))
-    return server, lambda: ForkServer(static=False, malloc=measure.malloc)
+    return Counted(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
 
 
 def _measure(

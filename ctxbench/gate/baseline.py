@@ -17,7 +17,8 @@ from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
 from ctxbench.results.csv_file import rows_of
-from ctxbench.results.run_folder import RunFolder, read_records, with_medians
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.tables import read_records, with_medians
 
 CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
 SIZE_COLUMNS = ("batch", "channels", "height", "width")

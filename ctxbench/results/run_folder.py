@@ -2,11 +2,9 @@
 
 import csv
 import json
-import math
 import os
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -15,11 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.messages import Sample, TimelineStep
-from ctxbench.metrics import quantities
-from ctxbench.metrics.base import POSITIVE, Column, Derivation
-from ctxbench.metrics.control import STREAM
-from ctxbench.mode import MODES
-from ctxbench.notes import parsed
 from ctxbench.results.csv_file import (
     append_text,
     csv_line,
@@ -33,44 +26,13 @@ from ctxbench.results.csv_file import (
 )
 from ctxbench.results.record import Record, columns
 from ctxbench.results.run_meta import check_meta, require
+from ctxbench.results.tables import read_processes, read_records, tables, with_derived, with_medians
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Of run folders: it changes only when a column or a key of run.json changes its meaning.
 SCHEMA = 9
-
-
-def _required(**types: type[int] | type[float] | type[str]) -> tuple[Column, ...]:
-    return tuple(Column(name, kind, required=True) for name, kind in types.items())
-
-
-PHASES = ("forward", "backward")
-SAMPLE_COLUMNS = (
-    *_required(case=str, process=int),
-    Column("mode", str, choices=(*MODES, STREAM), required=True),
-    *_required(index=int, at_s=float),
-    Column("passes", int, least=1, required=True),
-    Column("ms", float, least=POSITIVE, required=True),
-)
-TIMELINE_COLUMNS = (
-    *_required(case=str),
-    Column("mode", str, choices=MODES, required=True),
-    *_required(step=int),
-    Column("phase", str, choices=PHASES, required=True),
-    *_required(op=str, bytes=int),
-)
-
-
-def tables() -> dict[str, tuple[Column, ...]]:
-    """The CSV files of a run folder and their columns."""
-    records = tuple(columns().values())
-    return {
-        "records.csv": records,
-        "processes.csv": (*records, *_required(process=int)),
-        "samples.csv": SAMPLE_COLUMNS,
-        "timeline.csv": TIMELINE_COLUMNS,
-    }
 
 
 @dataclass
@@ -192,7 +154,7 @@ class RunFolder:
     def finished(self) -> dict[str, dict[int, Record]]:
         """What the finished processes of each case measured, by their numbers."""
         found: dict[str, dict[int, Record]] = {}
-        for row in rows_of(_read_records(self.path / "processes.csv", tables()["processes.csv"])):
+        for row in rows_of(read_processes(self.path / "processes.csv")):
             found.setdefault(row["case"], {})[int(row["process"])] = Record.of_row(row)
         return found
 
@@ -255,10 +217,7 @@ class RunFolder:
         none for a reused case, whose rounds are not those of the others. Quantities that derive from others are there.
         """
         reused = (self.meta.get("reused") or {}).get("cases", ())
-        frame = with_medians(read_records(self.path / "records.csv"), self.path / "processes.csv", reused)
-        return frame.assign(
-            **{each.column: _derived(frame, each.derive) for each in quantities().values() if each.derive}
-        )
+        return with_derived(with_medians(read_records(self.path / "records.csv"), self.path / "processes.csv", reused))
 
     @property
     def failed(self) -> int:
@@ -287,78 +246,6 @@ class RunFolder:
             yield
         except OSError as error:
             raise UsageError(f"cannot write to {self.path}: {error.strerror or error}") from None
-
-
-def read_records(path: Path) -> "pd.DataFrame":
-    """The records of a `records.csv`. UsageError if it is damaged, or does not say which case a record is of."""
-    return _read_records(path, tables()["records.csv"])
-
-
-def _read_records(path: Path, wanted: Iterable[Column]) -> "pd.DataFrame":
-    frame = read_table(path, wanted)
-    frame["notes"] = [parsed(text, f"{path}, line {line}") for line, text in enumerate(frame["notes"], 2)]
-    _check_identity(frame, path)
-    return frame
-
-
-def _check_identity(frame: "pd.DataFrame", path: Path) -> None:
-    """UsageError with the line for a record that is there twice, or whose hyper-parameters are no JSON object."""
-    names = [name for name in ("case", "process") if name in frame]
-    seen: Counter[tuple[Any, ...]] = Counter()
-    for line, (text, *key) in enumerate(zip(frame["hparams"], *(frame[name] for name in names), strict=True), 2):
-        seen[tuple(key)] += 1
-        if seen[tuple(key)] > 1:
-            raise UsageError(f"{path}, line {line}: {names[0]} is {str(key[0])!r}; it stands in an earlier line too")
-        if not _is_object(text):
-            raise UsageError(f"{path}, line {line}: hparams is {text!r}, not an object in JSON")
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
-
-
-def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ()) -> "pd.DataFrame":
-    """Records with the medians of the processes that their times come from, by number, in `<time>_processes`.
-
-    They are read from `path`, a `processes.csv`; there are none for the cases `apart`, nor without that file.
-    """
-    names = {each.detail("processes"): each.column for each in quantities().values() if each.has_interval}
-    names["control_processes"] = "control_ms"
-    medians: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
-    if path.exists():
-        wanted = (*_required(case=str, process=int), *(columns()[column] for column in names.values()))
-        processes = read_table(path, wanted)
-        for name, column in names.items():
-            for case, number, ms in zip(processes["case"], processes["process"], processes[column], strict=True):
-                if ms > 0:
-                    medians[name].setdefault(case, {})[int(number)] = ms
-    used = [_numbers(text, path.with_name("records.csv"), line) for line, text in enumerate(frame["rounds"], 2)]
-    for name, found in medians.items():
-        own = [{} if case in apart else found.get(case, {}) for case in frame["case"]]
-        frame[name] = [{n: each[n] for n in numbers if n in each} for numbers, each in zip(used, own, strict=True)]
-    return frame
-
-
-def _numbers(text: str, path: Path, line: int) -> list[int]:
-    """The numbers of the processes that a row's times come from."""
-    try:
-        return [int(number) for number in text.split()]
-    except ValueError:
-        raise UsageError(f"{path}, line {line}: rounds is {text!r}, not the numbers of processes") from None
-
-
-def _derived(frame: "pd.DataFrame", derive: Derivation) -> "pd.Series[float]":
-    """A quantity that derives from others; NaN in a row that lacks one of them."""
-    import pandas as pd
-
-    source = quantities()[derive.source].column
-    needed = frame[[source, *derive.needs]]
-    rows = zip(rows_of(needed), needed.notna().all(axis=1), strict=True)
-    values = [derive.value(row, row[source]) if is_known else math.nan for row, is_known in rows]
-    return pd.Series(values, frame.index, dtype="float64")
 
 
 def run_folders(path: Path) -> list[Path]:

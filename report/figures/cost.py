@@ -1,11 +1,11 @@
-"""Cost figures: bars relative to self-attention, and the split of a training step into inference and the rest."""
+"""Cost figures: costs relative to self-attention's, and the split of a training step into inference and the rest."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ctxbench.metrics import quantities, quantity, stored_quantities
+from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
 from ctxbench.results.csv_file import rows_of
@@ -16,20 +16,18 @@ from .layout import Names, names_of, parts
 from .panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from .style import FAINT, INK, PAPER, Drawing, log_axis, looks
 
-_BACKGROUND = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-# The height of a bar, inches.
-_BAR = 0.17
+# What the figure of relative costs shows.
+COSTS = ("macs", "memory_train", "latency_train", "latency_infer")
 
 
 def relative_quantities(panel: Panel) -> list[Quantity]:
-    """The quantities that are better or worse in which the reference has a number, not 0, and so has another row."""
+    """The quantities of COSTS in which the reference has a number, not 0, and so has another row."""
     frame = panel.main
     reference = frame[is_reference(frame)]
     return [
         each
-        for each in stored_quantities()
-        if each.better
-        and len(reference)
+        for each in map(quantity, COSTS)
+        if len(reference)
         and (reference[each.column].notna() & (reference[each.column] != 0)).all()
         and frame[each.column].notna().sum() > 1
     ]
@@ -39,53 +37,58 @@ def has_relative(panels: Sequence[Panel]) -> bool:
     return any(relative_quantities(panel) for panel in panels)
 
 
-def cost_bars(panels: Sequence[Panel]) -> Drawing:
-    """Each cost as a share of self-attention's, one column a quantity, one row of axes a panel."""
+def relative_costs(panels: Sequence[Panel]) -> Drawing:
+    """Each cost over self-attention's on a log axis, a column a quantity; the rows by the last one that they have."""
     relative = {panel: relative_quantities(panel) for panel in panels}
     panels = [panel for panel in panels if relative[panel]]
-    shown = [each for each in quantities().values() if any(each in relative[panel] for panel in panels)]
-    names = [names_of(panel.main) for panel in panels]
-    width = max(own.width for own in names) + 0.5 + 1.35 * len(shown)
+    shown = [each for each in map(quantity, COSTS) if any(each in relative[panel] for panel in panels)]
+    frames = [panel.main.sort_values(relative[panel][-1].column, kind="stable") for panel in panels]
+    names = [names_of(frame) for frame in frames]
+    width = max(own.width for own in names) + 0.5 + 1.9 * max(len(shown), 3)
     heights = [own.height + 1.0 for own in names]
-    figure, found = parts("Costs relative to self-attention", width, [(panel, panel.main) for panel in panels], heights)
-    drawing = Drawing(figure, "Cost relative to self-attention (100 %).")
-    for panel, part, own in zip(panels, found, names, strict=True):
+    figure, found = parts("Costs relative to self-attention", width, [*zip(panels, frames, strict=True)], heights)
+    drawing = Drawing(
+        figure, f"Cost over that of {REFERENCE}, which is 100 %; of times with the interval of the row's own time."
+    )
+    for frame, part, own in zip(frames, found, names, strict=True):
         row = part.subplots(1, len(shown), squeeze=False)[0]
         for each, axes in zip(shown, row, strict=True):
-            _bar_axes(drawing, axes, panel, each, own)
+            _relative_axes(drawing, axes, frame, each, own)
         for axes in row[1:]:
             axes.set_yticklabels([])
     return drawing
 
 
-def _bar_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity, names: Names) -> None:
-    frame = panel.main
-    labels = [label_of(row) for row in rows_of(frame)]
+def _relative_axes(drawing: Drawing, axes: Axes, frame: pd.DataFrame, each: Quantity, names: Names) -> None:
     values = frame[each.column].astype("float64")
-    shares = 100 * values / float(values[is_reference(frame)].iloc[0])
+    unit = float(values[is_reference(frame)].iloc[0]) / 100
     origin = origin_of(each, frame).replace(", ", ",\n")
     title = f"{each.title}\n({origin})" if each.origin == "predicted" else each.title
-    appearance = looks(frame["module"])
-    if shares.isna().all():
+    if not unit > 0:
         axes.set_axis_off()
         axes.set_title(f"{title}\nno number for {REFERENCE}", color=FAINT)
         return
-    largest = max(float(shares.max(skipna=True)), 100.0)
-    for number, (share, module, status) in enumerate(zip(shares, frame["module"], frame["status"], strict=True)):
-        place = names.middles[number]
-        if pd.isna(share):
-            axes.text(
-                largest * 0.02, place, status if status != "ok" else "not known", va="center", fontsize=8, color=FAINT
-            )
-            continue
-        (bar,) = axes.barh(place, share, height=_BAR, color=appearance[module].colour)
-        amount_text = f"{significant(values.iloc[number] / each.unit.factor)} {each.unit.symbol}"
-        bar.set_gid(drawing.detail(f"{labels[number]}: {amount_text}, {share:.3g} % of {REFERENCE}"))
-        axes.text(share + largest * 0.02, place, significant(share, 2), va="center", fontsize=8, bbox=_BACKGROUND)
-    axes.set(xlim=(0, largest * 1.28), ylim=(names.height, 0), title=title, xlabel=f"% of {REFERENCE}")
+    appearance = looks(frame["module"])
     axes.axvline(100, color=INK, linewidth=0.6, linestyle=":")
+    for place, value, row in zip(names.middles, values, rows_of(frame), strict=True):
+        if not value > 0:
+            state = str(row["status"]) if row["status"] != "ok" else "not known"
+            axes.text(0.02, place, state, va="center", fontsize=8, color=FAINT, transform=axes.get_yaxis_transform())
+            continue
+        look, interval = appearance[row["module"]], interval_of(row, each)
+        if interval:
+            axes.plot([end / unit for end in interval], [place, place], color=INK, linewidth=0.8, zorder=3)
+        (point,) = axes.plot(value / unit, place, marker=look.marker, color=look.colour, zorder=2)
+        cost = f"{amount(row, each, each.unit)} {each.unit.symbol}"
+        point.set_gid(drawing.detail(f"{label_of(row)}: {cost}, {value / unit:.3g} % of {REFERENCE}"))
+        axes.text(
+            1.02, place, significant(value / unit, 2), va="center", fontsize=8, transform=axes.get_yaxis_transform()
+        )
+    log_axis(axes, "x")
+    axes.set(ylim=(names.height, 0), title=title, xlabel=f"% of {REFERENCE}")
     axes.set_yticks(names.middles, names.texts)
     axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
 
 
 def has_split(panels: Sequence[Panel]) -> bool:

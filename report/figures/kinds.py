@@ -56,7 +56,7 @@ def of_curve(figure: Figure, needs: str) -> Kind:
 
 KINDS = (
     Kind("cost", "Cost relative to self-attention", "a row of `sa` and another",
-         figure_cost.has_relative, figure_cost.cost_bars),
+         figure_cost.has_relative, figure_cost.relative_costs),
     Kind("pareto", "Time against memory", "latency, memory and MACs of two rows",
          figure_points.has_pareto, figure_points.pareto),
     Kind("published", "Published against ours", "published numbers beside measured or predicted ones",

@@ -11,7 +11,7 @@ from ctxbench.metrics.base import MIB, RecordRow
 from ctxbench.metrics.memory import TARGETS
 from ctxbench.mode import MODES, Mode
 from ctxbench.results.csv_file import rows_of
-from ctxbench.results.run_folder import PHASES
+from ctxbench.results.tables import PHASES
 
 from .layout import NAME, multiples, wrapped
 from .panels import Panel, label_of, origin_of

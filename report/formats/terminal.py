@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from ..tables.caption import Convention
 from ..tables.table import Cell, Column, Row, Table
 
 SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹ ")
@@ -30,7 +31,7 @@ class TerminalTable:
             yield from self._draw(block)
         yield Text()
         for line in self.table.caption:
-            yield Text(line, style="dim")
+            yield Text(first_clause(line) if isinstance(line, Convention) else line, style="dim")
         for number, text in enumerate(self.table.notes, 1):
             yield Text(f"{str(number).translate(SUPERSCRIPTS)} {text}")
 
@@ -109,6 +110,11 @@ class TerminalTable:
             return "bold red"
         style = "red" if row.status != "ok" and column.origin == "label" else STYLES.get(column.origin_of(cell), "")
         return f"bold {style}".strip() if cell.best else style
+
+
+def first_clause(line: str) -> str:
+    """The line up to its first semicolon; reports have all of it."""
+    return line.partition(";")[0].rstrip(".") + "."
 
 
 def plain(cell: Cell) -> str:

@@ -55,14 +55,20 @@ def setup(run: RunData) -> str:
     return ", ".join(parts)
 
 
-def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[str]:
+class Convention(str):
+    """A line that says what numbers are. Its first clause is enough where there is little room."""
+
+    __slots__ = ()
+
+
+def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Convention]:
     """What the numbers are: a line for each metric of which a quantity is in `units`."""
     lines = []
     for metric in metrics().values():
         shown = [units[quantity.key] for quantity in metric.quantities if quantity.key in units]
         if shown:
             explained = dict.fromkeys(f"; {unit}" for unit in shown if is_prefix(unit))
-            lines.append(f"{metric.convention(values)}{''.join(explained)}.")
+            lines.append(Convention(f"{metric.convention(values)}{''.join(explained)}."))
     return lines
 
 

@@ -1,0 +1,95 @@
+"""What was counted before on this machine is read again: counts depend on code, versions and settings, never on time.
+
+Only of ctxbench's own modules: of another one, no list of files tells all that its counts depend on.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from ctxbench import devices, registry
+from ctxbench.engine.case import Executor
+from ctxbench.engine.client import Exit
+from ctxbench.environment import code_digest
+from ctxbench.messages import Failure
+from ctxbench.worker.protocol import MeasureCase, ProtocolError, Reply, Task, decode, encode
+
+# Set to anything, it has all counted anew.
+SWITCH = "CTXBENCH_NO_CACHE"
+
+
+class Counted:
+    """An executor that keeps what a task without a clock told, and tells it again without the process."""
+
+    def __init__(self, executor: Executor, note: Callable[[str], object] = lambda text: None) -> None:
+        self._executor, self._note = executor, note
+        self._is_off = bool(os.environ.get(SWITCH))
+
+    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        if self._is_off or not isinstance(task, MeasureCase) or not _is_fixed(task):
+            return self._executor.run(task, on_message, timeout_s)
+        path = self._folder / f"{_key(task)}.jsonl"
+        if told := _read(path):
+            for message in told:
+                on_message(message)
+            return Exit(0, 0, False, "")
+        told = []
+
+        def take(message: Reply) -> None:
+            told.append(message)
+            on_message(message)
+
+        ended = self._executor.run(task, take, timeout_s)
+        if ended == Exit(0, 0, False, "") and not any(isinstance(each, Failure) for each in told):
+            self._write(path, told)
+        return ended
+
+    @cached_property
+    def _folder(self) -> Path:
+        """That of this code and these versions; one of other code is of no more use."""
+        return user_cache_path("ctxbench") / "counted" / _code()
+
+    def _write(self, path: Path, told: list[Reply]) -> None:
+        try:
+            if not path.parent.exists():
+                shutil.rmtree(path.parent.parent, ignore_errors=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                file.writelines(map(encode, told))
+            os.replace(file.name, path)
+        except OSError as error:
+            self._is_off = True
+            self._note(f"what is counted is not kept for the next run: {path.parent}: {error.strerror or error}")
+
+
+def _is_fixed(task: MeasureCase) -> bool:
+    """Whether nothing is measured of a module that ctxbench brings."""
+    return not devices.has_clock(task.case.device) and task.case.reference.startswith(f"{registry.BUILT_IN}.")
+
+
+def _read(path: Path) -> list[Reply]:
+    """What is kept; nothing if it is not there or damaged."""
+    with suppress(OSError, ProtocolError, ValueError):
+        return [decode(line) for line in path.read_bytes().splitlines()]
+    return []
+
+
+def _key(task: MeasureCase) -> str:
+    sheets = {name: sheet.model_dump(mode="json") for name, sheet in devices.sheets([task.case.device]).items()}
+    return hashlib.sha256(encode(task) + json.dumps(sheets, sort_keys=True).encode()).hexdigest()
+
+
+def _code() -> str:
+    """A hash of the versions and of the source of ctxbench and its modules."""
+    versions = [platform.python_version(), *map(version, ("torch", "torchprofile", "numpy"))]
+    return hashlib.sha256(json.dumps([*versions, code_digest()]).encode()).hexdigest()
