@@ -41,6 +41,10 @@ TIMELINE_COLUMNS = (
 )
 
 
+# Only figures and the explanation of a peak need these.
+STREAMS = ("samples.csv", "timeline.csv")
+
+
 def tables() -> dict[str, tuple[Column, ...]]:
     """The CSV files of a run folder and their columns."""
     records = tuple(columns().values())

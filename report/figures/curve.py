@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from ctxbench.metrics.base import Quantity
+from ctxbench.comparison import Value, ratio, read_value
+from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.suite.file import POINTS, Figure
 
 from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
@@ -80,15 +81,17 @@ def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
         sum(max(len(lines[n]) for _, lines in found) for n in range(len(panels))),
         sum(max(map(len, own.values())) for own in shown.values()),
     ]
-    drawing = Drawing(picture, _caption(figure, *counts))
+    drawing = Drawing(picture, _caption(figure, *counts, any(is_list.values())))
     first: dict[str, Axes] = {}
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
         appearance = looks(line.module for line in _all(own))
         for each, axes in zip(ys, cells, strict=False):
-            draw = _ratio_axes if is_list[panel] else _axes
-            draw(drawing, axes, own[each.key], figure, each, appearance)
-            axes.set_title(_title(panel, own[each.key], figure, each))
+            if is_list[panel]:
+                _ratio_axes(drawing, axes, own[each.key], panel, each, appearance)
+            else:
+                _axes(drawing, axes, own[each.key], figure, each, appearance)
+            axes.set_title(_title(panel, own[each.key], figure, each, None if is_list[panel] else each.unit))
             if not is_list[panel] and each.key in first:
                 axes.sharey(first[each.key])
             first.setdefault(each.key, axes)
@@ -112,8 +115,10 @@ def _is_list(own: Lines) -> bool:
     return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
 
 
-def _caption(figure: Figure, found: int, shown: int) -> str:
+def _caption(figure: Figure, found: int, shown: int, has_ratios: bool) -> str:
     fitted = "; the table has the fits" if figure.fit else ""
+    if has_ratios:
+        fitted += "; of times with the 95 % interval of the ratio over rounds, where three are common to both"
     omitted = f" Shown: {shown} of {found} lines." if shown < found else ""
     return f"{figure.title}: against {_x_title(figure)}{fitted}.{omitted}"
 
@@ -122,12 +127,13 @@ def _x_title(figure: Figure) -> str:
     return AXIS_TITLES.get(figure.x, figure.x)
 
 
-def _title(panel: Panel, lines: Sequence[Series], figure: Figure, each: Quantity) -> str:
-    """The quantity with its unit and origin; and the input, where the run has several and x is another thing."""
+def _title(panel: Panel, lines: Sequence[Series], figure: Figure, each: Quantity, unit: Unit | None) -> str:
+    """The quantity and its origin, with a unit if it is given; and the input, where the run has several."""
+    title = heading(each.title, unit) if unit else each.title
     origin = f"\n({origin_of(each, panel.frame)})" if each.origin in ("predicted", "published") else ""
     shapes = {shape for line in lines for shape in line.frame["shape"]}
     several = figure.x not in POINTS and panel.frame["shape"].nunique() > 1 and len(shapes) == 1
-    return heading(each.title, each.unit) + origin + (f"\ninput [{shapes.pop().replace('x', ', ')}]" if several else "")
+    return title + origin + (f"\ninput [{shapes.pop().replace('x', ', ')}]" if several else "")
 
 
 def _labels(own: Lines) -> list[str]:
@@ -208,26 +214,41 @@ def _scales(axes: Axes, lines: Sequence[Series], figure: Figure, words: Sequence
 
 
 def _ratio_axes(
-    drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, each: Quantity, appearance: dict[str, Look]
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], panel: Panel, each: Quantity, appearance: dict[str, Look]
 ) -> None:
-    """A line for each module, sorted: its number at each other word, over that at the first."""
+    """A line for each module, sorted: its number at each other word, over that at the first.
+
+    A ratio of times has its 95 % interval over rounds.
+    """
     words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
-    ratios = {}
+    values: dict[Series, dict[str, Value]] = {}
     for line in lines:
-        by_word = dict(zip(map(str, line.frame["x"]), line.y, strict=True))
-        if by_word.get(words[0], 0) > 0:
-            ratios[line] = {word: by_word[word] / by_word[words[0]] for word in words[1:] if by_word.get(word, 0) > 0}
-    order = sorted(ratios, key=lambda line: next(iter(ratios[line].values()), 0.0))
+        found = zip(map(str, line.frame["x"]), line.frame.index, strict=True)
+        own = {word: read_value(panel.records[place], each) for word, place in found}
+        known = {word: value for word, value in own.items() if value and value.value > 0}
+        if words[0] in known:
+            values[line] = known
+
+    def ratio_of(line: Series, word: str) -> float:
+        return values[line][word].value / values[line][words[0]].value
+
+    order = sorted(values, key=lambda line: next((ratio_of(line, w) for w in words[1:] if w in values[line]), 0.0))
     for place, line in enumerate(order):
-        for word, ratio in ratios[line].items():
-            number = words.index(word) - 1
+        for number, word in enumerate(words[1:]):
+            if word not in values[line]:
+                continue
+            value = ratio_of(line, word)
+            interval = ratio(values[line][word], values[line][words[0]]) if each.has_interval else None
+            if interval:
+                axes.plot([interval.low, interval.high], [place, place], color=FAINT, linewidth=0.8, zorder=1)
             (point,) = axes.plot(
-                ratio, place, _WORD_MARKERS[number % len(_WORD_MARKERS)], color=appearance[line.module].colour,
+                value, place, _WORD_MARKERS[number % len(_WORD_MARKERS)], color=appearance[line.module].colour,
                 markersize=4.5, fillstyle="full" if number % 2 == 0 else "none", label=word,
             )  # fmt: skip
-            point.set_gid(drawing.detail(f"{line.title}, {word}: {ratio:.3g} times {words[0]}"))
+            text = f"{value:.3g} times {words[0]}" + (f", over rounds {interval}" if interval else "")
+            point.set_gid(drawing.detail(f"{line.title}, {word}: {text}"))
     axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
-    if any(ratios.values()):
+    if any(len(known) > 1 for known in values.values()):
         log_axis(axes, "x")
         axes.tick_params(axis="x", labelsize=7)
     axes.set(xlabel=f"times {words[0]}", ylim=(-0.7, len(order) - 0.3))
