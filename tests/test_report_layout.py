@@ -148,9 +148,9 @@ def test_two_runs_with_long_names_are_readable(
 
 @pytest.fixture(scope="module")
 def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of thirty modules with titles."""
-    others = [f"module_{number}" for number in range(30 - len(registry.names()))]
-    return run_of(tmp_path_factory.mktemp("thirty"), [*registry.names(), *others], "A title of some length")
+    """A run of thirty-two modules with titles."""
+    others = ["mixes", "right_forms", "wrong_forms"]
+    return run_of(tmp_path_factory.mktemp("thirty"), sorted([*built_in(), *others]), "A title of some length")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
         sum(max(len(lines[n]) for _, lines in found) for n in range(len(panels))),
         sum(max(map(len, own.values())) for own in shown.values()),
     ]
-    drawing = Drawing(picture, _caption(figure, *counts, any(is_list.values())))
+    drawing = Drawing(picture, _caption(figure, counts[0], counts[1], any(is_list.values())))
     first: dict[str, Axes] = {}
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)

@@ -15,6 +15,8 @@ _ANGLES = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202, 68,
 _DISTANCES = np.array([4.0, 9.0, 15.0, 23.0, 33.0, 46.0, 60.0, 78.0, 100.0, 125.0])  # points
 _LEADER_FROM = 9.0
 _ROUNDS = 8
+# What a label costs that is cut by the figure's edge, times the share of it: more than all else.
+_CUT = 1000.0
 _FONT_SIZE = 8
 
 
@@ -38,9 +40,13 @@ def place_labels(axes: Axes, x: ArrayLike, y: ArrayLike, texts: Sequence[str], r
     reach = np.asarray(radii, np.float64)[:, None] * scale
     marks = np.hstack([points - reach, points + reach])
     frame = np.asarray(axes.get_window_extent().extents)[None]
+    page = np.asarray(axes.figure.canvas.figure.bbox.extents)[None]
     places = [_places(points[i], radii[i], _size(axes, text), scale) for i, text in enumerate(texts)]
     leaders = [_with_leader(boxes, i, points) for i, boxes in enumerate(places)]
-    fixed = [_fixed_cost(places[i], i, points, marks, frame, leaders[i]) for i in range(len(texts))]
+    fixed = [
+        _fixed_cost(places[i], i, points, marks, frame, leaders[i]) + _CUT * _outside(places[i], page)
+        for i in range(len(texts))
+    ]
     chosen: dict[int, int] = {}
     for _ in range(_ROUNDS):
         before = dict(chosen)
@@ -79,11 +85,16 @@ def _fixed_cost(
 ) -> Floats:
     """What each place costs whatever the other labels do: mostly the share of markers that it covers."""
     covered = 3 * (_overlaps(boxes, marks) / _areas(marks)).sum(axis=1)
-    outside = 1 - _overlaps(boxes, frame)[:, 0] / _areas(boxes)
+    outside = _outside(boxes, frame)
     outside = 10 * outside + 4 * (outside > 0.01)
     crossed = 0.7 * _crossings(points[index], boxes, np.delete(marks, index, axis=0))
     distance = np.repeat(_DISTANCES, len(_ANGLES)) / 60
     return np.asarray(covered + outside + leaders * (0.15 + crossed) + distance)
+
+
+def _outside(boxes: Floats, frame: Floats) -> Floats:
+    """The share of each box that lies outside of the frame."""
+    return np.asarray(1 - _overlaps(boxes, frame)[:, 0] / _areas(boxes))
 
 
 def _areas(boxes: Floats) -> Floats:
