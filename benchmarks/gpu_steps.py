@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,10 +166,10 @@ def table3(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
-    from ctxbench.suite.file import Execution
+    from ctxbench.executions import executions
 
     kinds = {"eager": ("eager", False), "flushed": ("eager", True)}
-    if "graph" in get_args(Execution):
+    if "graph" in executions():
         kinds["graph"] = ("graph", False)
     times: dict[str, Any] = {}
     seen = [] if "graph" in kinds else ["there is no graph execution"]

@@ -38,7 +38,7 @@ class Measure(BaseModel):
     processes, the cheapest first, and the costliest get fewer where the time does not last for all. A first pass of
     `long_pass_s` or more is the only sample of a process that has run the module in another mode before.
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
-    `compile_timeout_s` is for the first pass of a mode with `execution = "compile"`, `timeout_s` for all else.
+    `compile_timeout_s` is for compiling or exporting the module for a mode, `timeout_s` for all else.
     """
 
     model_config = STRICT

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices
+from ctxbench.executions import executions
 
 PACKAGES = ("ctxbench", "torch", "torchprofile", "numpy", "pandas")
 
@@ -26,11 +27,17 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "load_average": os.getloadavg(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in PACKAGES} | _runtimes(),
         "commit": _commit(Path(__file__), Path(__file__).parent),
         "torch_build": {"cuda": torch.version.cuda, "git": torch.version.git_version},
         **devices.fingerprint(),
     }
+
+
+def _runtimes() -> dict[str, str]:
+    """The versions of the installed packages that executions need."""
+    names = dict.fromkeys(name for way in executions().values() for name in way.packages)
+    return {name: found for name in names if (found := _version(name))}
 
 
 def _version(package: str) -> str | None:

@@ -13,7 +13,7 @@ from ctxbench.messages import Failure
 # cuBLAS, cuSOLVER, cuSPARSE and cuFFT fail with ALLOC_FAILED, cuDNN 9 with ALLOCATION_FAILED.
 _LIBRARY_OUT_OF_MEMORY = re.compile(r"\bCU[A-Z]+_(STATUS_)?\w*ALLOC(ATION)?_FAILED\b")
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
-_NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on")
+_NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on", "NOT_IMPLEMENTED")
 _GPU_ERROR = re.compile(r"\b(CUDA|CUDA driver|cuDNN|cuSOLVER|cuSPARSE|cuFFT|Triton) Error\b", re.IGNORECASE)
 # CUDA's words for the errors after which every later call of the process fails, and what its libraries then say.
 _CONTEXT_LOST = (

@@ -40,7 +40,7 @@ TEXTS = {
         'time of the host; execution = "graph" measures the inference of the device alone'
     ),
     "no_energy": "{reason}",
-    "no_training_graph": "no training with execution 'graph': a CUDA graph is captured of an inference only",
+    "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
     "wrote_into_pipe": "the module wrote into the pipe of the measurement, which was ignored: {content}",
     "replaces": "the module replaces {names}, which everything in its process then uses",

@@ -29,7 +29,6 @@ from ctxbench.metrics.latency import Latency, measure_latency
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.file import Execution
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.protocol import Reply
 
@@ -135,7 +134,7 @@ def test_the_stated_interval_covers_the_true_median(noise: float, phi: float, le
 
 @pytest.mark.parametrize(("execution", "ms"), [("eager", 12e3), ("compile", 10)])
 def test_a_first_pass_of_twelve_seconds_is_the_sample_of_training_unless_it_compiled(
-    execution: Execution, ms: float, monkeypatch: pytest.MonkeyPatch
+    execution: str, ms: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages: list[Reply] = []
     case = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), execution=execution)

@@ -11,6 +11,7 @@ from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
     Device,
     Dtype,
+    Execution,
     Modules,
     Settings,
     Shape,
@@ -51,6 +52,7 @@ def check(
     shape: Shape = None,
     dtype: Dtype = None,
     device: Device = None,
+    execution: Execution = None,
     threads: Threads = None,
     chosen: Settings = None,
     accept: Annotated[
@@ -89,7 +91,9 @@ def check(
             "--inject goes with --self-test: it slows down rows on purpose, to test whether the check finds them"
         )
     overrides = replace(
-        overrides_of(shape, dtype, device, threads, None), modules=names(modules), hparams=settings.parse(chosen or [])
+        overrides_of(shape, dtype, device, threads, None, execution),
+        modules=names(modules),
+        hparams=settings.parse(chosen or []),
     )
     asked = request.Request(
         load(suite, overrides),

@@ -12,6 +12,7 @@ from ctxbench.cli.options import (
     AlsoOn,
     Device,
     Dtype,
+    Execution,
     Processes,
     SampleTime,
     Settings,
@@ -50,6 +51,7 @@ def compare(
     dtype: Dtype = None,
     device: Device = None,
     also_on: AlsoOn = None,
+    execution: Execution = None,
     threads: Threads = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
@@ -85,7 +87,7 @@ def compare(
     if broken and not anyway:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES)
-    overrides = overrides_of(shape, dtype, device, threads, also_on, processes=processes, sample_s=sample_s)
+    overrides = overrides_of(shape, dtype, device, threads, also_on, execution, processes=processes, sample_s=sample_s)
     cases, seconds = comparing.expected_s(request, suite, overrides)
     say(
         f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",

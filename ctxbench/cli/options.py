@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ctxbench.errors import UsageError
+from ctxbench.executions import executions
 
 if TYPE_CHECKING:
     from ctxbench.suite.read import Overrides
@@ -35,6 +36,9 @@ Device = Annotated[
 AlsoOn = Annotated[
     str | None,
     typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also on these devices, such as h100-sxm: predicted times."),
+]
+Execution = Annotated[
+    str | None, typer.Option(help=f"Ways of running a module, with commas: {', '.join(executions())}.")
 ]
 Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")]
 Processes = Annotated[
@@ -101,6 +105,7 @@ def overrides_of(
     device: str | None,
     threads: str | None,
     also_on: str | None,
+    execution: str | None = None,
     **measure: float | None,
 ) -> "Overrides":
     """What these options replace in a suite."""
@@ -112,6 +117,7 @@ def overrides_of(
         dtype=split(dtype),
         device=split(device),
         threads=_numbers(threads),
+        execution=split(execution),
         measure={name: value for name, value in measure.items() if value is not None},
         also_on=split(also_on) or [],
     )

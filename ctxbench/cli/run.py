@@ -13,6 +13,7 @@ from ctxbench.cli.options import (
     Budget,
     Device,
     Dtype,
+    Execution,
     InProcess,
     Modules,
     Processes,
@@ -43,7 +44,7 @@ def run(
     dtype: Dtype = None,
     device: Device = None,
     memory_format: Annotated[str | None, typer.Option(help="contiguous, channels_last or both with a comma.")] = None,
-    execution: Annotated[str | None, typer.Option(help="eager, compile, graph with a comma.")] = None,
+    execution: Execution = None,
     threads: Threads = None,
     metrics: Annotated[
         str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
@@ -96,6 +97,7 @@ def run(
                 device,
                 threads,
                 also_on,
+                execution,
                 processes=processes,
                 sample_s=sample_s,
                 total_s=seconds(budget, "--budget") if budget is not None else None,
@@ -103,7 +105,6 @@ def run(
             ),
             modules=names(modules),
             memory_format=split(memory_format),
-            execution=split(execution),
             metrics=split(metrics),
             hparams=settings.parse(chosen or []),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ctxbench.contract import CheckResult
 from ctxbench.contract.behaviour import batch_items, gradients, keeps_state, modes, reads_input, repeatable, state_dict
 from ctxbench.contract.costs import closed_forms
-from ctxbench.contract.precision import channels_last, compiles, exports, other_dtypes
+from ctxbench.contract.precision import channels_last, compiles, exports, onnx, other_dtypes
 from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
 from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
 from ctxbench.contract.side_effects import global_state, quiet, replaces_nothing, restored
@@ -28,6 +28,7 @@ class Check:
 COMPILERS = (
     Check("torch.compile", compiles, required=False),
     Check("torch.export", exports, required=False),
+    Check("ONNX", onnx, required=False),
 )
 CHECKS = (
     Check("constructs", constructs, vital=True),

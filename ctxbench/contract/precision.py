@@ -4,8 +4,12 @@ import torch
 
 from ctxbench.contract import CheckResult
 from ctxbench.contract.subject import AGREES, Subject, difference, failed, forward, not_applicable, passed
+from ctxbench.devices import Unsupported
+from ctxbench.executions import execution
 from ctxbench.failures import describe_failure
 
+# Relative to the maximum: float32, sums in another order.
+ONNX_AGREES = 1e-3
 DTYPES = (torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -95,6 +99,32 @@ def exports(subject: Subject) -> CheckResult:
             "torch.export cannot follow a branch that depends on the values of a tensor",
         )
     return passed("torch.export captures it at a fixed size")
+
+
+def onnx(subject: Subject) -> CheckResult:
+    """The module can be exported to ONNX, and ONNX Runtime computes the same."""
+    runtime = execution("onnxruntime")
+    module, x = subject.randomised().to(torch.float32).eval(), subject.image(dtype=torch.float32)
+    try:
+        runtime.check("cpu", "float32", "contiguous")
+    except Unsupported as error:
+        return not_applicable(str(error))
+    try:
+        with torch.inference_mode():
+            expected = forward(module, x)
+        y = runtime.build(module, x).forward(x)
+    except Exception as error:  # whatever the exporter or the runtime raises is what the check reports
+        return failed(
+            describe_failure(error).message,
+            "what commonly prevents it: shapes that depend on values, complex numbers, torch.linalg, hooks",
+        )
+    moved = difference(expected, y)
+    if moved > ONNX_AGREES:
+        return failed(
+            f"the output differs by {moved:.2g} of its maximum",
+            "an export keeps what was drawn or chosen while it was made: draw random numbers once, in the constructor",
+        )
+    return passed(f"the same values up to {moved:.1g}")
 
 
 def _reason(error: Exception) -> str:

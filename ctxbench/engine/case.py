@@ -13,6 +13,7 @@ from ctxbench.case import Case, Measure
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.client import Exit
 from ctxbench.environment import relative
+from ctxbench.executions import execution
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
@@ -278,7 +279,8 @@ def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) 
 
 def _timeout_s(case: Case, measure: Measure) -> float:
     """Compilation has a time of its own, once for each mode."""
-    return measure.timeout_s + (len(MODES) * measure.compile_timeout_s if case.execution == "compile" else 0.0)
+    way = execution(case.execution)
+    return measure.timeout_s + (len(way.modes) * measure.compile_timeout_s if way.has_limit else 0.0)
 
 
 def _kernel_kills() -> int:

@@ -5,6 +5,7 @@ Over the committed runs the estimate of all processes of a run is 0.75 to 1.10 t
 """
 
 from ctxbench.case import Measure
+from ctxbench.executions import execution
 from ctxbench.mode import MODES, Mode
 from ctxbench.results.record import Record
 
@@ -30,8 +31,9 @@ def once_s(record: Record, rate: float) -> float:
 
 
 def process_s(record: Record, measure: Measure, rate: float) -> float:
-    """Seconds of a process that times both modes of a case."""
-    return PROCESS_S + sum(_mode_s(pass_s(record, mode, rate), measure) for mode in MODES)
+    """Seconds of a process that times the modes of a case."""
+    way = execution(record.execution)
+    return PROCESS_S + way.takes_s + sum(_mode_s(pass_s(record, mode, rate), measure) for mode in way.modes)
 
 
 def _mode_s(one: float, measure: Measure) -> float:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ctxbench.case import Case, Measure
     from ctxbench.devices import Device
     from ctxbench.devices.clock import Clock, Step
+    from ctxbench.executions.base import Built, Execution
     from ctxbench.metrics.control import Control
     from ctxbench.registry.entry import Entry
 
@@ -188,6 +189,14 @@ class Measurement(Protocol):
     x: "Tensor"
     # The larger predicted peak of both modes, in bytes; None: not predicted.
     predicted_bytes: int | None
+
+    @property
+    def execution(self) -> "Execution": ...
+
+    @property
+    def built(self) -> "Built":
+        """What the passes of inference run."""
+        ...
 
     @property
     def device(self) -> "Device": ...

@@ -58,7 +58,7 @@ def fresh_caches() -> Iterator[None]:
 
 def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     """Report the first pass of a compiled case."""
-    if measurement.case.execution == "compile":
+    if measurement.execution.compiles:
         measurement.report({f"compile_{mode}_s": one_pass.first_s})
 
 

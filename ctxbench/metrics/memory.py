@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
     from ctxbench.memory.profile import Step
 
-# Why an execution other than eager has no peak.
-NOT_EAGER = {
-    "compile": "the compiler chooses the kernels",
-    "graph": "a CUDA graph keeps its memory in a pool of its own",
-}
 TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
 
 
@@ -54,8 +49,8 @@ def count(measurement: Measurement) -> None:
 def _outside_convention(measurement: Measurement) -> Note | None:
     """Why the convention does not cover a case's execution or dtype; None if it does."""
     case = measurement.case
-    if case.execution != "eager":
-        return Note("no_memory", {"reason": NOT_EAGER[case.execution]})
+    if reason := measurement.execution.no_memory:
+        return Note("no_memory", {"reason": reason})
     return Note("no_memory_autocast") if case.dtype.startswith("autocast") else None
 
 

@@ -7,6 +7,8 @@ from ctxbench.metrics.base import Column, Measurement, Metric, Pass, Quantity, U
 from ctxbench.mode import MODES, Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor, nn
 
 # Relative: two float64 outputs of the same weights that differ by more were drawn.
@@ -55,8 +57,8 @@ def draw(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
 
 
 def _obstacle(measurement: Measurement) -> str:
-    if measurement.case.execution == "graph":
-        return "a CUDA graph replays the kernels of execution 'eager'; its numbers are the same"
+    if reason := measurement.execution.no_error:
+        return reason
     if measurement.predicted_bytes is None:
         return ""
     needed = measurement.predicted_bytes * 8 // measurement.parameter_dtype.itemsize
@@ -79,20 +81,24 @@ def _error(measurement: Measurement, mode: Mode) -> float | str:
     try:
         model.load_state_dict(drawn.state_dict())
         with measurement.autocast():
-            value = _result(model, x.to(measurement.x.dtype, copy=True), mode)
+            run = measurement.execution.build(model, measurement.x).forward if mode == "infer" else model
+            value = _result(model, x.to(measurement.x.dtype, copy=True), mode, run)
     finally:
         model.load_state_dict(kept)
     return relative_error(value, exact) if torch.isfinite(value).all() else "the result holds NaN or infinity"
 
 
-def _result(model: "nn.Module", x: "Tensor", mode: Mode) -> "Tensor":
-    """The output in inference; in training all gradients of a randomly weighted sum of the output, as one vector."""
+def _result(model: "nn.Module", x: "Tensor", mode: Mode, run: "Callable[[Tensor], Tensor] | None" = None) -> "Tensor":
+    """The output in inference; in training all gradients of a randomly weighted sum of the output, as one vector.
+
+    `run` is what computes the output, the module itself if it is left out.
+    """
     import torch
 
     model.train(mode == "train")
     if mode == "infer":
         with torch.inference_mode():
-            found: Tensor = model(x)
+            found: Tensor = (run or model)(x)
             return found
     parameters = [each for each in model.parameters() if each.requires_grad]
     y: Tensor = model(x)

@@ -7,11 +7,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_va
 from ctxbench import devices, metrics
 from ctxbench.case import STRICT, Measure, OneOrMore, Positive, Shape, parse_shape
 from ctxbench.errors import UsageError, unknown
+from ctxbench.executions import execution
 from ctxbench.metrics.base import Unit
 
 Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"]
 MemoryFormat = Literal["contiguous", "channels_last"]
-Execution = Literal["eager", "compile", "graph"]
 Scalar = bool | int | float | str
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
 POINTS = ("positions", "batch", "channels")
@@ -44,6 +44,7 @@ def _device(name: str) -> str:
     return name
 
 
+ExecutionName = Annotated[str, AfterValidator(lambda name: execution(name).name)]
 DeviceName = Annotated[str, AfterValidator(_device)]
 MetricName = Annotated[str, AfterValidator(_metric)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
@@ -65,7 +66,7 @@ class Axes(_Strict):
     dtype: Annotated[list[Dtype], OneOrMore, Field(min_length=1)] = ["float32"]
     device: Annotated[list[DeviceName], OneOrMore, Field(min_length=1)] = ["auto"]
     memory_format: Annotated[list[MemoryFormat], OneOrMore, Field(min_length=1)] = ["contiguous"]
-    execution: Annotated[list[Execution], OneOrMore, Field(min_length=1)] = ["eager"]
+    execution: Annotated[list[ExecutionName], OneOrMore, Field(min_length=1)] = ["eager"]
     threads: Annotated[list[Positive], OneOrMore] = []
 
 

@@ -13,6 +13,8 @@ from ctxbench import devices, machine_load
 from ctxbench.case import Case, Measure
 from ctxbench.contract.replaced import replaced
 from ctxbench.devices.clock import Clock, Step
+from ctxbench.executions import Execution, execution
+from ctxbench.executions.base import Built
 from ctxbench.failures import DoesNotFit, NotFinite, StaleOutput
 from ctxbench.messages import Doing, Message, Missing, Values
 from ctxbench.metrics import metrics
@@ -23,8 +25,6 @@ from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
 from ctxbench.without_compiler import without_compiler
-
-NO_TRAINING_GRAPH = Note("no_training_graph")
 
 
 class CaseMeasurement:
@@ -55,7 +55,8 @@ class CaseMeasurement:
         self._compute(wanted)
         if not any(metric.asked_for and (metric.measure or metric.time) for metric in wanted):
             return
-        with fresh_caches() if self.case.execution == "compile" else nullcontext():
+        self.execution.check(self.case.device, self.case.dtype, self.case.memory_format)
+        with fresh_caches() if self.execution.compiles else nullcontext():
             self._measure(wanted)
 
     def _compute(self, wanted: Sequence[Metric]) -> None:
@@ -69,12 +70,12 @@ class CaseMeasurement:
     def _measure(self, wanted: Sequence[Metric]) -> None:
         """Measure what needs the device."""
         self.load()
-        modes: Sequence[Mode] = MODES
-        if self.case.execution == "graph":
-            modes = ("infer",)
+        modes = self.execution.modes
+        if modes != MODES:
             timed = [metric for metric in wanted if metric.measure or metric.time]
             promised = [column for metric in timed for column, _ in metric.promised(static=False)]
-            self.lacks([column for column in promised if "_train" in column], NO_TRAINING_GRAPH)
+            note = Note("no_training", {"execution": self.case.execution, "reason": self.execution.no_training})
+            self.lacks([column for column in promised if "_train" in column], note)
         for metric in wanted:
             for mode in modes if metric.measure else ():
                 assert metric.measure is not None
@@ -118,6 +119,15 @@ class CaseMeasurement:
         self.emit(Missing(columns, note))
 
     @cached_property
+    def execution(self) -> Execution:
+        return execution(self.case.execution)
+
+    @cached_property
+    def built(self) -> Built:
+        """What the passes of inference run; the weights are those of the first call."""
+        return self.execution.build(self.model, self.x)
+
+    @cached_property
     def device(self) -> devices.Device:
         return devices.device(self.case.device)
 
@@ -155,8 +165,7 @@ class CaseMeasurement:
         if case.memory_format == "channels_last":
             torch.nn.utils.convert_conv2d_weight_memory_format(self.model, torch.channels_last)
             self.x = self.x.to(memory_format=torch.channels_last)
-        if case.execution == "compile":
-            self.model.compile()
+        self.execution.load(self.model)
 
     def measure_matmul(self) -> None:
         """Report the rate of a large matrix product on the case's device, dtype and threads."""
@@ -170,10 +179,10 @@ class CaseMeasurement:
     def first_pass(self, mode: Mode) -> Pass:
         """A pass of a mode, after the first has been run (it allocates, it compiles) and its output checked."""
         self.emit(Doing(f"first_{mode}"))
-        step = self._step(mode)
         outputs: list[Any] = []
-        compiles = self.case.execution == "compile"
-        with compile_deadline(self.settings.compile_timeout_s) if compiles else nullcontext():
+        limit_s = self.settings.compile_timeout_s
+        with compile_deadline(limit_s) if self.execution.has_limit else nullcontext():
+            step = self._step(mode)
             seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
         self._check_output(outputs[0], mode)
         self._first = _at_one_position(outputs[0])
@@ -216,10 +225,13 @@ class CaseMeasurement:
         """One pass: a forward in inference mode, or forward, `y.sum().backward()` with gradients None before."""
         model, x = self.model, self.x
         parameters = list(model.parameters())
+        model.train(mode == "train")
+        if mode == "infer":
+            forward = self.built.forward
 
         def infer() -> Tensor:
             with torch.inference_mode(), self.autocast():
-                return model(x)  # type: ignore[no-any-return]  # a module's call is untyped
+                return forward(x)
 
         def train() -> Tensor:
             for parameter in parameters:
@@ -229,11 +241,9 @@ class CaseMeasurement:
             y.sum().backward()
             return y
 
-        if self.case.execution == "graph" and mode == "train":
-            raise devices.Unsupported(str(NO_TRAINING_GRAPH))
-        model.train(mode == "train")
-        step = train if mode == "train" else infer
-        return self.device.captured(step) if self.case.execution == "graph" else step
+        if mode not in self.execution.modes:
+            raise devices.Unsupported(self.execution.no_training)
+        return self.execution.step(train if mode == "train" else infer, self.device)
 
     def _check_output(self, y: Tensor, mode: Mode) -> None:
         if not isinstance(y, Tensor):

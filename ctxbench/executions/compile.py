@@ -1,0 +1,23 @@
+"""torch.compile, with its default backend."""
+
+from typing import TYPE_CHECKING
+
+from ctxbench.executions.base import Execution
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Compile(Execution):
+    name = "compile"
+    about = "torch.compile with its default backend"
+    place = 1
+    no_memory = "the compiler chooses the kernels"
+    compiles = True
+    takes_s = 20.0  # median of the suite `compile`, both modes
+
+    def load(self, model: "nn.Module") -> None:
+        model.compile()
+
+
+EXECUTION = Compile()

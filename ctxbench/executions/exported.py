@@ -1,0 +1,105 @@
+"""What runtimes that take an ONNX file share: the export, and what of it is told."""
+
+import re
+import tempfile
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter  # bound before a module can replace it
+from typing import TYPE_CHECKING, ClassVar
+
+from ctxbench.executions.base import Built, Execution
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# What torch.onnx needs.
+EXPORTER = ("onnx", "onnxscript")
+# An operator in the text of an exporter's error, and the line of the module that called it.
+_OPERATOR = re.compile(r"\b(aten|prims|torchvision)\.[\w.]+|\b(aten|prims)::\w+")
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class Exported(Execution):
+    """A runtime for inference. Inputs of `dtypes`, contiguous, on the CPU."""
+
+    modes = ("infer",)
+    no_training = "a deployed runtime runs inference only"
+    no_memory = "the runtime allocates outside of PyTorch, and does not tell its peak"
+    exports = True
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64", "float16")
+    # The extra of ctxbench that brings `packages`.
+    extra: ClassVar[str]
+
+    def check(self, device: str, dtype: str, memory_format: str) -> None:
+        from ctxbench.devices import Unsupported
+
+        if missing := [name for name in self.packages if find_spec(name) is None]:
+            raise Unsupported(f'{self.name} needs {" and ".join(missing)}: pip install "ctxbench[{self.extra}]"')
+        if device.partition(":")[0] != "cpu":
+            raise Unsupported(f"{self.name} runs on the CPU here, not on {device}")
+        if dtype not in self.dtypes:
+            raise Unsupported(f"{self.name} takes {', '.join(self.dtypes)}, not {dtype}")
+        if memory_format != "contiguous":
+            raise Unsupported(f"{self.name} takes contiguous inputs, not {memory_format}")
+
+    def build(self, model: "nn.Module", x: "Tensor") -> Built:
+        with tempfile.TemporaryDirectory(prefix="ctxbench-onnx-") as folder:
+            path = Path(folder) / "module.onnx"
+            begin = perf_counter()
+            export(model, x, path)
+            exported_s = perf_counter() - begin
+            size = sum(each.stat().st_size for each in path.parent.iterdir())
+            begin = perf_counter()
+            forward, operators = self.open(path)
+            opened_s = perf_counter() - begin
+        facts = {"export_s": exported_s, "export_open_s": opened_s, "export_bytes": size, "export_operators": operators}
+        return Built(forward, facts)
+
+    @abstractmethod
+    def open(self, path: Path) -> "tuple[Callable[[Tensor], Tensor], int]":
+        """A function that runs the file, and how many operators the runtime has left of it."""
+
+
+def export(model: "nn.Module", x: "Tensor", path: Path) -> None:
+    """Write a module in eval mode as ONNX, for inputs of this shape. Raises Unsupported with the operator and line."""
+    import torch
+
+    from ctxbench.devices import Unsupported
+
+    model.eval()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+            assert program is not None
+            program.save(str(path))
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise Unsupported(f"cannot be exported to ONNX: {_reason(error, model, x)}") from error
+
+
+def _reason(error: BaseException, model: "nn.Module", x: "Tensor") -> str:
+    """The operator that has no translation and the line of the module that calls it, or what the exporter says."""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    operator = _OPERATOR.search(str(first))
+    if not operator:
+        return f"{type(first).__name__}: {str(first).strip().partition(chr(10))[0]}"
+    return f"there is no ONNX operator for {operator[0]}{_line_of(operator[0], model, x)}"
+
+
+def _line_of(operator: str, model: "nn.Module", x: "Tensor") -> str:
+    """` (mine.py, line 12)`: the innermost line outside of packages that calls an operator; "" if none is known."""
+    import torch
+
+    graph = torch.export.export(model, (x,), strict=False).run_decompositions().graph
+    for node in graph.nodes:
+        if str(node.target).startswith(operator):
+            lines = [
+                each for each in _LINE.findall(node.meta.get("stack_trace") or "") if "site-packages" not in each[0]
+            ]
+            return f" ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else ""
+    return ""

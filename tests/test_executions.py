@@ -1,0 +1,126 @@
+"""The ways of running a module: what each declares, and what the runtimes that take an ONNX file compute."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Done
+
+from ctxbench import registry
+from ctxbench.devices import Unsupported
+from ctxbench.errors import UsageError
+from ctxbench.executions import execution, executions
+from ctxbench.executions.base import Execution
+from ctxbench.executions.exported import Exported
+from ctxbench.metrics.precision import relative_error
+from ctxbench.results.run_folder import RunFolder
+
+RUNTIMES = [way for way in executions().values() if isinstance(way, Exported)]
+HAVE = [
+    pytest.param(
+        way,
+        id=way.name,
+        marks=pytest.mark.skipif(
+            not all(map(find_spec, way.packages)),
+            reason=f"{way.name} is not installed: pip install ctxbench[{way.extra}]",
+        ),
+    )
+    for way in RUNTIMES
+]
+INVERTS = """
+import torch
+from ctxbench import register
+
+@register("inverts", title="Inverts")
+class Inverts(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+
+    def forward(self, x):
+        square = x.flatten(2) @ x.flatten(2).mT + torch.eye(x.shape[1])
+        return x + torch.linalg.inv(square).mean()
+"""
+
+
+def test_each_way_is_a_file_and_torch_s_own_come_first() -> None:
+    assert [*executions()] == ["eager", "compile", "graph", "onnxruntime", "openvino"]
+    for way in executions().values():
+        assert way.about
+        assert ("train" in way.modes) == (not way.no_training)
+
+
+def test_an_unknown_way_is_a_sentence() -> None:
+    with pytest.raises(UsageError, match="unknown execution 'onnxruntim'; did you mean 'onnxruntime'"):
+        execution("onnxruntim")
+
+
+@pytest.mark.parametrize("way", HAVE)
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (("cuda:0", "float32", "contiguous"), r"runs on the CPU here, not on cuda:0"),
+        (("cpu", "bfloat16", "contiguous"), r"takes .*float32.*, not bfloat16"),
+        (("cpu", "autocast-float16", "contiguous"), r"not autocast-float16"),
+        (("cpu", "float32", "channels_last"), r"takes contiguous inputs, not channels_last"),
+    ],
+)
+def test_what_a_runtime_does_not_take_is_a_sentence(way: Execution, asked: tuple[str, str, str], sentence: str) -> None:
+    with pytest.raises(Unsupported, match=sentence):
+        way.check(*asked)
+
+
+@pytest.mark.parametrize("way", RUNTIMES, ids=lambda way: way.name)
+def test_a_runtime_that_is_not_installed_is_named_with_the_command(
+    way: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxbench.executions.exported.find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match=rf"{way.name} needs onnx .*: pip install \"ctxbench\[{way.extra}\]\""):
+        way.check("cpu", "float32", "contiguous")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", HAVE)
+@pytest.mark.parametrize("key", ["sa", "a2", "ham_nmf"])
+def test_a_runtime_computes_what_torch_computes(way: Exported, key: str) -> None:
+    torch.manual_seed(0)
+    model = registry.get(key).build(16, {"init": "fixed", "rank": 8} if key == "ham_nmf" else {}).eval()
+    x = torch.randn(2, 16, 7, 6)
+    built = way.build(model, x)
+    for other in (x, x.neg()):
+        with torch.inference_mode():
+            assert relative_error(built.forward(other), model(other)) < 1e-5
+    assert built.facts["export_bytes"] > 1000
+    assert built.facts["export_operators"] > 1
+    assert built.facts["export_s"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", HAVE[:1])
+def test_what_has_no_operator_is_named_with_the_line(way: Exported, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(INVERTS, encoding="utf-8")
+    model = registry.get(f"{path}:Inverts").build(4)
+    with pytest.raises(Unsupported, match=r"cannot be exported to ONNX: .*linalg_inv.*\(mine.py, line 12\)"):
+        way.build(model, torch.randn(1, 4, 5, 5))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", HAVE)
+def test_a_run_has_times_of_inference_the_export_and_no_training(
+    way: Exported, command: Callable[..., Done], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    options = ("--processes", 1, "--sample-time", 0.01, "--metrics", "params,memory,latency,precision")
+    shape = ("--shape", "1,16,8,8", "--out", out)
+    done = command("run", "--suite", "quick", "--modules", "a2", "--execution", way.name, *options, *shape)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = RunFolder.open(out)
+    (row,) = folder.frame().to_dict("records")
+    assert row["status"] == "ok"
+    assert row["latency_infer_ms"] > 0
+    assert row["error_infer"] < 1e-5
+    assert row["export_operators"] > 1
+    assert "no training with execution" in " ".join(map(str, row["notes"]))
+    assert way.packages[-1] in folder.meta["environment"]["packages"]
