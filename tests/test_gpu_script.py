@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -290,7 +290,6 @@ def test_a_workspace_is_judged_by_the_compute_capability(
 def test_host_and_device_times_are_judged(
     flushed: float, graph: float, device: float, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxbench.suite.file.Execution", Literal["eager", "compile", "graph"])
     times = [[0.1, 9.0], [flushed, 9.1], [graph, 9.0]]
     frames = [frame([{"module": "sa", "latency_infer_ms": ms} for ms in pair]) for pair in times]
     asked = give(monkeypatch, frames)
