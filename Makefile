@@ -15,7 +15,7 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"
 	$(BIN)/python -m pytest -m timing
 
-# Attacks on runs, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
+# Attacks on runs, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
 long: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
 

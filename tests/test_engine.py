@@ -183,6 +183,7 @@ def finished(path: Path) -> int:
     return sum(map(len, RunFolder.open(path).finished().values())) if (path / "processes.csv").exists() else 0
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_in_a_round_is_resumed(suite_file: SuiteFile, tmp_path: Path) -> None:
     suite = suite_file(["sa", "linear", "acf"], processes=2)
     out = tmp_path / "killed"
@@ -207,6 +208,7 @@ def test_a_run_that_is_killed_in_a_round_is_resumed(suite_file: SuiteFile, tmp_p
             assert counts.get((case, number, "infer"), 0) == (each.get("latency_infer_samples") or 0)
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suite_file: SuiteFile, tmp_path: Path) -> None:
     suite = suite_file([f"{FAILING}:Sleep", f"{FAILING}:Failing"], timeout=600)
     out = tmp_path / "run"
@@ -250,6 +252,7 @@ def test_resume_refuses_another_machine(suite_file: SuiteFile, tmp_path: Path) -
         resume(run.path)
 
 
+@pytest.mark.long
 def test_a_module_that_kills_the_measuring_process_costs_its_own_row(suite_file: SuiteFile, tmp_path: Path) -> None:
     suite = suite_file([f"{FAILING}:KillsItsParent", f"{FAILING}:Failing", "sa"])
     run = ctxbench.run(str(suite), out=tmp_path / "run")
@@ -279,6 +282,7 @@ def test_a_measuring_process_that_cannot_start_says_what_it_printed(monkeypatch:
         server.run(DescribeEnvironment(), lambda message: None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal.Signals) -> None:
     with ForkServer(static=False) as server:
@@ -290,6 +294,7 @@ def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal
             assert (ended.code, ended.signal, ended.early) == (0, 0, False)
 
 
+@pytest.mark.long
 def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
     case = f"Case('Sleep', '{FAILING}:Sleep', {{}}, (1, 8, 6, 5))"
     code = (
@@ -320,6 +325,7 @@ def test_a_machine_that_is_not_described_is_an_error() -> None:
         machine(mute)
 
 
+@pytest.mark.long
 def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = EngineClock(Doing("first_infer"))
     monkeypatch.setattr("ctxbench.engine.client.time", clock)

@@ -675,6 +675,7 @@ def test_a_slower_module_is_a_regression_and_a_module_as_before_is_ok(command: C
     assert (code, [row["verdict"] for row in result["rows"]]) == (0, ["ok", "ok"])
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_child_killed_while_it_waits_costs_its_row_only(real: dict[str, Any]) -> None:
     """As the kernel does that runs out of memory while the other side works."""
@@ -750,6 +751,7 @@ def start_check(folder: Path) -> tuple[subprocess.Popen[str], dict[str, object]]
     return process, state(root)
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in /proc")
 def test_terminated_in_the_middle_of_a_pair_nothing_is_left(tmp_path: Path) -> None:

@@ -548,6 +548,7 @@ def test_a_suite_without_latency_compares_a_timed_run_exactly(
 # Ctrl-C
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed in /proc")
 def test_interrupted_in_the_middle_it_leaves_no_process(root: Path, run: Path, tmp_path: Path) -> None:

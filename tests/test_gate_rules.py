@@ -203,6 +203,13 @@ def test_a_gate_may_end_with_the_first_certain_regression() -> None:
     assert script.asked == [["slow", "same", "open"]] * 4 + [["slow"]] * 4
 
 
+def test_without_a_regression_no_row_ends_early() -> None:
+    script = Script({"same": around(0.0), "open": around(0.05)})
+    found = run_gate(list(script.results), script.measure_pair, RULE, always, end_at_regression=True)
+    assert [row.replicates for row in found] == [4, RULE.looks[-1]]
+    assert "regression of another row" not in found[1].reason
+
+
 def test_a_row_that_newly_fails_is_broken_and_leaves() -> None:
     script = Script({"a": around(0.0), "b": [PairFailure("candidate", "out of memory")]})
     rows = gate(script)

@@ -133,7 +133,12 @@ ELEMENTWISE = {
     "instance norm, not affine": Case(nn.InstanceNorm2d(4), [(2, 4, 3, 3)], 0, 0),
     "layer norm": Case(nn.LayerNorm(3), [(2, 4, 3)], 24, 0),
     "layer norm, not affine": Case(nn.LayerNorm(3, elementwise_affine=False), [(2, 4, 3)], 0, 0),
+    "batch norm without bias": Case(
+        lambda x, weight: F.batch_norm(x, weight, weight, weight), [(2, 4, 3, 3), (4,)], 72, 0
+    ),
+    "layer norm without bias": Case(nn.LayerNorm(3, bias=False), [(2, 4, 3)], 24, 0),
     "group norm": Case(nn.GroupNorm(2, 4), [(2, 4, 3, 3)], 72, 0),
+    "group norm without bias": Case(lambda x, weight: F.group_norm(x, 2, weight), [(2, 4, 3, 3), (4,)], 72, 0),
     "group norm, not affine": Case(nn.GroupNorm(2, 4, affine=False), [(2, 4, 3, 3)], 0, 0),
     "average pool": Case(nn.AvgPool2d(3, 2, 1), [(1, 4, 8, 6)], 4 * 4 * 3, 0),
     "average pool 1d": Case(nn.AvgPool1d(2), [(1, 4, 8)], 16, 0),
@@ -145,6 +150,9 @@ ELEMENTWISE = {
     "bilinear": Case(nn.Upsample(scale_factor=2, mode="bilinear"), [(1, 2, 3, 3)], 4 * 72, 0),
     "grid sample": Case(
         lambda x, grid: F.grid_sample(x, grid, align_corners=False), [(1, 2, 3, 3), (1, 4, 5, 2)], 160, 0
+    ),
+    "grid sample, bicubic": Case(
+        lambda x, grid: F.grid_sample(x, grid, "bicubic", "border", False), [(1, 2, 3, 3), (1, 4, 5, 2)], 640, 0
     ),
 }
 

@@ -108,6 +108,7 @@ ELEMENTWISE = {
     "batch norm, not affine": Case(nn.BatchNorm2d(4, affine=False), [(2, 4, 3, 3)], 0, 0),
     "layer norm": Case(nn.LayerNorm(3), [(2, 4, 3)], 24, 2 * 24),
     "layer norm, not affine": Case(nn.LayerNorm(3, elementwise_affine=False), [(2, 4, 3)], 0, 0),
+    "layer norm without bias": Case(nn.LayerNorm(3, bias=False), [(2, 4, 3)], 24, 2 * 24),
     "group norm": Case(nn.GroupNorm(2, 4), [(2, 4, 3, 3)], 72, 2 * 72),
     "average pool": Case(nn.AvgPool2d(3, 2, 1), [(1, 4, 8, 6)], 48, 48),
     "adaptive average pool": Case(nn.AdaptiveAvgPool2d(3), [(2, 4, 8, 6)], 72, 72),
@@ -115,6 +116,9 @@ ELEMENTWISE = {
     "bilinear": Case(nn.Upsample(scale_factor=2, mode="bilinear"), [(1, 2, 3, 3)], 288, 288),
     "grid sample": Case(
         lambda x, grid: F.grid_sample(x, grid, align_corners=False), [(1, 2, 3, 3), (1, 4, 5, 2)], 160, 2 * 160
+    ),
+    "grid sample, bicubic": Case(
+        lambda x, grid: F.grid_sample(x, grid, "bicubic", "border", False), [(1, 2, 3, 3), (1, 4, 5, 2)], 640, 1280
     ),
     "dropout": Case(nn.Dropout(0.5), [(2, 3)], 0, 6),
     "softmax": Case(lambda x: x.softmax(-1), [(2, 3)], 0, 0),

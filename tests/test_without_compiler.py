@@ -38,6 +38,7 @@ if sys.argv[1] == "later":  # the real one is there when it is wanted
 """
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_numbers_are_those_with_the_compiler_imported_first() -> None:
     printed = [
