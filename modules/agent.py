@@ -10,9 +10,9 @@ memory; to copy the maps for it takes longer than these products, whose affiniti
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ctxbench.modules._checks import check_heads, check_input, check_positive
+from ctxbench.modules._onnx import pooled
 from ctxbench.registry import register
 
 
@@ -47,7 +47,7 @@ class AgentAttention(nn.Module):
         check_input(x, self.channels, "agent")
         image, value_image = self.query(x), self.value(x)
         query, key, value = self._split(image), self._split(self.key(x)), self._split(value_image)
-        agents = self._split(functional.adaptive_avg_pool2d(image, self.pool)) * query.shape[2] ** -0.5
+        agents = self._split(pooled(image, self.pool)) * query.shape[2] ** -0.5
         agents = agents.transpose(2, 3)  # [B, heads, agents, C / heads]
         gathered = torch.matmul(torch.softmax(torch.matmul(agents, key), dim=3), value.transpose(2, 3))
         shares = torch.softmax(torch.matmul(agents, query), dim=2)  # [B, heads, agents, n]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._onnx import pooled
 from ctxbench.registry import register
 
 SCALES = (1, 2, 3, 6)  # 50 regions in all: 1 + 4 + 9 + 36
@@ -23,14 +24,14 @@ class AdaptiveContextBranch(nn.Module):
         super().__init__()
         self.features = nn.Conv2d(channels, width, 1)
         self.affinity = nn.Conv2d(width, scale * scale, 1)
-        self.pool = nn.AdaptiveAvgPool2d(scale)
+        self.scale = scale
         self.regions = nn.Conv2d(channels, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         features = self.features(x)
         features = torch.relu_(features + features.mean(dim=(2, 3), keepdim=True))  # [B, d, H, W]
         affinity = torch.sigmoid(self.affinity(features)).flatten(2)  # [B, s * s, n]
-        regions = self.regions(self.pool(x)).flatten(2)  # [B, d, s * s]
+        regions = self.regions(pooled(x, self.scale)).flatten(2)  # [B, d, s * s]
         context = torch.unflatten(torch.bmm(regions, affinity), 2, x.shape[2:])
         return torch.relu_(context + features)
 

@@ -7,9 +7,9 @@ starts at zero.
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, reduced
+from ctxbench.modules._onnx import pooled
 from ctxbench.registry import register
 
 GRIDS = (1, 3, 6, 8)  # 110 regions in all
@@ -17,7 +17,7 @@ GRIDS = (1, 3, 6, 8)  # 110 regions in all
 
 def _regions(image: Tensor) -> Tensor:
     """[B, d, H, W] to [B, d, 110]: the means over the grids, one after the other."""
-    return torch.cat([functional.adaptive_avg_pool2d(image, grid).flatten(2) for grid in GRIDS], dim=2)
+    return torch.cat([pooled(image, grid).flatten(2) for grid in GRIDS], dim=2)
 
 
 @register(

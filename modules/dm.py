@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._onnx import pooled
 from ctxbench.registry import register
 
 SIZES = (1, 3, 5, 7)  # 84 filter taps in all: 1 + 9 + 25 + 49
@@ -24,13 +25,12 @@ class DynamicFilterBranch(nn.Module):
     def __init__(self, channels: int, width: int, size: int) -> None:
         super().__init__()
         self.size = size
-        self.pool = nn.AdaptiveAvgPool2d(size)
         self.filters = nn.Conv2d(channels, width, 1)
         self.features = nn.Conv2d(channels, width, 1, bias=False)
         self.output = nn.Conv2d(width, width, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        filters = self.filters(self.pool(x)).flatten(0, 1).unsqueeze(1)  # [B * d, 1, k, k]
+        filters = self.filters(pooled(x, self.size)).flatten(0, 1).unsqueeze(1)  # [B * d, 1, k, k]
         features = self.features(x)
         folded = features.flatten(0, 1).unsqueeze(0)  # [1, B * d, H, W]
         filtered = functional.conv2d(folded, filters, padding=self.size // 2, groups=folded.shape[1])

@@ -12,6 +12,7 @@ from torch import Tensor
 from ctxbench.registry import register
 
 from ._ham import EPSILON, Hamburger, assign_columns, require_positive, unit_columns
+from ._onnx import inverse
 
 
 @register(
@@ -84,7 +85,6 @@ class HamCD(Hamburger):
         """(M^T M + beta I)^-1, `[batch, rank, rank]`."""
         gram = bases.transpose(1, 2) @ bases
         gram = gram + self.beta * torch.eye(self.rank, dtype=gram.dtype, device=gram.device)
-        # torch inverts nothing below float32; the matrix is positive definite, and a check would make CUDA wait
-        widened = gram.to(torch.promote_types(gram.dtype, torch.float32))
-        inverse: Tensor = torch.linalg.inv_ex(widened).inverse
-        return inverse.to(gram.dtype)
+        widened = gram.to(torch.promote_types(gram.dtype, torch.float32))  # torch inverts nothing below float32
+        # the columns of M have at most unit length, so that the trace of M^T M is at most the rank
+        return inverse(widened, self.beta, self.rank + self.beta).to(gram.dtype)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, reduced
 from ctxbench.modules._norm import conv_norm_relu
+from ctxbench.modules._onnx import pooled
 from ctxbench.registry import register
 
 GRIDS = (1, 2, 3, 6)  # 50 regions in all: 1 + 4 + 9 + 36
@@ -42,7 +43,7 @@ class PyramidPooling(nn.Module):
         check_input(x, self.channels, "ppm")
         parts = [x]
         for grid, branch in zip(GRIDS, self.branches, strict=True):
-            pooled = branch(functional.adaptive_avg_pool2d(x, grid))
-            parts.append(functional.interpolate(pooled, x.shape[2:], mode="bilinear", align_corners=True))
+            regions = branch(pooled(x, grid))
+            parts.append(functional.interpolate(regions, x.shape[2:], mode="bilinear", align_corners=True))
         out: Tensor = self.fuse(torch.cat(parts, dim=1))
         return out

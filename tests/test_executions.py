@@ -15,6 +15,7 @@ from ctxbench.executions import execution, executions
 from ctxbench.executions.base import Execution
 from ctxbench.executions.exported import Exported
 from ctxbench.metrics.precision import relative_error
+from ctxbench.modules._onnx import inverse, pooled
 from ctxbench.results.run_folder import RunFolder
 
 RUNTIMES = [way for way in executions().values() if isinstance(way, Exported)]
@@ -28,6 +29,7 @@ HAVE = [
         ),
     )
     for way in RUNTIMES
+    if way.device_type == "cpu"
 ]
 INVERTS = """
 import torch
@@ -45,7 +47,9 @@ class Inverts(torch.nn.Module):
 
 
 def test_each_way_is_a_file_and_torch_s_own_come_first() -> None:
-    assert [*executions()] == ["eager", "compile", "graph", "onnxruntime", "openvino"]
+    assert [*executions()] == [
+        *("eager", "compile", "graph", "onnxruntime", "onnxruntime-dynamic", "openvino", "tensorrt")
+    ]
     for way in executions().values():
         assert way.about
         assert ("train" in way.modes) == (not way.no_training)
@@ -60,7 +64,7 @@ def test_an_unknown_way_is_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (("cuda:0", "float32", "contiguous"), r"runs on the CPU here, not on cuda:0"),
+        (("cuda:0", "float32", "contiguous"), r"runs on cpu, not on cuda:0"),
         (("cpu", "bfloat16", "contiguous"), r"takes .*float32.*, not bfloat16"),
         (("cpu", "autocast-float16", "contiguous"), r"not autocast-float16"),
         (("cpu", "float32", "channels_last"), r"takes contiguous inputs, not channels_last"),
@@ -77,7 +81,7 @@ def test_a_runtime_that_is_not_installed_is_named_with_the_command(
 ) -> None:
     monkeypatch.setattr("ctxbench.executions.exported.find_spec", lambda name: None)
     with pytest.raises(Unsupported, match=rf"{way.name} needs onnx .*: pip install \"ctxbench\[{way.extra}\]\""):
-        way.check("cpu", "float32", "contiguous")
+        way.check(way.device_type, "float32", "contiguous")
 
 
 @pytest.mark.slow
@@ -94,6 +98,49 @@ def test_a_runtime_computes_what_torch_computes(way: Exported, key: str) -> None
     assert built.facts["export_bytes"] > 1000
     assert built.facts["export_operators"] > 1
     assert built.facts["export_s"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", HAVE)
+@pytest.mark.parametrize("key", ["ham_cd", "apnb", "ppm", "apc", "dm", "agent"])
+def test_forms_for_an_export_compute_the_same(way: Exported, key: str) -> None:
+    torch.manual_seed(0)
+    model = registry.get(key).build(16, {"init": "fixed", "rank": 8} if key == "ham_cd" else {}).eval()
+    x = torch.randn(2, 16, 11, 13)
+    with torch.inference_mode():
+        assert relative_error(way.build(model, x).forward(x), model(x)) < 2e-5
+
+
+@pytest.mark.slow
+def test_an_export_for_any_size_takes_another(tmp_path: Path) -> None:
+    way = executions()["onnxruntime-dynamic"]
+    if not all(map(find_spec, way.packages)):
+        pytest.skip("onnxruntime is not installed: pip install ctxbench[onnx]")
+    model = registry.get("apnb").build(8).eval()
+    built = way.build(model, torch.randn(1, 8, 9, 8))
+    other = torch.randn(1, 8, 7, 12)
+    with torch.inference_mode():
+        assert relative_error(built.forward(other), model(other)) < 1e-5
+
+
+@pytest.mark.parametrize("smallest", [0.1, 4.0])
+def test_newton_s_steps_invert_any_matrix_within_the_bounds(monkeypatch: pytest.MonkeyPatch, smallest: float) -> None:
+    rotation, _ = torch.linalg.qr(torch.randn(3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    matrix = rotation @ torch.diag(torch.linspace(smallest, 8.1, 8, dtype=torch.float64)) @ rotation.mT
+    exact = torch.linalg.inv(matrix)
+    monkeypatch.setattr("torch.onnx.is_in_onnx_export", lambda: True)
+    assert relative_error(inverse(matrix, 0.1, 8.1), exact) < 1e-12
+    assert relative_error(inverse(matrix.float(), 0.1, 8.1), exact) < 1e-5
+
+
+@pytest.mark.parametrize(("size", "grid"), [((7, 5), 3), ((8, 8), 8), ((9, 4), 2), ((2, 3), 6), ((5, 5), 1)])
+def test_exported_pooling_is_adaptive_pooling(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], grid: int
+) -> None:
+    image = torch.randn(2, 3, *size, dtype=torch.float64)
+    expected = torch.nn.functional.adaptive_avg_pool2d(image, grid)
+    monkeypatch.setattr("torch.onnx.is_in_onnx_export", lambda: True)
+    torch.testing.assert_close(pooled(image, grid), expected)
 
 
 @pytest.mark.slow

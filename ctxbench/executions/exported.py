@@ -20,16 +20,22 @@ EXPORTER = ("onnx", "onnxscript")
 # An operator in the text of an exporter's error, and the line of the module that called it.
 _OPERATOR = re.compile(r"\b(aten|prims|torchvision)\.[\w.]+|\b(aten|prims)::\w+")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
+# The node that OpenVINO stops at, several lines down in its error; the first line of any other.
+_NODE = re.compile(r"While validating ONNX node .*")
+_FIRST_LINE = re.compile(r".*\S.*")
 
 
 class Exported(Execution):
-    """A runtime for inference. Inputs of `dtypes`, contiguous, on the CPU."""
+    """A runtime for inference. Inputs of `dtypes`, contiguous, on devices of one type."""
 
     modes = ("infer",)
     no_training = "a deployed runtime runs inference only"
     no_memory = "the runtime allocates outside of PyTorch, and does not tell its peak"
     exports = True
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64", "float16")
+    device_type: ClassVar[str] = "cpu"
+    # Whether the file takes any height and width.
+    dynamic: ClassVar[bool] = False
     # The extra of ctxbench that brings `packages`.
     extra: ClassVar[str]
 
@@ -38,42 +44,55 @@ class Exported(Execution):
 
         if missing := [name for name in self.packages if find_spec(name) is None]:
             raise Unsupported(f'{self.name} needs {" and ".join(missing)}: pip install "ctxbench[{self.extra}]"')
-        if device.partition(":")[0] != "cpu":
-            raise Unsupported(f"{self.name} runs on the CPU here, not on {device}")
+        if device.partition(":")[0] != self.device_type:
+            raise Unsupported(f"{self.name} runs on {self.device_type}, not on {device}")
         if dtype not in self.dtypes:
             raise Unsupported(f"{self.name} takes {', '.join(self.dtypes)}, not {dtype}")
         if memory_format != "contiguous":
             raise Unsupported(f"{self.name} takes contiguous inputs, not {memory_format}")
 
     def build(self, model: "nn.Module", x: "Tensor") -> Built:
+        from ctxbench.devices import Unsupported
+
         with tempfile.TemporaryDirectory(prefix="ctxbench-onnx-") as folder:
             path = Path(folder) / "module.onnx"
             begin = perf_counter()
-            export(model, x, path)
+            export(model, x, path, self.dynamic)
             exported_s = perf_counter() - begin
             size = sum(each.stat().st_size for each in path.parent.iterdir())
             begin = perf_counter()
-            forward, operators = self.open(path)
+            try:
+                forward, operators = self.open(path)
+            except Exception as error:  # runtimes have classes of their own
+                said = _NODE.search(str(error)) or _FIRST_LINE.search(str(error))
+                reason = said[0].strip() if said else type(error).__name__
+                raise Unsupported(f"{self.name} does not take the exported file: {reason}") from error
             opened_s = perf_counter() - begin
         facts = {"export_s": exported_s, "export_open_s": opened_s, "export_bytes": size, "export_operators": operators}
-        return Built(forward, facts)
+        return Built(forward, {name: fact for name, fact in facts.items() if fact is not None})
 
     @abstractmethod
-    def open(self, path: Path) -> "tuple[Callable[[Tensor], Tensor], int]":
-        """A function that runs the file, and how many operators the runtime has left of it."""
+    def open(self, path: Path) -> "tuple[Callable[[Tensor], Tensor], int | None]":
+        """A function that runs the file, and how many operators are left of it; None if the runtime does not tell."""
 
 
-def export(model: "nn.Module", x: "Tensor", path: Path) -> None:
-    """Write a module in eval mode as ONNX, for inputs of this shape. Raises Unsupported with the operator and line."""
+def export(model: "nn.Module", x: "Tensor", path: Path, dynamic: bool = False) -> None:
+    """Write a module in eval mode as ONNX, for inputs of this shape or, `dynamic`, of any height and width.
+
+    Raises Unsupported with the operator that has no translation and the line that calls it.
+    """
     import torch
 
     from ctxbench.devices import Unsupported
 
     model.eval()
+    sizes = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC} if dynamic else {}
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+            program = torch.onnx.export(
+                model, (x,), dynamo=True, verbose=False, dynamic_shapes=(sizes,) if dynamic else None
+            )
             assert program is not None
             program.save(str(path))
     except torch.onnx.errors.OnnxExporterError as error:

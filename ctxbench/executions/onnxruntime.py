@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ctxbench.executions.exported import EXPORTER, Exported
 
@@ -25,12 +25,11 @@ class OnnxRuntime(Exported):
         import onnxruntime
         import torch
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = _SEVERITY
         optimised = path.with_name("optimised.onnx")
+        options = session_options()
         options.optimized_model_filepath = str(optimised)
+        # A file of more than 2 GB keeps its weights beside it.
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         operators = len(onnx.load(optimised, load_external_data=False).graph.node)
         name = session.get_inputs()[0].name
@@ -39,6 +38,18 @@ class OnnxRuntime(Exported):
             return torch.from_numpy(session.run(None, {name: x.numpy()})[0])
 
         return forward, operators
+
+
+def session_options() -> Any:
+    """Options of a session with torch's number of threads."""
+    import onnxruntime
+    import torch
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _SEVERITY
+    return options
 
 
 EXECUTION = OnnxRuntime()

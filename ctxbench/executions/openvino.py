@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class OpenVino(Exported):
     name = "openvino"
     about = "exported to ONNX, run by OpenVINO on the CPU; inference only"
-    place = 4
+    place = 5
     packages = (*EXPORTER, "openvino")
     extra = "openvino"
     dtypes = ("float32",)
