@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test long quick check lint site format report matrix gpu clean
+.PHONY: table3 test long quick check extras lint site format report matrix gpu clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -30,6 +30,11 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# What needs the runtimes of the extras onnx and openvino, and timm; these are installed into .venv.
+extras: .venv/.dev
+	$(PIP) --editable ".[onnx,openvino,networks]"
+	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed

@@ -11,6 +11,7 @@ from ctxbench import registry
 from ctxbench.case import Shape, parse_shape
 from ctxbench.engine import progress
 from ctxbench.engine.run import run_suite
+from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import Overrides
 from ctxbench.suite.read import load as load_suite
@@ -48,6 +49,28 @@ class Run:
         return frame.join(settings.add_prefix("hparams."))
 
     @property
+    def known(self) -> "pd.DataFrame":
+        """`frame` with the columns alone in which a row holds something."""
+        frame = self.frame
+        return frame[[name for name in frame if any(_holds(value) for value in frame[name])]]
+
+    def table(self) -> str:
+        """The run's table in Markdown, as `ctxbench report` writes it."""
+        from ctxbench.report.formats.markdown import render_markdown
+        from ctxbench.report.tables.suite import comparison_table
+
+        text: str = render_markdown(comparison_table([self.folder]))
+        return text
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        from ctxbench.report.formats.html import render_html
+        from ctxbench.report.tables.suite import comparison_table
+
+        text: str = render_html(comparison_table([self.folder]))
+        return text
+
+    @property
     def samples(self) -> "pd.DataFrame":
         """Every timed block in time order within a process; the control workload is a mode, too."""
         return self.folder.samples()
@@ -56,6 +79,13 @@ class Run:
     def failed(self) -> int:
         """How many cases have another status than `ok`."""
         return self.folder.failed
+
+
+def _holds(value: Any) -> bool:
+    """Whether a cell of a frame is not empty."""
+    import pandas as pd
+
+    return bool(len(value)) if isinstance(value, str | list | dict) else not pd.isna(value)
 
 
 def load(path: str | Path) -> Run:
@@ -78,9 +108,11 @@ def run(
     memory_format: Sequence[str] | str | None = None,
     execution: Sequence[str] | str | None = None,
     threads: Sequence[int] | int | None = None,
+    network: Sequence[str] | str | None = None,
     metrics: Sequence[str] | None = None,
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     measure: Mapping[str, Any] | None = None,
+    processes: int | None = None,
     static: bool = False,
     counter: str = "ctxbench",
     out: str | Path | None = None,
@@ -91,10 +123,11 @@ def run(
     """Measure a suite (a name, or the path of a TOML file) and return the run.
 
     `modules` (names or classes), `shape` (B, C, H, W, or several), `dtype`, `device`, `memory_format`, `execution`,
-    `threads`, `metrics` and `measure` replace the suite's values; `hparams={"ham_nmf": {"steps": 3}}` sets
-    hyper-parameters. `static` measures params, MACs and predicted memory only: no clock, no real tensor. `counter` is
-    `ctxbench` or `torchprofile`. `out` is the run folder (default `results/<suite>-<time>`). `force` measures cases
-    that are predicted not to fit. Raises UsageError for a wrong argument; what a case does is a row's status.
+    `threads`, `network`, `metrics` and `measure` replace the suite's values; `processes` is short for
+    `measure={"processes": ...}`, and `hparams={"ham_nmf": {"steps": 3}}` sets hyper-parameters. `static` measures
+    params, MACs and predicted memory only: no clock, no real tensor. `counter` is `ctxbench` or `torchprofile`. `out`
+    is the run folder (default `results/<suite>-<time>`). `force` measures cases that are predicted not to fit. Raises
+    UsageError for a wrong argument; what a case does is a row's status.
     """
     overrides = Overrides(
         modules=_module_names(modules),
@@ -104,9 +137,10 @@ def run(
         memory_format=_listed(memory_format),
         execution=_listed(execution),
         threads=[threads] if isinstance(threads, int) else list(threads) if threads is not None else None,
+        network=_listed(network),
         metrics=list(metrics) if metrics is not None else None,
         hparams=hparams or {},
-        measure=measure or {},
+        measure={**(measure or {}), **({} if processes is None else {"processes": processes})},
     )
     folder = run_suite(
         load_suite(suite, overrides),
@@ -129,6 +163,9 @@ def _module_names(value: "Sequence[Module] | Module | None") -> list[str] | None
     if value is None:
         return None
     several = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    for each in several:
+        if not isinstance(each, str | type):
+            raise UsageError(f"modules holds {each!r}; it takes names such as 'sa' or 'path.py:Class', and classes")
     return [each if isinstance(each, str) else registry.reference_of(each) for each in several]
 
 

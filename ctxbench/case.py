@@ -2,16 +2,22 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
+from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
 
+if TYPE_CHECKING:
+    from torch import nn
+
 Shape = tuple[int, int, int, int]
+# The module that leaves a network's slot empty.
+EMPTY = "identity"
 
 
 def as_list(value: Any) -> Any:
@@ -71,6 +77,8 @@ class Case:
 
     `device` is `cpu`, `cuda` or `cuda:N`, or one that is known by its data sheet (`ctxbench.devices.sheet`).
 
+    With a `network`, `shape` is that network's input, and the module is in its slot.
+
     `hparams` are the hyper-parameters that were chosen, `defaults` those of the module, as JSON has them.
     """
 
@@ -84,6 +92,7 @@ class Case:
     device: str = "cpu"
     threads: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    network: str = ""
 
     @property
     def entry(self) -> Entry:
@@ -91,10 +100,34 @@ class Case:
         return registry.get(self.module if self.module in registry.names() else self.reference)
 
     @property
+    def sources(self) -> dict[str, str]:
+        """The files of the module and of its network, by their names."""
+        found = {self.module: self.entry.file}
+        return {**found, self.network: str(networks.file_of(self.network))} if self.network else found
+
+    def build(self) -> "nn.Module":
+        """The module, in its network if it has one."""
+        if not self.network:
+            return self.entry.build(self.shape[1], self.hparams)
+        return networks.get(self.network).build(lambda channels: self.entry.build(channels, self.hparams), self.shape)
+
+    def without(self) -> "Case":
+        """The same network with an empty slot."""
+        entry = registry.get(EMPTY)
+        return replace(self, module=entry.key, reference=entry.reference, hparams={}, defaults={})
+
+    @property
+    def title(self) -> str:
+        """The module's key, and its network."""
+        return f"{self.module} in {self.network.rpartition(':')[2]}" if self.network else self.module
+
+    @property
     def id(self) -> str:
         """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
-        parts = [f"{self.module}({hparams})" if hparams else self.module, "x".join(map(str, self.shape))]
+        parts = [f"{self.module}({hparams})" if hparams else self.module]
+        parts += [f"in {self.network.rpartition(':')[2]}"] * bool(self.network)
+        parts += ["x".join(map(str, self.shape))]
         parts += [self.dtype, self.device]
         parts += [self.memory_format] * (self.memory_format != "contiguous")
         parts += [self.execution] * (self.execution != "eager")

@@ -9,7 +9,7 @@ from typing import Any
 from ctxbench import devices, registry
 from ctxbench.case import Case, Measure
 from ctxbench.comparison import known, read_value
-from ctxbench.contract import CheckResult
+from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.case import Executor, Outcome
 from ctxbench.engine.progress import Quiet
@@ -33,7 +33,9 @@ from ctxbench.suite.settings import combinations
 # Seconds that a process takes beside its samples, and that params, MACs and memory of a case take.
 PROCESS_S, COSTS_S = 0.6, 1.0
 # What may differ between the rows of a run besides the module and its hyper-parameters.
-CONDITIONS = ("batch", "channels", "height", "width", "dtype", "memory_format", "execution", "threads", "device")
+CONDITIONS = (
+    *("network", "batch", "channels", "height", "width", "dtype", "memory_format", "execution", "threads", "device"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,15 @@ class Request:
         return {**self.settings.get("", {}), **self.settings.get(candidate.rpartition(":")[2], {})}
 
 
-def check_contract(request: Request, candidate: str, executor: Executor) -> Iterator[tuple[str, list[CheckResult]]]:
+def channels_of(suite: str, overrides: Overrides) -> int:
+    """For how many channels candidates are made at the first input; in a network its slots decide."""
+    axes = load(suite, overrides).file.axes
+    return CHANNELS if axes.network[0] else (axes.channels or [axes.shape[0][1]])[0]
+
+
+def check_contract(
+    request: Request, candidate: str, executor: Executor, channels: int = CHANNELS
+) -> Iterator[tuple[str, list[CheckResult]]]:
     """The contract of a candidate with each of its settings, in fresh processes, without the compilers.
 
     Each comes with a name: the candidate's, and the settings where there are several.
@@ -62,7 +72,7 @@ def check_contract(request: Request, candidate: str, executor: Executor) -> Iter
     for hparams in chosen:
         text = ", ".join(f"{name}={value}" for name, value in hparams.items())
         name = f"{candidate} ({text})" if len(chosen) > 1 else candidate
-        yield name, verify(candidate, executor, hparams=hparams, compilers=False)
+        yield name, verify(candidate, executor, channels=channels, hparams=hparams, compilers=False)
 
 
 def check_names(request: Request, suite: str, rank_by: str) -> None:
@@ -214,6 +224,7 @@ def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> di
 def _condition(record: Record) -> str:
     parts = [f"[{record.batch}, {record.channels}, {record.height}, {record.width}]", record.dtype, record.device]
     parts += [part for part in (record.memory_format, record.execution) if part not in ("contiguous", "eager")]
+    parts += [f"in {record.network}"] * bool(record.network)
     parts += [f"{record.threads} thread{'s' * (record.threads != 1)}"] if record.threads is not None else []
     return ", ".join(parts)
 

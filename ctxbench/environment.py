@@ -64,7 +64,7 @@ def relative(path: Path) -> str:
 
 def code_digest() -> str:
     """SHA-256 over the source of ctxbench and its modules."""
-    specs = [importlib.util.find_spec(name) for name in ("ctxbench", "ctxbench.modules")]
+    specs = [importlib.util.find_spec(name) for name in ("ctxbench", "ctxbench.modules", "ctxbench.networks")]
     folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
     return digest(sorted(file for folder in folders for file in Path(folder).rglob("*.py")))
 

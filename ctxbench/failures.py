@@ -105,7 +105,7 @@ def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
     harness = Path(__file__).resolve().parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename).resolve()
-        inside = harness in path.parents and path.parent.name != "modules"
+        inside = harness in path.parents and path.parent.name not in ("modules", "networks")
         if not inside and "site-packages" not in path.parts and sys.base_prefix not in map(str, path.parents):
             return frame
     return None

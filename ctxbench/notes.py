@@ -40,6 +40,7 @@ TEXTS = {
         'time of the host; execution = "graph" measures the inference of the device alone'
     ),
     "no_energy": "{reason}",
+    "no_network_function": "of a module alone; a network is not examined",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
     "wrote_into_pipe": "the module wrote into the pipe of the measurement, which was ignored: {content}",

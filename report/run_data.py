@@ -19,6 +19,7 @@ from ctxbench.suite.file import parse_pair
 
 # What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
 CONDITIONS = {
+    "network": "Network",
     "shape": "Input",
     "dtype": "Dtype",
     "memory_format": "Layout",
@@ -147,6 +148,7 @@ class RunData:
         texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
         found.append(f"input [{', '.join(texts)}]")
         others = [str(frame[name].iloc[0]) for name in ("dtype", "memory_format", "execution") if name in same]
+        others += [f"in {name}" for name in frame["network"].unique() if name] if "network" in same else []
         return found + [value for value in others if value not in ("contiguous", "eager")]
 
     def differing(self) -> list[str]:

@@ -17,6 +17,7 @@ from .tables.claims import claim_lines, claim_table
 from .tables.compact import Choice, compact_table
 from .tables.crossover import crossover_table, pairings
 from .tables.curve import curve_tables
+from .tables.network import network_table
 from .tables.runs import compare_runs
 from .tables.suite import suite_table
 from .tables.table import Table
@@ -105,7 +106,7 @@ def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Tabl
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
     """The comparison first, if there are several runs; then each run's own table, claims and crossovers."""
-    kinds = (suite_table, claim_table, crossover_table)
+    kinds = (suite_table, network_table, claim_table, crossover_table)
     made = [(run, number, table) for make in kinds for number, run in enumerate(runs, 1) if (table := make(run))]
     if len(runs) == 1:
         return [table for _, _, table in made]

@@ -31,12 +31,14 @@ def _gain(rows: Rows, mode: str, module: str) -> Outcome:
 
 
 def exact(rows: Rows, mode: str) -> Finding:
-    def keeps(module: str) -> Outcome:
-        eager, compiled = (rows.number(f"error_{mode}", module=module, execution=each) for each in ("eager", "compile"))
-        kept = compiled <= max(ROUNDING * eager, RELATIVE)
-        return kept, "" if kept else f"{compiled:.1e}, eager {eager:.1e}"
+    return tally(rows.modules(), lambda module: keeps(rows.of(module=module), mode, "compile"))
 
-    return tally(rows.modules(), keeps)
+
+def keeps(rows: Rows, mode: str, execution: str) -> Outcome:
+    """Whether an execution of a module adds no more error than another order of sums does."""
+    eager, other = (rows.number(f"error_{mode}", execution=each) for each in ("eager", execution))
+    kept = other <= max(ROUNDING * eager, RELATIVE)
+    return kept, "" if kept else f"{other:.1e}, eager {eager:.1e}"
 
 
 def repays(rows: Rows) -> Finding:

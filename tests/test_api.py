@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,18 @@ def test_a_run_that_is_interrupted_before_its_first_process_can_be_resumed(tmp_p
     folder = RunFolder.create(tmp_path / "run", {"state": "interrupted"})
     assert RunFolder.open(folder.path).finished() == {}
     assert RunFolder.open(folder.path).frame().empty
+
+
+def test_a_run_shows_itself(tmp_path: Path) -> None:
+    run = ctxbench.run("quick", modules=["se"], shape=(1, 16, 4, 4), static=True, out=tmp_path / "run")
+    assert list(run.known["module"]) == ["se"]
+    assert "latency_infer_ms" in run.frame
+    assert "latency_infer_ms" not in run.known
+    assert "Squeeze and excitation" in run.table()
+    assert "<table" in run._repr_html_()
+
+
+@pytest.mark.parametrize("modules", [3, ["sa", None]])
+def test_what_is_no_module_is_a_sentence(modules: Any) -> None:
+    with pytest.raises(UsageError, match="it takes names such as 'sa'"):
+        ctxbench.run("quick", modules=modules)

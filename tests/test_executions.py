@@ -1,8 +1,12 @@
 """The ways of running a module: what each declares, and what the runtimes that take an ONNX file compute."""
 
+import ctypes
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -25,7 +29,7 @@ HAVE = [
         id=way.name,
         marks=pytest.mark.skipif(
             not all(map(find_spec, way.packages)),
-            reason=f"{way.name} is not installed: pip install ctxbench[{way.extra}]",
+            reason=f"{way.name} is not installed: make extras",
         ),
     )
     for way in RUNTIMES
@@ -43,6 +47,23 @@ class Inverts(torch.nn.Module):
     def forward(self, x):
         square = x.flatten(2) @ x.flatten(2).mT + torch.eye(x.shape[1])
         return x + torch.linalg.inv(square).mean()
+"""
+
+
+HANGS = """
+import time
+import torch
+from ctxbench import register
+
+@register("hangs", title="Hangs while it is exported", params="0", macs="0")
+class Hangs(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+
+    def forward(self, x):
+        if torch.onnx.is_in_onnx_export():
+            time.sleep(1000)
+        return x + 1
 """
 
 
@@ -80,7 +101,9 @@ def test_a_runtime_that_is_not_installed_is_named_with_the_command(
     way: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctxbench.executions.exported.find_spec", lambda name: None)
-    with pytest.raises(Unsupported, match=rf"{way.name} needs onnx .*: pip install \"ctxbench\[{way.extra}\]\""):
+    with pytest.raises(
+        Unsupported, match=rf"{way.name} needs onnx .*: pip install -e \"\.\[{way.extra}\]\" in the clone"
+    ):
         way.check(way.device_type, "float32", "contiguous")
 
 
@@ -115,7 +138,7 @@ def test_forms_for_an_export_compute_the_same(way: Exported, key: str) -> None:
 def test_an_export_for_any_size_takes_another(tmp_path: Path) -> None:
     way = executions()["onnxruntime-dynamic"]
     if not all(map(find_spec, way.packages)):
-        pytest.skip("onnxruntime is not installed: pip install ctxbench[onnx]")
+        pytest.skip("onnxruntime is not installed: make extras")
     model = registry.get("apnb").build(8).eval()
     built = way.build(model, torch.randn(1, 8, 9, 8))
     other = torch.randn(1, 8, 7, 12)
@@ -171,3 +194,89 @@ def test_a_run_has_times_of_inference_the_export_and_no_training(
     assert row["export_operators"] > 1
     assert "no training with execution" in " ".join(map(str, row["notes"]))
     assert way.packages[-1] in folder.meta["environment"]["packages"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", HAVE[:1])
+def test_an_export_has_a_time_limit_of_its_own(way: Exported, command: Callable[..., Done], tmp_path: Path) -> None:
+    path, out = tmp_path / "hangs.py", tmp_path / "run"
+    path.write_text(HANGS, encoding="utf-8")
+    suite = tmp_path / "one.toml"
+    suite.write_text(
+        f'title = "t"\nmodules = ["{path}:Hangs"]\nmetrics = ["latency"]\n[axes]\nshape = [1, 4, 3, 3]\n'
+        f'execution = "{way.name}"\n[measure]\nprocesses = 1\ncompile_timeout_s = 1\n'
+    )
+    assert command("run", "--suite", suite, "--out", out).returncode == 1
+    (row,) = RunFolder.open(out).frame().to_dict("records")
+    assert (row["status"], row["message"]) == ("timeout", "still compiling or exporting after 1 s (compile_timeout_s)")
+
+
+class FakeTensorRt:
+    """What of ONNX Runtime its provider for TensorRT uses; a run writes twice the input where the output is bound."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, str] = {}
+        self.bound: dict[str, tuple[object, ...]] = {}
+        self.providers: list[object] = []
+        self.available = ["TensorrtExecutionProvider", "CPUExecutionProvider"]
+
+    def module(self) -> ModuleType:
+        found = ModuleType("onnxruntime")
+        found.__spec__ = ModuleSpec("onnxruntime", None)
+        found.SessionOptions = lambda: SimpleNamespace(add_session_config_entry=self.entries.__setitem__)  # type: ignore[attr-defined]
+        found.InferenceSession = self.session  # type: ignore[attr-defined]
+        found.get_available_providers = lambda: self.available  # type: ignore[attr-defined]
+        return found
+
+    def session(self, path: Path, options: object, providers: list[object]) -> SimpleNamespace:
+        self.providers = providers
+        ends = [[SimpleNamespace(name=name, shape=[1, 2, 3, 3])] for name in ("x", "y")]
+
+        def binding() -> SimpleNamespace:
+            def bind(name: str, *rest: object) -> None:
+                self.bound[name] = rest
+
+            return SimpleNamespace(bind_input=bind, bind_output=bind)
+
+        return SimpleNamespace(
+            get_inputs=lambda: ends[0],
+            get_outputs=lambda: ends[1],
+            io_binding=binding,
+            run_with_iobinding=lambda _: self.copy(),
+        )
+
+    def copy(self) -> None:
+        *_, source = self.bound["x"]
+        *_, result = self.bound["y"]
+        assert isinstance(source, int)
+        assert isinstance(result, int)
+        values = (ctypes.c_float * 18).from_address(source)
+        (ctypes.c_float * 18).from_address(result)[:] = [2 * each for each in values]
+
+
+def test_tensorrt_runs_on_torch_s_stream_with_torch_s_tensors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = FakeTensorRt()
+    monkeypatch.setitem(sys.modules, "onnxruntime", fake.module())
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: SimpleNamespace(cuda_stream=77))
+    way = executions()["tensorrt"]
+    assert isinstance(way, Exported)
+    forward, operators = way.open(tmp_path / "module.onnx")
+    x = torch.randn(1, 2, 3, 3)
+    assert torch.equal(forward(x), 2 * x)
+    assert fake.bound["x"][:4] == ("cuda", 3, "float32", (1, 2, 3, 3))
+    settings = {"device_id": 3, "user_compute_stream": "77", "trt_fp16_enable": False}
+    assert fake.providers == [("TensorrtExecutionProvider", settings)]
+    assert fake.entries == {"session.disable_cpu_ep_fallback": "1"}
+    assert operators is None
+
+
+def test_an_onnx_runtime_without_tensorrt_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeTensorRt()
+    fake.available.remove("TensorrtExecutionProvider")
+    monkeypatch.setitem(sys.modules, "onnxruntime", fake.module())
+    monkeypatch.setattr("ctxbench.executions.exported.find_spec", lambda name: object())
+    with pytest.raises(Unsupported, match="has no TensorRT: pip uninstall onnxruntime; pip install onnxruntime-gpu"):
+        executions()["tensorrt"].check("cuda:0", "float32", "contiguous")
+    with pytest.raises(Unsupported, match="tensorrt runs on cuda, not on cpu"):
+        executions()["tensorrt"].check("cpu", "float32", "contiguous")

@@ -173,3 +173,17 @@ def test_a_built_in_file_that_cannot_be_read_is_a_broken_entry(
     assert (broken.key, whole.key, whole.broken) == ("broken", "whole", None)
     assert broken.broken is not None
     assert reason in broken.broken
+
+
+def test_a_file_may_import_its_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "beside_it.py").write_text("WIDTH = 3\n", encoding="utf-8")
+    (folder / "mine.py").write_text(
+        "from torch import nn\nfrom beside_it import WIDTH\n\n\nclass Mine(nn.Module):\n    width = WIDTH\n",
+        encoding="utf-8",
+    )
+    assert vars(registry.get(f"{folder / 'mine.py'}:Mine").load())["width"] == 3
+    (folder / "torch.py").write_text("raise RuntimeError", encoding="utf-8")
+    assert sys.path.index(str(folder)) == len(sys.path) - 1

@@ -215,3 +215,21 @@ def test_two_modules_of_the_same_name_are_refused(tmp_path: Path) -> None:
     both = [f"{tmp_path / name}:Block" for name in ("one.py", "two.py")]
     with pytest.raises(UsageError, match=r"one.py:Block and .*two.py:Block have the same name 'Block'"):
         suite.load("quick", Overrides(modules=both)).cases()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kept"),
+    [
+        (Overrides(), True),
+        (Overrides(modules=["sa", "ham_nmf"]), True),
+        (Overrides(device=["t4"]), True),
+        (Overrides(modules=["sa", "mhsa"]), False),
+        (Overrides(modules=["*"]), False),
+        (Overrides(shape=[(2, 512, 96, 96)]), False),
+        (Overrides(shape=[(2, 512, 96, 96)], measure={"memory_device": "cuda-2020"}), True),
+    ],
+)
+def test_the_software_of_2020_is_for_the_papers_own_rows(overrides: Overrides, kept: bool) -> None:
+    found = suite.load("table3", overrides).file
+    assert found.measure.memory_device == ("cuda-2020" if kept else "cuda")
+    assert ("Table 3" in found.title) == kept

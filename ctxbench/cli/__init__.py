@@ -26,6 +26,8 @@ COMMANDS = {
     "lower it.",
     "predict": "Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is "
     "measured.",
+    "choose": "Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is "
+    "measured.",
     "report": "Write tables, figures and a page from run folders; measure nothing.",
     "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
     "env": "Print the hardware, software and settings that a run records, as JSON.",
@@ -35,14 +37,14 @@ FILES = {"list": "list_modules"}
 # How the help arranges commands, and the options of those that have many; what is named nowhere comes last.
 GROUPS = {
     "Measure": ("run", "resume", "compare"),
-    "Predict, without a device": ("memory", "predict"),
+    "Predict, without a device": ("choose", "memory", "predict"),
     "Modules": ("list", "show", "new", "verify"),
     "Read and decide": ("report", "check", "env"),
 }
 OPTIONS = {
     "What": (
-        "suite", "modules", "module", "shape", "dtype", "memory_format", "execution", "metrics", "chosen", "static",
-        "counter",
+        "suite", "modules", "module", "network", "shape", "dtype", "memory_format", "execution", "metrics", "chosen",
+        "static", "counter",
     ),
     "How long": ("processes", "sample_s", "budget", "target", "dry_run", "force"),
     "Where": ("device", "threads", "also_on", "out", "in_process"),
@@ -59,6 +61,7 @@ EXAMPLES = {
         "ctxbench compare my_module.py:MyContext --modules ham_nmf,sa --shape 1,64,32,32",
         "ctxbench compare my_module.py:MyContext --for h100-sxm --rank-by memory_train",
     ),
+    "choose": ("ctxbench choose --memory 2GiB --shape 2,512,96,96 --device a100-40gb,t4",),
     "report": (
         "ctxbench report results/table3-cpu",
         "ctxbench report RUN --columns params,macs,latency_infer --label tab:cost    # a LaTeX table",

@@ -13,6 +13,7 @@ from ctxbench.cli.options import (
     Device,
     Dtype,
     Execution,
+    Network,
     Processes,
     SampleTime,
     Settings,
@@ -53,6 +54,7 @@ def compare(
     also_on: AlsoOn = None,
     execution: Execution = None,
     threads: Threads = None,
+    network: Network = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
     chosen: Settings = None,
@@ -74,11 +76,15 @@ def compare(
 
     request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
     comparing.check_names(request, suite, rank_by)
+    overrides = overrides_of(
+        shape, dtype, device, threads, also_on, execution, network, processes=processes, sample_s=sample_s
+    )
+    channels = comparing.channels_of(suite, overrides)
     with ForkServer() as server:
         environment = machine(server)
         broken: list[str] = []
         for candidate in candidates:
-            for name, results in comparing.check_contract(request, candidate, server):
+            for name, results in comparing.check_contract(request, candidate, server, channels):
                 for result in results:
                     if result.outcome == "failed":
                         render(lines.line(result))
@@ -87,7 +93,6 @@ def compare(
     if broken and not anyway:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES)
-    overrides = overrides_of(shape, dtype, device, threads, also_on, execution, processes=processes, sample_s=sample_s)
     cases, seconds = comparing.expected_s(request, suite, overrides)
     say(
         f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",

@@ -1,11 +1,11 @@
 """What `ctxbench show` and `memory` print of a module, and `ctxbench run --dry-run` of the cases ahead."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.case import Shape
+from ctxbench.case import Case, Shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES
 from ctxbench.registry.entry import Entry
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ctxbench.case import Measure
+    from ctxbench.choose import Candidate
     from ctxbench.engine.plan import Planned
     from ctxbench.macs.counter import MacCount
+    from ctxbench.memory.profile import MemoryProfile
 
 
 def module(entry: Entry) -> Iterator["Table | str"]:
@@ -100,9 +102,7 @@ def _by_operator(counts: "Mapping[str, MacCount]") -> "Table":
     return table
 
 
-def memory(
-    entry: Entry, shape: Shape, hparams: Mapping[str, Any], mode: str, device: str, dtype: str, plot: Path | None
-) -> Iterator["Table | str"]:
+def memory(case: Case, mode: str, device: str, dtype: str, plot: Path | None) -> Iterator["Table | str"]:
     """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave."""
     import torch
 
@@ -117,14 +117,14 @@ def memory(
         if value not in allowed:
             raise unknown(name, value, allowed)
     with torch.device("meta"):
-        model = entry.build(shape[1], hparams).to(getattr(torch, dtype))
-        x = torch.empty(shape, dtype=getattr(torch, dtype))
+        model = case.build().to(getattr(torch, dtype))
+        x = torch.empty(case.shape, dtype=getattr(torch, dtype))
     try:
         profile = predict_peak(model, x, mode=mode, device=device)  # type: ignore[arg-type]  # checked above
         lower = remedies(model, x, mode=mode, device=device)  # type: ignore[arg-type]  # checked above
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
-    yield f"{entry.key} {list(shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
+    yield f"{case.title} {list(case.shape)} {dtype}, {mode}: predicted peak on {device} {_mib(profile.peak_bytes)} MiB"
     table = plain_table("MiB", "what", "made by", "at", "shape", "blocks")
     large = [group for group in profile.groups() if group.bytes >= LEAST_SHARE * profile.peak_bytes][:LISTED_GROUPS]
     for group in large:
@@ -136,6 +136,11 @@ def memory(
     yield table
     for sentence in explain(profile):
         yield f"- {sentence}"
+    if case.network:
+        with torch.device("meta"):
+            empty = case.without().build().to(x)
+        without = predict_peak(empty, x, mode=mode, device=device)  # type: ignore[arg-type]  # checked above
+        yield f"- {_share_of_module(case, profile, without.peak_bytes)}"
     if lower:
         table = plain_table("MiB", "what would lower the peak")
         for remedy in lower:
@@ -150,6 +155,19 @@ def memory(
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot draw into {plot}: {error}") from None
         yield f"drawn: {plot}"
+
+
+def _share_of_module(case: Case, profile: "MemoryProfile", without: int) -> str:
+    """How much of a network's peak its module holds, and the peak without it."""
+    file = Path(case.entry.file).name
+    held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(file)]
+    size = sum(each.bytes for each in held)
+    added = profile.peak_bytes - without
+    return (
+        f"Made in {file} and in memory at the peak: {_mib(size)} MiB ({size / profile.peak_bytes:.1%}). Without the "
+        f"module the peak of {case.network} is {_mib(without)} MiB: the module adds {_mib(added)} MiB "
+        f"({added / without:+.1%})."
+    )
 
 
 def _mib(size: int) -> str:
@@ -167,6 +185,44 @@ def plan(planned: "list[Planned]", measure: "Measure") -> "Table":
     timed = any(item.seconds for item in planned)
     table.add_row(f"{len(planned)} cases", "", f"{total_s(planned, measure):.0f} s" if timed else "", "")
     return table
+
+
+def chosen_modules(
+    found: "Sequence[Candidate]", limit: int, devices: Sequence[str], mode: str, shape: Shape
+) -> Iterator["Table | str"]:
+    """What fits, the fastest on the first device first; then what does not; then what does not mix positions."""
+    from ctxbench.choose import is_tied, ordered
+
+    yield f"{mode} at {list(shape)}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
+    for title, part in (
+        ("", [each for each in found if each.mixes]),
+        ("every position gets the same context", [each for each in found if not each.mixes]),
+    ):
+        if not part:
+            continue
+        fits, rest = ordered(part, limit, devices[0])
+        has_batch = any(each.batch is not None for each in part)
+        table = plain_table("module", "MiB", *devices, *["largest batch"] * has_batch, "")
+        table.title, table.title_justify, table.title_style = title or None, "left", "bold"
+        for place, each in enumerate((*fits, *rest)):
+            if place == len(fits):
+                table.add_section()
+            cells = [_predicted(each, fits, device, is_tied) for device in devices]
+            over = each.excess(limit)
+            why = f"{_mib(over)} MiB too much" if over else each.reason
+            memory = "" if each.memory is None else _mib(each.memory)
+            table.add_row(each.case.title, memory, *cells, *[str(each.batch)] * has_batch, why)
+        yield table
+    yield "=: not told apart from the fastest one that fits on this device."
+
+
+def _predicted(candidate: "Candidate", fits: "Sequence[Candidate]", device: str, is_tied: "Callable[..., bool]") -> str:
+    """A predicted time with its band, and whether it is tied with the fastest."""
+    time = candidate.times.get(device)
+    if time is None:
+        return ""
+    mark = " =" if candidate in fits and is_tied(candidate, fits, device) else ""
+    return f"{time.value:.3g} [{time.low:.3g}, {time.high:.3g}]{mark}"
 
 
 def plain_table(*columns: str) -> "Table":

@@ -1,15 +1,14 @@
 """What `ctxbench predict` prints: the time of a pass on a device that is not here, and what bounds it, by operator."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ctxbench.case import Shape
+from ctxbench.case import Case
 from ctxbench.cli.describe import plain_table
 from ctxbench.devices.sheet import Sheet
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES
-from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,9 +20,7 @@ LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 
 
-def passes(
-    entry: Entry, shape: Shape, hparams: Mapping[str, Any], mode: str, sheet: Sheet, dtype: str
-) -> Iterator["Table | str"]:
+def passes(case: Case, mode: str, sheet: Sheet, dtype: str) -> Iterator["Table | str"]:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
     import torch
 
@@ -35,15 +32,15 @@ def passes(
             raise unknown(name, value, allowed)
     made = getattr(torch, dtype.replace("tf32", "float32"))
     with torch.device("meta"):
-        model = entry.build(shape[1], hparams).to(made)
-        x = torch.empty(shape, dtype=made)
+        model = case.build().to(made)
+        x = torch.empty(case.shape, dtype=made)
     try:
         found = time_of(operators_of(model, x, mode=mode), sheet, dtype)  # type: ignore[arg-type]  # checked above
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     yield (
-        f"{entry.key} {list(shape)} {dtype}, {mode}: predicted for {sheet.title}, not measured: {found.ms:.3g} ms, "
-        f"80 % band {found.low_ms:.3g} to {found.high_ms:.3g} ms"
+        f"{case.title} {list(case.shape)} {dtype}, {mode}: predicted for {sheet.title}, not measured: "
+        f"{found.ms:.3g} ms, 80 % band {found.low_ms:.3g} to {found.high_ms:.3g} ms"
     )
     yield (
         f"kernels and the gaps between them {found.device_ms:.3g} ms, launching them {found.host_ms:.3g} ms; "

@@ -9,7 +9,15 @@ from ctxbench.errors import UsageError
 from ctxbench.executions import executions
 
 if TYPE_CHECKING:
+    from ctxbench.case import Case
     from ctxbench.suite.read import Overrides
+
+
+def complete_network() -> list[str]:
+    from ctxbench.registry import networks
+
+    return networks.names()
+
 
 EXIT_FAILED_CASES = 1
 EXIT_USAGE = 2
@@ -18,6 +26,10 @@ EXIT_INTERRUPTED = 130
 
 Shape = Annotated[
     list[str] | None, typer.Option("--shape", metavar="B,C,H,W", help="Input shape; may be given several times.")
+]
+OneShape = Annotated[
+    str | None,
+    typer.Option("--shape", metavar="B,C,H,W", help="Input shape; default: 1,512,128,128, or the network's own."),
 ]
 Modules = Annotated[
     list[str] | None,
@@ -39,6 +51,14 @@ AlsoOn = Annotated[
 ]
 Execution = Annotated[
     str | None, typer.Option(help=f"Ways of running a module, with commas: {', '.join(executions())}.")
+]
+Network = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Modules inside networks: names or path.py:function, with commas.",
+        autocompletion=complete_network,
+    ),
 ]
 Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")]
 Processes = Annotated[
@@ -106,6 +126,7 @@ def overrides_of(
     threads: str | None,
     also_on: str | None,
     execution: str | None = None,
+    network: str | None = None,
     **measure: float | None,
 ) -> "Overrides":
     """What these options replace in a suite."""
@@ -118,8 +139,29 @@ def overrides_of(
         device=split(device),
         threads=_numbers(threads),
         execution=split(execution),
+        network=split(network),
         measure={name: value for name, value in measure.items() if value is not None},
         also_on=split(also_on) or [],
+    )
+
+
+def case_of(module: str, shape: str | None, chosen: list[str] | None, network: str | None) -> "Case":
+    """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or network."""
+    from ctxbench import registry
+    from ctxbench.case import Case, parse_shape
+    from ctxbench.registry import networks
+    from ctxbench.suite import settings
+
+    entry = registry.get(module)
+    hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))
+    own = networks.get(network).shape if network else None
+    return Case(
+        entry.key,
+        entry.reference,
+        entry.check_hparams(hparams),
+        parse_shape(shape or own or "1,512,128,128"),
+        defaults=entry.defaults,
+        network=registry.absolute(network or ""),
     )
 
 

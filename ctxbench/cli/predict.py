@@ -4,11 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import (
-    Settings,
-    complete_module,
-    complete_target,
-)
+from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module, complete_target
 from ctxbench.cli.printing import render
 
 
@@ -22,20 +18,15 @@ def predict(
             "--for", metavar="DEVICE", help="Such as a100-40gb, or a TOML file.", autocompletion=complete_target
         ),
     ],
-    shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")] = "1,512,128,128",
+    shape: OneShape = None,
     mode: Annotated[str, typer.Option(help="train or infer.")] = "infer",
     dtype: Annotated[str, typer.Option(help="float32, tf32, bfloat16, float16 or float64.")] = "float32",
+    network: Network = None,
     chosen: Settings = None,
 ) -> None:
     """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
-    from ctxbench import registry
-    from ctxbench.case import parse_shape
     from ctxbench.cli import describe_time
     from ctxbench.devices.sheet import sheet
-    from ctxbench.suite import settings
 
-    entry = registry.get(module)
-    names = module, entry.key, settings.class_name(entry.reference)
-    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
-    for part in describe_time.passes(entry, parse_shape(shape), hparams, mode, sheet(target), dtype):
+    for part in describe_time.passes(case_of(module, shape, chosen, network), mode, sheet(target), dtype):
         render(part)

@@ -53,15 +53,17 @@ def print_runs(folders: "Sequence[RunFolder]") -> None:
 def print_run(path: Path) -> None:
     from ctxbench.report.formats import terminal
     from ctxbench.report.run_data import RunData
-    from ctxbench.report.tables import crossover
+    from ctxbench.report.tables import crossover, network
     from ctxbench.report.tables import suite as tables
     from ctxbench.results.run_folder import RunFolder
 
     folder = RunFolder.open(path)
     render(terminal.render_terminal(tables.comparison_table([folder])))
-    if table := crossover.crossover_table(RunData.read(folder)):
-        say("")
-        render(terminal.render_terminal(table))
+    run = RunData.read(folder)
+    for make in (network.network_table, crossover.crossover_table):
+        if table := make(run):
+            say("")
+            render(terminal.render_terminal(table))
     say(f"run folder: {path}")
 
 

@@ -16,6 +16,7 @@ from ctxbench.cli.options import (
     Execution,
     InProcess,
     Modules,
+    Network,
     Processes,
     Ray,
     SampleTime,
@@ -46,6 +47,7 @@ def run(
     memory_format: Annotated[str | None, typer.Option(help="contiguous, channels_last or both with a comma.")] = None,
     execution: Execution = None,
     threads: Threads = None,
+    network: Network = None,
     metrics: Annotated[
         str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
     ] = None,
@@ -98,6 +100,7 @@ def run(
                 threads,
                 also_on,
                 execution,
+                network,
                 processes=processes,
                 sample_s=sample_s,
                 total_s=seconds(budget, "--budget") if budget is not None else None,

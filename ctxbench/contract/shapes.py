@@ -15,12 +15,6 @@ SIZES = ((9, 13), (13, 9), (8, 8), (1, 65), (65, 1))
 def constructs(subject: Subject) -> CheckResult:
     """`cls(channels)` works: every hyper-parameter has a name and a default."""
     extra = _hyperparameters(subject)
-    starred = [p.name for p in extra if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if starred:
-        return failed(
-            f"the constructor accepts any argument through {listed(starred)}",
-            "name each hyper-parameter, with a default",
-        )
     bare = [p.name for p in extra if p.default is p.empty and p.name not in subject.hparams]
     if bare:
         return failed(
@@ -29,7 +23,9 @@ def constructs(subject: Subject) -> CheckResult:
         )
     subject.build()
     chosen = ", ".join(f"{name}={value!r}" for name, value in subject.hparams.items())
-    return passed(f"{subject.cls.__name__}({', '.join(filter(None, [str(subject.channels), chosen]))})")
+    call = f"{subject.cls.__name__}({', '.join(filter(None, [str(subject.channels), chosen]))})"
+    starred = [p.name for p in _parameters(subject) if p not in extra]
+    return passed(f"{call}; what goes through {listed(starred)} cannot be set" if starred else call)
 
 
 def typed(subject: Subject) -> CheckResult:
@@ -40,16 +36,22 @@ def typed(subject: Subject) -> CheckResult:
     untyped = [p for p in extra if p.annotation is p.empty]
     if untyped:
         name, default = untyped[0].name, untyped[0].default
-        kind = type(default).__name__ if default not in (None, inspect.Parameter.empty) else "int | None"
+        unknown = default in (None, inspect.Parameter.empty)
+        kind = "int | None" if unknown else type(default).__name__
         return failed(
             f"no type for {listed([p.name for p in untyped])}",
-            f"write `{name}: {kind} = {default!r}`, so that a wrong --set {name}=... is caught",
+            f"write `{name}: {kind} = {None if unknown else default!r}`, so that a wrong --set {name}=... is caught",
         )
     return passed(", ".join(p.name for p in extra))
 
 
-def _hyperparameters(subject: Subject) -> list[inspect.Parameter]:
+def _parameters(subject: Subject) -> list[inspect.Parameter]:
     return list(inspect.signature(subject.cls).parameters.values())[1:]
+
+
+def _hyperparameters(subject: Subject) -> list[inspect.Parameter]:
+    """Those that have a name."""
+    return [p for p in _parameters(subject) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def shape(subject: Subject) -> CheckResult:

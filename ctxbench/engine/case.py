@@ -255,6 +255,7 @@ def blank_record(case: Case) -> Record:
         execution=case.execution,
         threads=case.threads,
         device=case.device,
+        network=_relative(case.network),
     )
 
 

@@ -102,7 +102,7 @@ def _slots(cluster: Cluster, suite: Suite, cases: Sequence[Case], shown: progres
     asked = sorted({case.device for case in cases})
     if len(asked) > 1 or ":" in asked[0]:
         raise UsageError(f"on a cluster --device is cpu or cuda, without a number; the cases have {', '.join(asked)}")
-    files = sorted({case.entry.file for case in cases})
+    files = sorted({file for case in cases for file in case.sources.values()})
     slots = cluster.slots(asked[0], suite.file.measure.malloc, {file: digest([Path(file)]) for file in files})
     for sentence in cluster.left_out:
         shown.note(sentence)

@@ -74,7 +74,10 @@ class Counted:
 
 def _is_fixed(task: MeasureCase) -> bool:
     """Whether nothing is measured of a module that ctxbench brings."""
-    return not devices.has_clock(task.case.device) and task.case.reference.startswith(f"{registry.BUILT_IN}.")
+    case = task.case
+    return (
+        not devices.has_clock(case.device) and not case.network and case.reference.startswith(f"{registry.BUILT_IN}.")
+    )
 
 
 def _read(path: Path) -> list[Reply]:

@@ -167,7 +167,7 @@ def connect(address: str) -> Iterator[Cluster]:
         import ray
     except ImportError:
         os.environ.pop(CLUSTERS, None)
-        raise UsageError('--ray needs the package ray: pip install "ctxbench[ray]"') from None
+        raise UsageError('--ray needs the package ray: pip install -e ".[ray]" in the clone') from None
     if address != LOCAL:
         _check_address(address)
     handler = signal.getsignal(signal.SIGTERM)

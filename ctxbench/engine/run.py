@@ -146,8 +146,10 @@ def reopen(
 
 
 def sources_of(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
-    """The source file of each module, by the module's key."""
-    return {case.module: source_of(Path(case.entry.file)) for case in {case.module: case for case in cases}.values()}
+    """The source file of each module and network, by its name."""
+    one_of_each = {(case.module, case.network): case for case in cases}.values()
+    files = {name: file for case in one_of_each for name, file in case.sources.items()}
+    return {name: source_of(Path(file)) for name, file in files.items()}
 
 
 def changed_modules(meta: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, str]:

@@ -77,7 +77,7 @@ def bundles(cases: Iterable[Case], crossed: Collection[str]) -> list[list[Case]]
     found: dict[Any, list[Case]] = {}
     for case in cases:
         module = ("crossover",) if case.module in crossed else (case.module, case.hparams_json)
-        point = case.shape, case.dtype, case.memory_format, case.device, case.threads
+        point = case.network, case.shape, case.dtype, case.memory_format, case.device, case.threads
         found.setdefault((module, point), []).append(case)
     return list(found.values())
 

@@ -43,7 +43,9 @@ class Exported(Execution):
         from ctxbench.devices import Unsupported
 
         if missing := [name for name in self.packages if find_spec(name) is None]:
-            raise Unsupported(f'{self.name} needs {" and ".join(missing)}: pip install "ctxbench[{self.extra}]"')
+            raise Unsupported(
+                f'{self.name} needs {" and ".join(missing)}: pip install -e ".[{self.extra}]" in the clone'
+            )
         if device.partition(":")[0] != self.device_type:
             raise Unsupported(f"{self.name} runs on {self.device_type}, not on {device}")
         if dtype not in self.dtypes:

@@ -163,6 +163,7 @@ def _from_record(values: Mapping[str, Any]) -> StoredCase:
             "hparams": {name: every[name] for name in changed},
             "defaults": {name: value for name, value in every.items() if name not in changed},
             "shape": parse_shape([values[name] for name in SIZE_COLUMNS]),
+            "network": values.get("network") or "",
         }
     )
     modes = [mode for mode in MODES if has_clock(case.device) and values.get(f"latency_{mode}_ms") is not None]

@@ -231,6 +231,16 @@ class Measurement(Protocol):
         """Say why this case has no number in these columns; without a note if another column tells it."""
         ...
 
+    def made(self, case: "Case") -> "nn.Module":
+        """What another case computes, with random weights, in this case's dtype and layout on its device."""
+        ...
+
+    def step_of(
+        self, mode: Mode, forward: "Callable[[Tensor], Tensor]", x: "Tensor", parameters: "Sequence[Tensor]"
+    ) -> "Step":
+        """A pass of any function of `x`; before a training step the gradients of `parameters` are dropped."""
+        ...
+
     def check_input_is_read(self, step: "Step") -> None:
         """Raise StaleOutput if a pass gives the first pass's output for an input that has changed in its place."""
         ...

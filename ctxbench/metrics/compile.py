@@ -21,7 +21,7 @@ class _Alarm(BaseException):
 
 @contextmanager
 def compile_deadline(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the main thread if the first pass of a compiled case takes longer than `seconds`."""
+    """Raise OutOfTime in the main thread if compiling or exporting, and the first pass, take longer than `seconds`."""
     rang = False
 
     def ring(number: int, frame: FrameType | None) -> None:
@@ -35,7 +35,7 @@ def compile_deadline(seconds: float) -> Iterator[None]:
         yield
     except BaseException:
         if rang:
-            raise OutOfTime(f"still compiling after {seconds:g} s (compile_timeout_s)") from None
+            raise OutOfTime(f"still compiling or exporting after {seconds:g} s (compile_timeout_s)") from None
         raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

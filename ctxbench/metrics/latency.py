@@ -158,8 +158,8 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
     time_control(measurement)
     measurement.emit(Doing(f"latency_{mode}"))
-    # The first pass of a compiled module compiles: it is like no other.
-    first_s = 0.0 if measurement.execution.compiles else one_pass.first_s
+    # The first pass of a compiled module compiles, that of a runtime takes its memory: it is like no other.
+    first_s = 0.0 if measurement.execution.has_limit else one_pass.first_s
     warm = mode != MODES[0]
     latency = measure_latency(one_pass.step, clock, measurement.settings, first_s, warm, progress)
     if latency.summary.median < COMPUTED * one_pass.first_s * 1e3:

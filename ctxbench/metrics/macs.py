@@ -22,10 +22,10 @@ def count(measurement: Measurement) -> None:
     from ctxbench.macs.counter import UncountableError, count_macs, count_macs_torchprofile
 
     case, entry = measurement.case, measurement.entry
-    formula = entry.closed_form("macs", case.shape, case.hparams)
+    formula = None if case.network else entry.closed_form("macs", case.shape, case.hparams)
     try:
         if measurement.counter == "torchprofile":
-            counted = count_macs_torchprofile(entry.build(case.shape[1], case.hparams), torch.randn(case.shape))
+            counted = count_macs_torchprofile(case.build(), torch.randn(case.shape))
         else:
             counted = count_macs(measurement.meta_model, measurement.meta_input)
     except UncountableError as error:

@@ -22,7 +22,7 @@ def count(measurement: Measurement) -> None:
     """Report the count, with a note where the declared closed form differs."""
     case = measurement.case
     params = count_params(measurement.meta_model)
-    declared = measurement.entry.closed_form("params", case.shape, case.hparams)
+    declared = None if case.network else measurement.entry.closed_form("params", case.shape, case.hparams)
     differs = declared is not None and declared != params
     note = Note("params_differ", {"declared": declared, "counted": params})
     measurement.report({"params": params}, *[note] * differs)

@@ -47,7 +47,7 @@ def draw(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
 
     torch.manual_seed(measurement.settings.seed)
     case = measurement.case
-    model = measurement.entry.build(case.shape[1], case.hparams)
+    model = case.build()
     with torch.no_grad():
         for parameter in model.parameters():
             if not parameter.any():

@@ -35,6 +35,7 @@ def register(
     out_channels: str = "C",
     complexity: str = "",
     position_mixing: bool | str = True,
+    listed: bool = True,
     public_code: str = "",
 ) -> Callable[["type[nn.Module]"], "type[nn.Module]"]:
     """Class decorator that puts an `nn.Module` into the registry under `key`.
@@ -58,6 +59,7 @@ def register(
             out_channels=out_channels,
             complexity=complexity,
             position_mixing=position_mixing,
+            listed=listed,
             public_code=public_code,
         )
         known = _registered.get(key) or _discovered().get(key)
@@ -70,8 +72,8 @@ def register(
 
 
 def names() -> list[str]:
-    """All keys: the built-in modules, those of installed packages, and those registered by running code."""
-    return sorted({**_discovered(), **_registered})
+    """The keys that are listed: built-in modules, those of installed packages, those registered by running code."""
+    return sorted(key for key, entry in {**_discovered(), **_registered}.items() if entry.listed)
 
 
 def entries() -> list[Entry]:
@@ -94,7 +96,7 @@ def get(name: str) -> Entry:
 
 def means(name: str, key: str, reference: str) -> bool:
     """Whether a name in a suite or a command is this module's: its key, class or reference (a path may be relative)."""
-    return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and _absolute(name) == reference)
+    return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and absolute(name) == reference)
 
 
 def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:
@@ -172,10 +174,11 @@ def _from_reference(reference: str) -> Entry:
     source, _, class_name = reference.rpartition(":")
     if not source or not class_name:
         raise UsageError(f"{reference!r} names no class; write {reference.rstrip(':')}:ClassName")
-    return of_class(import_class(reference), _absolute(reference))
+    return of_class(import_class(reference), absolute(reference))
 
 
-def _absolute(reference: str) -> str:
+def absolute(reference: str) -> str:
+    """A reference with the whole path of its file; another one as it is."""
     source, _, class_name = reference.rpartition(":")
     return f"{Path(source).resolve()}:{class_name}" if source.endswith(".py") else reference
 

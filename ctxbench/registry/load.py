@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def import_class(reference: str) -> "type[nn.Module]":
     source, _, class_name = reference.rpartition(":")
-    module = _import_file(Path(source)) if source.endswith(".py") else _import_dotted(source)
+    module = import_source(source)
     found = getattr(module, class_name, None)
     from torch import nn
 
@@ -28,7 +28,19 @@ def import_class(reference: str) -> "type[nn.Module]":
     return found
 
 
+def import_source(source: str) -> ModuleType:
+    """The module of a file `path.py` or of a dotted name; this runs its code."""
+    return _import_file(Path(source)) if source.endswith(".py") else _import_dotted(source)
+
+
+def _find_neighbours(folder: Path) -> None:
+    """Let a user's file import those beside it; they do not take the place of a library."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
 def _import_dotted(name: str) -> ModuleType:
+    _find_neighbours(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -52,6 +64,7 @@ def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no Python file")
+    _find_neighbours(path.parent)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -42,6 +42,7 @@ class Record:
     execution: str
     threads: int | None
     device: str
+    network: str = ""
     status: str = "ok"
     message: str = ""
     notes: list[Note] = field(default_factory=list)

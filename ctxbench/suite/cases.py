@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
-from ctxbench.case import Case, as_list, parse_shape
+from ctxbench.case import EMPTY, Case, as_list, parse_shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.suite.file import CONDITIONS, POINTS, SuiteFile, parse_pair
 
@@ -73,7 +73,8 @@ class Suite:
         """
         found: list[Case] = []
         sources: list[tuple[str, Callable[[], Iterable[Case]]]] = []
-        for name in self.file.modules:
+        empty = [EMPTY] * (any(self.file.axes.network) and EMPTY not in self.file.modules)
+        for name in (*empty, *self.file.modules):
             keys = [entry.key for entry in registry.entries() if not entry.broken] if name == "*" else [name]
             sources += [(key, partial(self._grid, key, auto_device)) for key in keys]
         for values in self.file.cases:
@@ -91,6 +92,8 @@ class Suite:
                     f"{known.reference} and {case.reference} have the same name {case.module!r}; rename one class, or "
                     "register it under another key"
                 )
+            if known.network != case.network:
+                raise UsageError(f"{known.network} and {case.network} have the same name; rename one function")
         return list(unique.values())
 
     def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
@@ -109,14 +112,17 @@ class Suite:
             for s in axes.size or [0]
         ]
         threads: list[int | None] = [*axes.threads] or [None]
-        for values, shape, dtype, device, layout, execution, count in itertools.product(
-            itertools.product(*choices), shapes, axes.dtype, axes.device, axes.memory_format, axes.execution, threads
+        networks = [network for network in axes.network if network or entry.key != EMPTY]
+        for values, network, shape, dtype, device, layout, execution, count in itertools.product(
+            *(itertools.product(*choices), networks, shapes, axes.dtype, axes.device, axes.memory_format),
+            *(axes.execution, threads),
         ):
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=True)))
             device = auto_device if device == "auto" else device
             count = count if devices.has_clock(device) else None
             case = Case(
-                entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count, entry.defaults
+                *(entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count, entry.defaults),
+                registry.absolute(network),
             )
             if not any(_matches(case, rule) for rule in self.file.exclude):
                 yield case
@@ -139,6 +145,7 @@ class Suite:
                 device=auto_device if device == "auto" else str(device),
                 threads=threads if devices.has_clock(device) or device == "auto" else None,
                 defaults=entry.defaults,
+                network=registry.absolute(axes.network[0]),
             )
 
 
@@ -146,7 +153,9 @@ def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
     """Whether a case has every value that an `exclude` rule names."""
     batch, channels, height, width = case.shape
     known: dict[str, Any] = {"batch": batch, "channels": channels, "height": height, "width": width}
-    known |= {name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads")}
+    known |= {
+        name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads", "network")
+    }
     known |= {**case.defaults, **case.hparams}
     return all(
         registry.means(str(value), case.module, case.reference) if name == "module" else known.get(name) == value

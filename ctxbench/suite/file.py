@@ -16,7 +16,7 @@ Scalar = bool | int | float | str
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
 POINTS = ("positions", "batch", "channels")
 # The same of how it is computed.
-CONDITIONS = ("dtype", "memory_format", "execution", "threads")
+CONDITIONS = ("network", "dtype", "memory_format", "execution", "threads")
 
 
 def _as_shapes(value: Any) -> Any:
@@ -57,7 +57,10 @@ class _Strict(BaseModel):
 
 
 class Axes(_Strict):
-    """The grid: each key holds one value or a list; the cases are the product."""
+    """The grid: each key holds one value or a list; the cases are the product.
+
+    A `network` is a name, path.py:function or, for the module alone, "".
+    """
 
     shape: Annotated[list[Annotated[Shape, BeforeValidator(_shape)]], BeforeValidator(_as_shapes), Field(min_length=1)]
     batch: Annotated[list[Positive], OneOrMore] = []
@@ -68,6 +71,7 @@ class Axes(_Strict):
     memory_format: Annotated[list[MemoryFormat], OneOrMore, Field(min_length=1)] = ["contiguous"]
     execution: Annotated[list[ExecutionName], OneOrMore, Field(min_length=1)] = ["eager"]
     threads: Annotated[list[Positive], OneOrMore] = []
+    network: Annotated[list[str], OneOrMore, Field(min_length=1)] = [""]
 
 
 class Footnote(_Strict):

@@ -12,9 +12,13 @@ from pydantic import BaseModel, ValidationError
 from ctxbench import registry
 from ctxbench.case import Measure, Shape
 from ctxbench.errors import UsageError, unknown
+from ctxbench.registry import networks
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import Axes, Figure, Footnote, Gate, Published, SuiteFile
 from ctxbench.suite.settings import class_name
+
+# Of a suite about a paper's table, once other modules or inputs are asked for.
+OTHER_TITLE = "Context modules"
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Overrides:
     memory_format: list[str] | None = None
     execution: list[str] | None = None
     threads: list[int] | None = None
+    network: list[str] | None = None
     metrics: list[str] | None = None
     hparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     measure: Mapping[str, Any] = field(default_factory=dict)
@@ -133,21 +138,37 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         content["modules"] = overrides.modules
     if overrides.metrics is not None:
         content["metrics"] = overrides.metrics
-    for axis in ("shape", "dtype", "device", "memory_format", "execution", "threads"):
+    for axis in ("shape", "dtype", "device", "memory_format", "execution", "threads", "network"):
         value = getattr(overrides, axis)
         if value is not None:
             content["axes"][axis] = value
-    if overrides.shape is not None:
+    own = [networks.get(name).shape for name in overrides.network or () if name]
+    if overrides.shape is None and any(own):
+        content["axes"]["shape"] = [list(shape) for shape in dict.fromkeys(own) if shape]
+    if overrides.shape is not None or any(own):
         content["axes"] |= {"batch": [], "channels": [], "size": []}
     for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
     content["axes"]["device"] += overrides.also_on
+    if not _is_as_published(suite, content) and "memory_device" not in overrides.measure:
+        # The software of a paper's year is for that paper's own rows.
+        content["measure"]["memory_device"] = Measure().memory_device
+        content["title"] = OTHER_TITLE
     if overrides.modules is not None:
         content["cases"] = []
         known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
     return _validate(content, "the command's options")
+
+
+def _is_as_published(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
+    """Whether modules and inputs are still among those of a suite that predicts for other software than today's."""
+    axes = suite.axes.model_dump()
+    same = all(content["axes"][name] == axes[name] for name in ("shape", "batch", "channels", "size", "network"))
+    return suite.measure.memory_device == Measure().memory_device or (
+        same and {*content["modules"]} <= {*suite.modules, "*" if "*" in suite.modules else ""}
+    )
 
 
 def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -63,7 +63,9 @@ def main() -> None:
             line, _, buffer = buffer.partition(b"\n")
             if line:
                 tag, _, order = line.partition(b" ")
-                server.fork(decode_task(order), tag)
+                task = decode_task(order)
+                tasks.prepare(task)
+                server.fork(task, tag)
 
 
 def send(messages: int, tag: bytes, message: Reply) -> None:

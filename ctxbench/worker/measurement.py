@@ -62,7 +62,9 @@ class CaseMeasurement:
     def _compute(self, wanted: Sequence[Metric]) -> None:
         """Compute what needs data and no clock, with the threads of the case."""
         for metric in wanted:
-            if metric.compute:
+            if metric.compute and self.case.network:
+                self.lacks([column for column, _ in metric.promised(static=False)], Note("no_network_function"))
+            elif metric.compute:
                 self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
                 self.emit(Doing(metric.name))
                 metric.compute(self)
@@ -148,7 +150,7 @@ class CaseMeasurement:
     @cached_property
     def meta_model(self) -> nn.Module:
         with torch.device("meta"):
-            return self.entry.build(self.case.shape[1], self.case.hparams)
+            return self.case.build()
 
     @cached_property
     def meta_input(self) -> Tensor:
@@ -160,12 +162,18 @@ class CaseMeasurement:
         self.device.set_flags(case.dtype, case.threads, self.settings.cudnn_benchmark)
         self._check_fit()
         torch.manual_seed(self.settings.seed)
-        self.model = self.entry.build(case.shape[1], case.hparams).to(self.device.torch, self.parameter_dtype)
+        self.model = self.made(case)
         self.x = torch.randn(case.shape, device=self.device.torch, dtype=self.parameter_dtype)
         if case.memory_format == "channels_last":
-            torch.nn.utils.convert_conv2d_weight_memory_format(self.model, torch.channels_last)
             self.x = self.x.to(memory_format=torch.channels_last)
         self.execution.load(self.model)
+
+    def made(self, case: Case) -> nn.Module:
+        """What a case computes, with random weights, in this case's dtype and layout on its device."""
+        model = case.build().to(self.device.torch, self.parameter_dtype)
+        if case.memory_format == "channels_last":
+            torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
+        return model
 
     def measure_matmul(self) -> None:
         """Report the rate of a large matrix product on the case's device, dtype and threads."""
@@ -199,7 +207,7 @@ class CaseMeasurement:
             if not torch.equal(_at_one_position(step()), self._first):
                 return
             torch.manual_seed(self.settings.seed)
-            model = self.entry.build(self.case.shape[1], self.case.hparams).to(self.x).eval()
+            model = self.case.build().to(self.x).eval()
             with torch.inference_mode(), self.autocast():
                 here, there = (_at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
         finally:
@@ -223,11 +231,16 @@ class CaseMeasurement:
 
     def _step(self, mode: Mode) -> Step:
         """One pass: a forward in inference mode, or forward, `y.sum().backward()` with gradients None before."""
-        model, x = self.model, self.x
-        parameters = list(model.parameters())
-        model.train(mode == "train")
-        if mode == "infer":
-            forward = self.built.forward
+        if mode not in self.execution.modes:
+            raise devices.Unsupported(self.execution.no_training)
+        self.model.train(mode == "train")
+        forward = self.built.forward if mode == "infer" else self.model
+        return self.execution.step(self.step_of(mode, forward, self.x, [*self.model.parameters()]), self.device)
+
+    def step_of(
+        self, mode: Mode, forward: Callable[[Tensor], Tensor], x: Tensor, parameters: Sequence[Tensor]
+    ) -> Callable[[], Tensor]:
+        """A pass of any function of `x`; before a training step the gradients of `parameters` are dropped."""
 
         def infer() -> Tensor:
             with torch.inference_mode(), self.autocast():
@@ -237,20 +250,19 @@ class CaseMeasurement:
             for parameter in parameters:
                 parameter.grad = None
             with self.autocast():
-                y: Tensor = model(x)
+                y = forward(x)
             y.sum().backward()
             return y
 
-        if mode not in self.execution.modes:
-            raise devices.Unsupported(self.execution.no_training)
-        return self.execution.step(train if mode == "train" else infer, self.device)
+        return train if mode == "train" else infer
 
     def _check_output(self, y: Tensor, mode: Mode) -> None:
         if not isinstance(y, Tensor):
-            raise TypeError(f"{self.entry.key} returns {type(y).__name__}; a context module returns one tensor")
+            what = f"network {self.case.network}" if self.case.network else self.entry.key
+            raise TypeError(f"{what} returns {type(y).__name__}; it is to return one tensor")
         expected = self.entry.closed_form("out_channels", self.case.shape, self.case.hparams)
         batch, _, height, width = self.case.shape
-        if y.shape != (batch, expected, height, width):
+        if not self.case.network and y.shape != (batch, expected, height, width):
             raise ValueError(f"{self.entry.key} returns shape {list(y.shape)} for {list(self.case.shape)}")
         if not torch.isfinite(y).all():
             raise NotFinite(f"the output of the {mode} pass holds NaN or infinity")
@@ -268,6 +280,6 @@ class CaseMeasurement:
 
 
 def _at_one_position(y: Any) -> Tensor:
-    """A copy of an output's `[C]` at the first position of the first image."""
-    found: Tensor = y[0, :, 0, 0].detach().clone()
+    """A copy of an output's `[C]` at the first position of the first image; a network's may have no positions."""
+    found: Tensor = y[0].detach().flatten(1)[:, 0].clone() if y.dim() > 2 else y[0].detach().clone()
     return found

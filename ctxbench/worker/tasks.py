@@ -1,9 +1,11 @@
 """Which code does which task, and what is imported before the first."""
 
+import contextlib
 import warnings
 from collections.abc import Callable
 
 from ctxbench.failures import describe_failure
+from ctxbench.registry import networks
 from ctxbench.worker.protocol import (
     DescribeEnvironment,
     Environment,
@@ -46,6 +48,15 @@ def preload(static: bool = True) -> None:
         image = torch.empty(1, 4, 2, 2, device="meta")
         count_macs(layer, image)
         predict_peak(layer, image, mode="infer")
+
+
+def prepare(task: Task) -> None:
+    """Import what a task's network is made of once, before the fork; the child tells what goes wrong."""
+    if isinstance(task, MeasureCase) and task.case.network in networks.names():
+        with contextlib.suppress(Exception):
+            from ctxbench.networks._parts import timm
+
+            timm()
 
 
 def perform(task: Task, emit: Emit) -> None:

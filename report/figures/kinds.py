@@ -15,6 +15,7 @@ from . import crossover as figure_crossover
 from . import curve as figure_curve
 from . import energy as figure_energy
 from . import memory as figure_memory
+from . import network as figure_network
 from . import points as figure_points
 from . import samples as figure_samples
 from .labels import freeze_layout
@@ -71,6 +72,8 @@ KINDS = (
          figure_energy.has_energy, figure_energy.energies, drawn="always"),
     Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
          figure_memory.has_memory, figure_memory.memory_over_time),
+    Kind("network", "MACs of networks", "rows of modules in networks",
+         figure_network.has_network, figure_network.macs_of_networks, drawn="always"),
     Kind("samples", "Raw samples", "samples.csv with samples",
          figure_samples.has_samples, figure_samples.sample_streams, drawn="asked"),
 )  # fmt: skip

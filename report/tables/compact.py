@@ -20,7 +20,7 @@ from .table import Cell, Column, Footnotes, Table
 # The rows of a table: what names one, and its records.
 Rows = Sequence[tuple[tuple[Any, ...], pd.DataFrame]]
 PART = "compact"
-LABELS = ("settings", "dtype", "memory_format", "execution", "threads", "device")
+LABELS = ("settings", "network", "dtype", "memory_format", "execution", "threads", "device")
 DEFAULT = ("params", "macs", "memory_train", "latency_infer")
 
 

@@ -88,7 +88,7 @@ def _is_explained(run: RunData, quantity: Quantity) -> bool:
 def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
     """The numbers behind the table, for CSV: what names a case, then each quantity published, here, ratio, interval."""
     names = ["module", "title", "family", "hparams", "batch", "channels", "height", "width"]
-    names += ["dtype", "memory_format", "execution", "threads", "device", "status", "message"]
+    names += ["network", "dtype", "memory_format", "execution", "threads", "device", "status", "message"]
     names += ["processes", "others_share"] if any(quantities()[key].has_interval for key in shown) else []
     for key in shown:
         quantity = quantities()[key]

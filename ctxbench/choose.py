@@ -1,0 +1,109 @@
+"""Which modules fit into so much memory at an input, and how fast each is on devices that are not here: predicted."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ctxbench.case import Case
+from ctxbench.comparison import Value, order, read_value
+from ctxbench.engine.case import Executor, Plan, measure_case
+from ctxbench.metrics import quantity, static_metrics
+from ctxbench.mode import Mode
+from ctxbench.results.record import Record
+from ctxbench.suite.cases import Suite
+
+# The family whose modules give every position the same context.
+POOLING = "pooling"
+# No batch above this is looked for.
+MOST_IMAGES = 65_536
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A module at an input: the predicted peak in bytes, a time for each device, and why there is none of either.
+
+    `mixes` is whether it lets positions differ in what they get; `batch` is the largest that fits, if it was asked for.
+    """
+
+    case: Case
+    memory: int | None
+    times: Mapping[str, Value]
+    reason: str
+    mixes: bool
+    batch: int | None = None
+
+    def excess(self, limit: int) -> int:
+        """Bytes above the limit; 0 where it fits or the peak is not known."""
+        return max(0, (self.memory or 0) - limit)
+
+
+def candidates(suite: Suite, mode: Mode, executor: Executor) -> Iterator[Candidate]:
+    """Each module of a suite whose devices are all known by their data sheets, one input."""
+    by_module: dict[str, list[Case]] = {}
+    for case in suite.cases():
+        by_module.setdefault(f"{case.module} {case.hparams_json}", []).append(case)
+    plan = Plan(suite.file.measure, static_metrics())
+    for cases in by_module.values():
+        records = {case.device: measure_case(case, plan, executor).record for case in cases}
+        first = next(iter(records.values()))
+        times = {device: value for device, record in records.items() if (value := _time(record, mode))}
+        reason = first.message or "; ".join(str(note) for note in first.notes if note.about in ("", f"latency_{mode}"))
+        peak = first.get(_column(mode))
+        case = cases[0]
+        mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING
+        yield Candidate(case, peak, times, "" if peak is not None and times else reason, mixes)
+
+
+def _column(mode: Mode) -> str:
+    return quantity(f"memory_{mode}").column
+
+
+def _time(record: Record, mode: Mode) -> Value | None:
+    row = {**dict.fromkeys(("others_share",)), **record.values}
+    time = quantity(f"latency_{mode}")
+    needed = (time.column, time.detail("low_ms"), time.detail("high_ms"), "latency_origin")
+    return read_value(dict.fromkeys(needed) | row, time)
+
+
+def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[Candidate], list[Candidate]]:
+    """What fits, by its time on a device, and what does not, by its excess; what has no time comes last."""
+    fits = [each for each in found if each.memory is not None and not each.excess(limit)]
+    rest = [each for each in found if each.memory is None or each.excess(limit)]
+    fits.sort(key=lambda each: each.times[device].value if device in each.times else float("inf"))
+    return fits, sorted(rest, key=lambda each: (each.memory is None, each.excess(limit)))
+
+
+def is_tied(candidate: Candidate, fits: Sequence[Candidate], device: str) -> bool:
+    """Whether the prediction does not tell it apart from the fastest one that fits."""
+    fastest = next((each.times[device] for each in fits if device in each.times), None)
+    own = candidate.times.get(device)
+    return bool(fastest and own and order(own, fastest) == 0)
+
+
+def largest_batch(candidate: Candidate, limit: int, peak_of: Callable[[Case], int | None]) -> int:
+    """The largest batch whose predicted peak is within the limit, 0 if one image is not; peaks rise with the batch."""
+
+    def fits(batch: int) -> bool:
+        peak = peak_of(replace(candidate.case, shape=(batch, *candidate.case.shape[1:])))
+        return peak is not None and peak <= limit
+
+    if not fits(1):
+        return 0
+    most = 1
+    while most < MOST_IMAGES and fits(2 * most):
+        most *= 2
+    below, above = most, 2 * most
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if fits(middle) else (below, middle)
+    return below
+
+
+def peak_with(executor: Executor, plan: Plan, mode: Mode) -> Callable[[Case], int | None]:
+    """The predicted peak of a case."""
+    memory = replace(plan, metrics=["memory"])
+
+    def peak(case: Case) -> int | None:
+        found: int | None = measure_case(case, memory, executor).record.get(_column(mode))
+        return found
+
+    return peak

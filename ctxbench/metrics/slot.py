@@ -1,0 +1,108 @@
+"""A network's slots: the inputs that they get, and what the module costs alone on these."""
+
+import json
+from typing import TYPE_CHECKING
+
+from ctxbench.case import EMPTY
+from ctxbench.metrics.base import Column, Measurement, Metric, by_mode
+from ctxbench.metrics.memory import on_meta_as_measured
+from ctxbench.metrics.params import count_params
+from ctxbench.mode import MODES
+from ctxbench.notes import Note
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# The part of a network that is the module.
+SLOT = "module"
+
+
+def count(measurement: Measurement) -> None:
+    """Report the slots' inputs, and params, MACs and predicted memory of the module alone on them, all uses together.
+
+    Memory is that of the use with the highest peak.
+    """
+    from ctxbench.macs.counter import UncountableError, count_macs
+    from ctxbench.memory import UnpredictableError, predict_peak
+    from ctxbench.registry.slot import uses
+
+    if not measurement.case.network:
+        return
+    model, x = on_meta_as_measured(measurement)
+    given_to = uses(model.eval(), x)
+    shapes = [tuple(given.shape) for _, given in given_to]
+    text = ", ".join(f"{shapes.count(shape)} x {list(shape)}" for shape in dict.fromkeys(shapes))
+    measurement.report({"slots": text, "network_parts": json.dumps(_parts(model, x))})
+    if measurement.case.module == EMPTY:
+        return
+    modules = {id(module): module for module, _ in given_to}
+    values = {"alone_params": sum(map(count_params, modules.values()))}
+    first = {tuple(given.shape): (module, given) for module, given in reversed(given_to)}
+    target = measurement.settings.memory_device
+    times = {shape: shapes.count(shape) for shape in first}
+    try:
+        values["alone_macs"] = sum(count_macs(*first[shape]).macs * times[shape] for shape in first)
+        for mode in MODES:
+            peaks = [predict_peak(*each, mode=mode, device=target).peak_bytes for each in first.values()]
+            values[f"alone_memory_{mode}_bytes"] = max(peaks)
+    except (UncountableError, UnpredictableError) as error:
+        measurement.report({}, Note("no_memory", {"reason": f"of the module alone: {error}"}))
+    measurement.report(values)
+
+
+def _parts(model: "nn.Module", x: "Tensor") -> dict[str, int]:
+    """The MACs of an inference by the network's own children, the module in its slots apart; the rest is "others"."""
+    import torch
+
+    from ctxbench.macs.counter import OperatorCounter
+    from ctxbench.registry.slot import Slot
+
+    names = {each: name for name, each in model.named_children()} | {
+        each: SLOT for each in model.modules() if isinstance(each, Slot)
+    }
+    inside: list[str] = ["others"]
+    found: dict[str, int] = {}
+    seen = 0
+
+    def pause(*_: object) -> None:
+        """Give what was counted since the last pause to the part that was running."""
+        nonlocal seen
+        now = counter.count().macs
+        found[inside[-1]] = found.get(inside[-1], 0) + now - seen
+        seen = now
+
+    def enter(part: "nn.Module", _: object) -> None:
+        pause()
+        inside.append(names[part])
+
+    def leave(*_: object) -> None:
+        pause()
+        inside.pop()
+
+    handles = [each.register_forward_pre_hook(enter) for each in names]
+    handles += [each.register_forward_hook(leave) for each in names]
+    with torch.inference_mode(), OperatorCounter() as counter:
+        model(x)
+        pause()
+    for handle in handles:
+        handle.remove()
+    return {name: macs for name, macs in found.items() if macs}
+
+
+METRIC = Metric(
+    name="slot",
+    place=36,
+    about="what a module costs alone on the inputs that a network's slots get",
+    columns=[
+        Column("slots", str),
+        Column("network_parts", str),
+        Column("alone_params", int),
+        Column("alone_macs", int),
+        *by_mode("alone_memory_{mode}_bytes", int),
+    ],
+    quantities=[],
+    convention=lambda values: "",
+    asked_for=False,
+    default=False,
+    count=count,
+)

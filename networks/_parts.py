@@ -1,0 +1,65 @@
+"""What several networks are made of: timm's backbones without trained weights, and a segmentation head."""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ctxbench.devices import Unsupported
+
+# Declarations last as long as this.
+_OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+
+
+def timm() -> ModuleType:
+    """The library. Unsupported with the command where it is not installed."""
+    try:
+        _torchvision()
+        import timm
+    except ImportError as error:
+        raise Unsupported(f'this network needs timm: pip install -e ".[networks]" in the clone ({error})') from None
+    found: ModuleType = timm
+    return found
+
+
+def _torchvision() -> None:
+    """Import torchvision, which timm does. One that is built for CUDA cannot load its operators into a torch for CPUs.
+
+    Then they are declared without a kernel, as torchvision's own code expects them to be; no network calls one.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        for name in ("nms", "qnms"):
+            _OPERATORS.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+
+
+def backbone(name: str, **settings: Any) -> Any:
+    """A model of timm, with random weights."""
+    return timm().create_model(name, pretrained=False, **settings)
+
+
+class Segmentation(nn.Module):
+    """[B, 3, H, W] to [B, classes, H, W]: the last map of the backbone, the module in a head, classes for each pixel.
+
+    The head is a 3x3 convolution to `width` channels, batch norm and ReLU; then the module; then a 1x1 convolution.
+    """
+
+    def __init__(self, backbone: Any, context: nn.Module, width: int, classes: int = 19) -> None:
+        super().__init__()
+        self.backbone = backbone
+        channels = backbone.feature_info.channels()[-1]
+        self.reduce = nn.Sequential(
+            nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+        )
+        self.context = context
+        self.classifier = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.classifier(self.context(self.reduce(self.backbone(x)[-1])))
+        out: Tensor = functional.interpolate(scores, x.shape[2:], mode="bilinear", align_corners=False)
+        return out

@@ -1,0 +1,143 @@
+"""What modules add to a network: the cost of each alone, and that of the network with it less that without it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ctxbench.case import EMPTY
+from ctxbench.comparison import known
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import RecordRow, Unit
+from ctxbench.mode import MODES
+from ctxbench.results.csv_file import rows_of
+
+from ..run_data import CONDITIONS, RunData
+from .caption import convention_lines, setup, values_in
+from .cells import Filled, failed_cell, heading, put_together
+from .numbers import is_prefix, scaled_unit, significant, with_interval
+from .table import Cell, Column, Origin, Table
+
+HOW = (
+    "alone: on the inputs that the network's slots get, all uses together, of memory the largest; added: the network "
+    "with the module less the network without it; share: added over the network without it. Added times are "
+    "differences of neighbouring passes in one process [95 % interval over processes]."
+)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number and its interval; NaN for none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def over(self, unit: float) -> "Amount":
+        return Amount(self.value / unit, self.low / unit, self.high / unit)
+
+    def text(self, sign: str = "") -> str:
+        """As few digits as the interval justifies; `+` in front of what is above 0."""
+        plus = sign if self.value > 0 else ""
+        if math.isnan(self.low):
+            return plus + (significant(self.value) if self.value >= 0 else f"-{significant(-self.value)}")
+        return plus + with_interval(self.value, self.low, self.high)
+
+
+def network_table(run: RunData) -> Table | None:
+    """A row for each module in each network; None if nothing of this run is in a network."""
+    frame = run.frame[run.frame["network"] != ""]
+    rows = [row for row in rows_of(frame) if row["module"] != EMPTY]
+    if not rows:
+        return None
+    empty = {_conditions(row): row for row in rows_of(frame) if row["module"] == EMPTY}
+    names = [name for name in ("settings", *CONDITIONS) if frame[name].nunique(dropna=False) > 1]
+    filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(str(row["name"])) for row in rows])]
+    for name in names:
+        cells = [Cell("" if pd.isna(row[name]) else str(row[name])) for row in rows]
+        filled.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), cells))
+    data: dict[str, list[object]] = {
+        name: [row[name] for row in rows] for name in ("module", "network", "shape", *names)
+    }
+    units: dict[str, Unit] = {}
+    for key in ("params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"):
+        found = [_costs(key, row, empty.get(_conditions(row))) for row in rows]
+        if not any(found):
+            continue
+        units[key] = _unit(quantity(key).unit, found)
+        for part in ("alone", "added", "share"):
+            amounts = [each.get(part) for each in found]
+            if any(amounts):
+                filled.append(_column(key, part, amounts, rows, units[key]))
+                data |= {f"{key}_{part}{end}": [_end(each, name) for each in amounts] for end, name in _ENDS.items()}
+    network = str(frame["network"].iloc[0]).rpartition(":")[2]
+    title = f"What a module adds to {'a network' if 'network' in names else network}"
+    about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
+    caption = (f"here: {setup(run)}.", HOW, *_slots(rows), *convention_lines(units, values_in(frame)))
+    return put_together(f"{run.suite}-network", title, filled, about, caption, (), pd.DataFrame(data))
+
+
+_ENDS = {"": "value", "_low": "low", "_high": "high"}
+
+
+def _end(amount: Amount | None, name: str) -> float:
+    return math.nan if amount is None else getattr(amount, name)
+
+
+def _slots(rows: Sequence[RecordRow]) -> list[str]:
+    """The inputs of the slots of each network."""
+    texts = dict.fromkeys(
+        f"{row['network']} {row['shape'].replace('x', ', ')}: {row['slots']}" for row in rows if row["slots"]
+    )
+    return [f"Slots, uses x input: {'; '.join(texts)}."] if texts else []
+
+
+def _conditions(row: RecordRow) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in CONDITIONS)
+
+
+def _costs(key: str, row: RecordRow, empty: RecordRow | None) -> Mapping[str, Amount]:
+    """What is known of one cost of a module: alone, added, and its share of the network without it, in percent."""
+    mode = next((mode for mode in MODES if key.endswith(mode)), "")
+    found: dict[str, Amount] = {}
+    is_time = key.startswith("latency")
+    alone = f"alone_{mode}_ms" if is_time else f"alone_{key}_bytes" if mode else f"alone_{key}"
+    if known(row, alone) is not None:
+        found["alone"] = _amount(row, alone)
+    column = quantity(key).column
+    with_it, without = known(row, column), known(empty, column) if empty else None
+    if is_time and known(row, f"added_{mode}_ms") is not None:
+        found["added"] = _amount(row, f"added_{mode}_ms")
+    elif with_it is not None and without is not None:
+        found["added"] = Amount(with_it - without)
+    if "added" in found and without:
+        found["share"] = found["added"].over(without / 100)
+    return found
+
+
+def _unit(unit: Unit, found: Sequence[Mapping[str, Amount]]) -> Unit:
+    """The unit in which the largest of these has one to three digits before the point, if it is a bare prefix."""
+    values = [abs(each[part].value) for each in found for part in ("alone", "added") if part in each]
+    return scaled_unit(values) if is_prefix(unit) and unit.base == 10 else unit
+
+
+def _amount(row: RecordRow, column: str) -> Amount:
+    ends = [
+        known(row, column.replace("_ms", f"_{end}_ms")) if column.endswith("_ms") else None for end in ("low", "high")
+    ]
+    return Amount(float(row[column]), *(math.nan if end is None else float(end) for end in ends))
+
+
+def _column(key: str, part: str, amounts: Sequence[Amount | None], rows: Sequence[RecordRow], own: Unit) -> Filled:
+    cost = quantity(key)
+    origin: Origin = cost.origin_of(rows[0]) if cost.origin_column else cost.origin
+    unit = 1.0 if part == "share" else float(own.factor)
+    sign = "" if part == "alone" else "+"
+    header = "share (%)" if part == "share" else part
+    shown = [None if each is None else each.over(unit) for each in amounts]
+    cells = [
+        Cell(each.text(sign), each.value) if each else failed_cell(row) if row["status"] != "ok" else Cell()
+        for each, row in zip(shown, rows, strict=True)
+    ]
+    return Column(f"{key}_{part}", heading(cost.title, own), header, origin, key), cells

@@ -1,0 +1,91 @@
+"""Choosing a module for a memory and devices: what fits, the order, the largest batch, wrong sizes."""
+
+from collections.abc import Callable
+
+import pytest
+from conftest import Done
+
+from ctxbench import registry
+from ctxbench.case import Case
+from ctxbench.choose import Candidate, is_tied, largest_batch, ordered
+from ctxbench.cli.choose import _bytes
+from ctxbench.comparison import Value
+from ctxbench.errors import UsageError
+
+
+def candidate(module: str, memory: int | None, ms: float | None = None, mixes: bool = True) -> Candidate:
+    """A prediction with a band of 10 % on either side."""
+    times = {} if ms is None else {"t4": Value(ms, 0.9 * ms, 1.1 * ms, origin="predicted")}
+    case = Case(module, registry.get(module).reference, {}, (2, 16, 8, 8))
+    return Candidate(case, memory, times, "" if times else "no time", mixes)
+
+
+def test_what_fits_is_ordered_by_time_and_the_rest_by_its_excess() -> None:
+    found = [
+        candidate("sa", 300, 1.0),
+        candidate("a2", 90, 3.0),
+        candidate("linear", 100, 2.0),
+        candidate("dm", 200, 0.5),
+        candidate("acf", None, 1.0),
+        candidate("apc", 10),
+    ]
+    fits, rest = ordered(found, 100, "t4")
+    assert [each.case.module for each in fits] == ["linear", "a2", "apc"]
+    assert [(each.case.module, each.excess(100)) for each in rest] == [("dm", 100), ("sa", 200), ("acf", 0)]
+    assert [is_tied(each, fits, "t4") for each in fits] == [True, False, False]
+
+
+@pytest.mark.parametrize(("limit", "batch"), [(99, 0), (100, 1), (1_050, 10), (12_799, 127), (12_800, 128)])
+def test_the_largest_batch_is_found_by_halving(limit: int, batch: int) -> None:
+    asked: list[int] = []
+
+    def peak_of(case: Case) -> int:
+        asked.append(case.shape[0])
+        return 100 * case.shape[0]
+
+    assert largest_batch(candidate("sa", 100), limit, peak_of) == batch
+    assert len(asked) < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("2GiB", 2**31), ("1500 MB", 1_500_000_000), ("64mib", 2**26), ("100", 100), ("0.5KiB", 512)]
+)
+def test_a_size_has_a_unit(text: str, size: int) -> None:
+    assert _bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "two", "2 TB", "0GiB", "-1GiB", "1e9"])
+def test_a_wrong_size_is_a_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size, such as 2GiB or 1500MiB"):
+        _bytes(text)
+
+
+@pytest.mark.processes
+def test_the_command_answers_the_question(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    options = ("--shape", "1,64,32,32", "--device", "t4,a100-40gb", "--modules", "sa,ham_nmf,linear,se")
+    done = command("choose", "--memory", "10MiB", *options, "--largest-batch")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    (fits,) = [line for line in lines if line.startswith("linear")]
+    (rest,) = [line for line in lines if line.startswith("sa ")]
+    assert lines.index(fits) < lines.index(rest)
+    assert "MiB too much" in rest
+    assert "every position gets the same context" in done.stdout
+    (control,) = [line for line in lines if line.startswith("se ")]
+    assert lines.index(rest) < lines.index(control)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "cpu"), "--device cpu: times are predicted"),
+        (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "t5"), "unknown device 't5'; did you mean 't4'"),
+        (("--memory", "2", "--shape", "1,64,8", "--device", "t4"), "has 3 numbers"),
+        (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--mode", "test"), "unknown mode 'test'"),
+        (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--modules", "sab"), "unknown module 'sab'"),
+    ],
+)
+def test_wrong_input_ends_with_2(command: Callable[..., Done], options: tuple[str, ...], sentence: str) -> None:
+    done = command("choose", *options)
+    assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
