@@ -109,10 +109,16 @@ def known(row: RecordRow, column: str) -> Any:
     return None if pd.isna(row[column]) else row[column]
 
 
+# Intervals that are this many times apart are told apart even where other work disturbed the times.
+FAR = 5.0
+
+
 def obstacle(first: Value, second: Value) -> str:
     """Why no verdict rests on the two; empty if one may."""
     if first.origin != second.origin:
         return f"one is {first.origin}, the other {second.origin}"
+    if FAR * first.high < second.low or FAR * second.high < first.low:
+        return ""
     return first.obstacle or second.obstacle
 
 

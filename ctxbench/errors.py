@@ -1,11 +1,14 @@
 """The error that a user can act on, and the sentence that suggests the nearest valid name."""
 
 import difflib
+import importlib
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
-# More choices than this are not listed in an error.
+# More choices than this are listed in an error only where none is near.
 LISTED = 30
+_REGISTRY = Path(__file__).parent / "registry"
 
 
 class UsageError(ValueError):
@@ -21,9 +24,14 @@ class ModuleCodeError(UsageError):
 
     def __init__(self, source: str, error: BaseException) -> None:
         frames = traceback.extract_tb(error.__traceback__)
-        own = next((i for i, frame in enumerate(frames) if frame.filename == source), 0)
+        own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
         super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}")
+
+
+def _is_import(file: str) -> bool:
+    """Whether a frame is of what imports a user's file: ctxbench, or Python's own machinery."""
+    return file.startswith("<frozen importlib") or Path(file).parent in (_REGISTRY, Path(importlib.__file__).parent)
 
 
 class UnknownClass(UsageError):
@@ -35,5 +43,5 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     choices = sorted(allowed)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    known = f" (known: {', '.join(choices)})" if len(choices) <= LISTED else ""
+    known = f" (known: {', '.join(choices)})" if len(choices) <= LISTED or not near else ""
     return UsageError(f"unknown {kind} {name!r}{hint}{known}")

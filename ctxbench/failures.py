@@ -4,6 +4,7 @@ import re
 import signal
 import sys
 import traceback
+from itertools import pairwise
 from pathlib import Path
 
 from ctxbench.devices import Unsupported
@@ -101,11 +102,16 @@ def _is_out_of_memory(text: str) -> bool:
 
 
 def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame outside torch, ctxbench's harness and the standard library: where the user would look."""
-    harness = Path(__file__).resolve().parent
+    """The innermost frame outside torch, ctxbench's harness and the standard library; of a package if no other is."""
+    harness, torch = Path(__file__).resolve().parent, ("site-packages", "torch")
+    in_packages = None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename).resolve()
         inside = harness in path.parents and path.parent.name not in ("modules", "networks")
-        if not inside and "site-packages" not in path.parts and sys.base_prefix not in map(str, path.parents):
+        if inside or any(pair == torch for pair in pairwise(path.parts)):
+            continue
+        if "site-packages" in path.parts:
+            in_packages = in_packages or frame
+        elif sys.base_prefix not in map(str, path.parents):
             return frame
-    return None
+    return in_packages

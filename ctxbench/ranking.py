@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ctxbench.comparison import Value, obstacle, order, ratio_text
 from ctxbench.metrics import quantities, quantity
 
+FRONT = "On the Pareto front"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -78,14 +79,31 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
     found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
     if not axes:
         return found
-    unsettled = any(row.values[axis].obstacle for row in standings if row.status == "ok" for axis in axes)
-    where = "On the Pareto front, as far as can be told" if unsettled else "On the Pareto front"
-    found.append(f"{where}: {listed([standing.label for standing in front(standings, axes)])}.")
+    unsettled = {axis: why for axis in axes if (why := _unsettled(standings, axis))}
+    settled = [axis for axis in axes if axis not in unsettled] or axes
+    where = f"On the Pareto front of {listed([quantity(axis).noun for axis in settled])}" if unsettled else FRONT
+    found.append(f"{where}: {listed([standing.label for standing in front(standings, settled)])}.")
     candidates = [standing for standing in standings if standing.is_candidate]
     for number, candidate in enumerate(candidates):
         others = [one for one in standings if not one.is_candidate] + candidates[number + 1 :]
-        found += [sentence(candidate, other, axes) for other in others]
+        own = {axis: value.obstacle for axis, value in candidate.values.items() if axis in axes and value.obstacle}
+        for axis, why in own.items():
+            found.append(f"{candidate.label}: {quantity(axis).noun} is told apart only where it is far off: {why}.")
+        found += [sentence(candidate, other, _told(candidate, other, axes, own)) for other in others]
     return found
+
+
+def _unsettled(standings: Sequence[Standing], axis: str) -> str:
+    """Why a quantity of some row is no ground for a verdict; empty if none is."""
+    return next((why for row in standings if row.status == "ok" if (why := row.values[axis].obstacle)), "")
+
+
+def _told(candidate: Standing, other: Standing, axes: Sequence[str], own: Mapping[str, str]) -> list[str]:
+    """The axes of which a sentence about the two says something: without those that only the candidate obscures."""
+    if other.status != "ok":
+        return list(axes)
+    kept = [axis for axis in axes if axis not in own or not obstacle(candidate.values[axis], other.values[axis])]
+    return kept or list(axes)
 
 
 def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:

@@ -23,14 +23,14 @@ from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.claims import claim_table
 from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.report.tables.curve import curve_tables
-from ctxbench.report.tables.network import network_table
+from ctxbench.report.tables.network import network_tables
 from ctxbench.report.tables.suite import comparison_table
 from ctxbench.results.run_folder import RunFolder
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
 MADE = {**LISTS, **FINDINGS}
-KINDS = {"crossover": crossover_table, "network": network_table}
+KINDS = {"crossover": lambda run: [crossover_table(run)], "network": network_tables}
 FIGURES = ROOT / "docs" / "figures"
 
 
@@ -55,7 +55,7 @@ def run_table(name: str, part: str) -> str:
     path, _, kind = name.partition("#")
     folder = RunFolder.open(ROOT / path)
     if kind:
-        return render_markdown(KINDS[kind](RunData.read(folder)))
+        return "\n".join(map(render_markdown, KINDS[kind](RunData.read(folder))))
     if part == "claims":
         claims = claim_table(open_run(ROOT / path))
         if claims is None:

@@ -17,7 +17,7 @@ from .tables.claims import claim_lines, claim_table
 from .tables.compact import Choice, compact_table
 from .tables.crossover import crossover_table, pairings
 from .tables.curve import curve_tables
-from .tables.network import network_table
+from .tables.network import network_tables
 from .tables.runs import compare_runs
 from .tables.suite import suite_table
 from .tables.table import Table
@@ -106,8 +106,8 @@ def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Tabl
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
     """The comparison first, if there are several runs; then each run's own table, claims and crossovers."""
-    kinds = (suite_table, network_table, claim_table, crossover_table)
-    made = [(run, number, table) for make in kinds for number, run in enumerate(runs, 1) if (table := make(run))]
+    kinds = (lambda run: [suite_table(run)], network_tables, _if_any(claim_table), _if_any(crossover_table))
+    made = [(run, number, table) for make in kinds for number, run in enumerate(runs, 1) for table in make(run)]
     if len(runs) == 1:
         return [table for _, _, table in made]
     named = [
@@ -115,6 +115,10 @@ def _tables(runs: Sequence[RunData]) -> list[Table]:
         for run, number, table in made
     ]
     return [compare_runs(runs), *named]
+
+
+def _if_any(make: Callable[[RunData], Table | None]) -> Callable[[RunData], list[Table]]:
+    return lambda run: [table] if (table := make(run)) else []
 
 
 def _check_pairs(runs: Sequence[RunData]) -> None:

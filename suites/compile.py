@@ -1,6 +1,7 @@
 """What a run of the suite `compile` says of torch.compile."""
 
 from functools import partial
+from typing import Any
 
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
 
@@ -31,12 +32,12 @@ def _gain(rows: Rows, mode: str, module: str) -> Outcome:
 
 
 def exact(rows: Rows, mode: str) -> Finding:
-    return tally(rows.modules(), lambda module: keeps(rows.of(module=module), mode, "compile"))
+    return tally(rows.modules(), lambda module: keeps(rows, mode, "compile", module=module))
 
 
-def keeps(rows: Rows, mode: str, execution: str) -> Outcome:
+def keeps(rows: Rows, mode: str, execution: str, **wanted: Any) -> Outcome:
     """Whether an execution of a module adds no more error than another order of sums does."""
-    eager, other = (rows.number(f"error_{mode}", execution=each) for each in ("eager", execution))
+    eager, other = (rows.number(f"error_{mode}", **wanted, execution=each) for each in ("eager", execution))
     kept = other <= max(ROUNDING * eager, RELATIVE)
     return kept, "" if kept else f"{other:.1e}, eager {eager:.1e}"
 

@@ -13,6 +13,11 @@ NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 def runs(rows: Rows, runtime: str) -> Finding:
     def ends(module: str) -> Outcome:
         failed = rows.of(module=module, execution=runtime).failed()
+        for row in rows.of(module=module).rows:
+            if row["execution"] == "eager" and row["status"] != "ok":
+                raise Missing(f"eager execution ended with {row['status']}")
+            if row["execution"] in ("eager", runtime) and row["status"] == "ok" and row["latency_infer_ms"] is None:
+                raise Missing("no latency_infer_ms")
         return not failed, f"({failed[0]['status']})" if failed else ""
 
     return tally(rows.modules(), ends)

@@ -56,8 +56,8 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: s
     [
         (["run", "--modules", "ham_nfm"], "unknown module 'ham_nfm'; did you mean 'ham_nmf'?"),
         (["run", "--suite", "tabel3"], "unknown suite 'tabel3'; did you mean 'table3'?"),
-        (["run", "--metrics", "latenc"], "'metrics.0' is 'latenc'"),
-        (["run", "--dtype", "fp32"], "'axes.dtype.0' is 'fp32': input should be 'float32'"),
+        (["run", "--metrics", "latenc"], "metrics 'latenc': unknown metric"),
+        (["run", "--dtype", "fp32"], "dtype 'fp32': input should be 'float32'"),
         (["run", "--device", "tpu"], "unknown device 'tpu'"),
         (["run", "--shape", "1,2,3"], "has 3 numbers"),
         (["run", "--shape", "1,2,3,0"], "at least 1"),

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,21 @@ def test_nothing_compares_where_no_quantity_has_a_verdict() -> None:
 
 
 def test_a_row_without_a_verdict_dominates_nothing_and_is_dominated_by_nothing() -> None:
-    busy = timed("busy", 1, 1, 1, 1, busy=0.5)
-    rows = [FAST, busy, timed("worse", 2000, 20, 20, 20), timed("slow", 3000, 30, 30, 30, busy=2)]
+    busy = timed("busy", 1, 5, 5, 5, busy=0.5)
+    rows = [FAST, busy, timed("worse", 2000, 20, 20, 20), timed("slow", 3000, 24, 24, 24, busy=2)]
     assert [row.label for row in front(rows, ["macs", "latency_infer"])] == ["fast", "busy", "slow"]
-    assert sentences(rows)[1] == "On the Pareto front, as far as can be told: fast, busy and slow."
+    assert sentences(rows)[1] == "On the Pareto front of MACs: busy."
+
+
+def test_a_disturbed_candidate_is_told_once_and_what_is_far_off_all_the_same() -> None:
+    mine = replace(timed("mine", 1000, 1.9, 2.0, 2.1, busy=0.94), is_candidate=True)
+    others = [timed("near", 2000, 2.2, 2.3, 2.4), timed("far", 2000, 690, 700, 710, busy=0.94)]
+    found = sentences([mine, *others])
+    assert found[2:] == [
+        "mine: inference latency is told apart only where it is far off: other work kept 94% of the cores busy.",
+        "mine dominates near on all one: 2.0x fewer MACs.",
+        "mine dominates far on all two: 2.0x fewer MACs and 350x [320, 383] less inference latency.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -353,6 +365,10 @@ def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_pa
     assert refused.exit_code == 1
     assert "local: a change at the centre reaches 9 of 1023 positions (1%), a 3x3 window" in refused.output
     assert not (tmp_path / "run").exists()
+    both = invoke("compare", f"{file}:Local", f"{file}:Mine", "--modules", "sa", "--out", tmp_path / "run")
+    assert both.exit_code == 1
+    assert f"left out: {file}:Local; fix it" in both.output
+    assert "Mine" in RunFolder.open(tmp_path / "run").frame()["module"].to_list()
 
 
 @pytest.mark.parametrize(

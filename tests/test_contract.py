@@ -349,6 +349,30 @@ class RightForms(Base):
     pass
 
 
+class Float32Only(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.weight(x).flatten(2).softmax(2)
+        bases = torch.eye(x.shape[1])  # of the default dtype
+        context = ((bases @ weights) * self.value(x).flatten(2)).sum(2)
+        return torch.add(x, context[:, :, None, None])
+
+
+def test_a_fixed_dtype_is_one_failure() -> None:
+    core = [each for each in CORE if each.name != "closed forms"]
+    failed = [result for result in run_checks(subject_of(Float32Only), core) if result.outcome == "failed"]
+    assert [result.name for result in failed] == ["other dtypes"]
+
+
+class Tokens(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        _, _, channels = x.shape
+        return x[:, :, :channels]
+
+
+def test_a_module_of_tokens_is_told_to_be_wrapped() -> None:
+    assert "tokens [B, N, C]: wrap it" in check("shape and dtype", Tokens).hint
+
+
 def test_a_constructor_may_accept_any_argument() -> None:
     found = check("constructs", Starred)
     assert (found.outcome, found.fact) == ("passed", "Starred(8); what goes through options cannot be set")

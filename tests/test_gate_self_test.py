@@ -302,7 +302,7 @@ REFUSED = {
     "what inconclusive is": (["--self-test", "--inconclusive-is", "good"], "unknown value of --inconclusive-is 'good'"),
     "a suite": (["--against", "HEAD", "--suite", "cii"], "unknown suite 'cii'; did you mean 'ci'"),
     "no repository": (["--against", "HEAD"], "is not in a git repository"),
-    "no modules": (["--against", "HEAD", "--modules", ","], "key 'modules' is []"),
+    "no modules": (["--against", "HEAD", "--modules", ","], "modules []: "),
 }
 
 

@@ -21,7 +21,7 @@ from ctxbench.metrics.added import combine
 from ctxbench.registry import networks
 from ctxbench.registry.slot import Slot, uses
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.network import Amount, network_table
+from ctxbench.report.tables.network import Amount, network_tables
 
 FILE = Path(__file__).parent / "fixtures" / "small_network.py"
 SMALL = f"{FILE}:small"
@@ -126,8 +126,7 @@ def test_counts_are_of_the_whole_network_and_of_the_module_alone(static: Path) -
 
 @pytest.mark.processes
 def test_the_table_has_what_a_module_adds(static: Path) -> None:
-    table = network_table(open_run(static))
-    assert table is not None
+    (table,) = network_tables(open_run(static))
     frame = ctxbench.load(static).frame.set_index("module")
     data = table.data.set_index("module")
     for key, column in (("params", "params"), ("memory_train", "memory_train_predicted_bytes")):
@@ -136,7 +135,7 @@ def test_the_table_has_what_a_module_adds(static: Path) -> None:
         assert data.loc["sa", f"{key}_share"] == pytest.approx(100 * added / frame.loc["identity", column])
     assert data.loc["sa", "memory_train_alone"] == frame.loc["sa", "alone_memory_train_bytes"]
     assert any("1 x [2, 8, 8, 12]" in line for line in table.caption)
-    assert network_table(open_run(Path("results/table3-cpu"))) is None
+    assert network_tables(open_run(Path("results/table3-cpu"))) == []
 
 
 @pytest.mark.processes
@@ -225,3 +224,9 @@ def test_without_timm_the_command_is_named() -> None:
 def test_a_slot_checks_nothing_else() -> None:
     slot = Slot(nn.Conv2d(4, 4, 1), 4, "net")
     assert slot(torch.randn(1, 4, 2, 2)).shape == (1, 4, 2, 2)
+
+
+def test_the_networks_are_listed(command: Callable[..., Done]) -> None:
+    lines = command("list", "--networks").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == networks.names()
+    assert all("[1, 3, " in line for line in lines)

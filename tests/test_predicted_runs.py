@@ -103,7 +103,7 @@ def test_also_on_another_device_stands_beside_no_device(suite_file: SuiteFile, t
 def test_an_unknown_device_is_named_before_anything_runs(suite_file: SuiteFile, name: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         suite.load(str(suite_file(["sa"])), Overrides(device=["cpu"], also_on=[name]))
-    assert "axes.device.1" in str(caught.value)
+    assert "axes" not in str(caught.value)
     assert sentence in str(caught.value)
 
 

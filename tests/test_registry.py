@@ -187,3 +187,19 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path, monkeypatch: pytest.Mo
     assert vars(registry.get(f"{folder / 'mine.py'}:Mine").load())["width"] == 3
     (folder / "torch.py").write_text("raise RuntimeError", encoding="utf-8")
     assert sys.path.index(str(folder)) == len(sys.path) - 1
+
+
+def test_a_dotted_name_is_told_the_colon() -> None:
+    with pytest.raises(UsageError, match=r"a class of a package is timm\.layers\.global_context:GlobalContext"):
+        registry.get("timm.layers.global_context.GlobalContext")
+
+
+def test_a_failing_import_shows_the_users_frames_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path)])
+    (tmp_path / "package_of_mine.py").write_text("import nothing_like_this\n", encoding="utf-8")
+    with pytest.raises(ModuleCodeError) as found:
+        registry.get("package_of_mine:Mine")
+    text = str(found.value)
+    assert "package_of_mine.py" in text
+    assert "ctxbench/registry" not in text
+    assert "importlib" not in text

@@ -66,7 +66,8 @@ def test_several_inputs_stand_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choice", "sentence"),
     [
-        (Choice(columns=["speed"]), "unknown quantity 'speed'"),
+        (Choice(columns=["speed"]), r"unknown quantity 'speed' \(known: .*macs"),
+        (Choice(columns=["energy_infer"]), "no row of this run has energy_infer; leave it out of --columns"),
         (Choice(modules=["sb"]), "unknown module of this run 'sb'; did you mean 'sa'"),
         (Choice(shapes=["1x1x1x1"]), "unknown shape of this run '1x1x1x1'"),
     ],

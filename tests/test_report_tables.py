@@ -343,7 +343,7 @@ def test_a_ranking_shows_ratios_with_their_intervals() -> None:
         "mine": Value(10, 9, 11, {1: 9.0, 2: 10.0, 3: 11.0}),
         "slow": Value(16, 14, 18, {1: 14.4, 2: 15.9, 3: 17.8}),
         "same": Value(10, 9, 11, {1: 9.1, 2: 9.9, 3: 11.0}),
-        "busy": Value(1, 1, 1.1, {1: 1.0, 2: 1.0, 3: 1.0}, others_share=0.9),
+        "busy": Value(8, 8, 8.8, {1: 8.0, 2: 8.0, 3: 8.0}, others_share=0.9),
         "reused": Value(10.5, 10, 11),
         "few": Value(10, 0, math.inf, {1: 9.0}),
     }

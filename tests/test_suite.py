@@ -217,6 +217,11 @@ def test_two_modules_of_the_same_name_are_refused(tmp_path: Path) -> None:
         suite.load("quick", Overrides(modules=both)).cases()
 
 
+def test_an_option_is_not_told_as_a_key_of_a_file() -> None:
+    with pytest.raises(UsageError, match=r"^device 'foo': unknown device 'foo'"):
+        suite.load("quick", Overrides(also_on=["foo"]))
+
+
 @pytest.mark.parametrize(
     ("overrides", "kept"),
     [

@@ -31,7 +31,7 @@ COMMANDS = {
     "report": "Write tables, figures and a page from run folders; measure nothing.",
     "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
     "env": "Print the hardware, software and settings that a run records, as JSON.",
-    "list": "List the modules that ctxbench and installed packages bring, by family; or the suites.",
+    "list": "List the modules that ctxbench and installed packages bring, by family; the suites; or the networks.",
 }
 FILES = {"list": "list_modules"}
 # How the help arranges commands, and the options of those that have many; what is named nowhere comes last.

@@ -1,5 +1,6 @@
 """`ctxbench compare`: a new module beside those of the registry."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,9 +91,13 @@ def compare(
                         render(lines.line(result))
                 render(lines.summary(name, results))
                 broken += [candidate] if any(result.broken for result in results) else []
-    if broken and not anyway:
+    left_out = [] if anyway else broken
+    if left_out == candidates:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES)
+    if left_out:
+        say(f"left out: {', '.join(left_out)}; fix it, or use --anyway to measure it as it is", stderr=True)
+        request = replace(request, candidates=[each for each in candidates if each not in left_out])
     cases, seconds = comparing.expected_s(request, suite, overrides)
     say(
         f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",
@@ -115,7 +120,7 @@ def compare(
     for ranking in comparing.rankings(finished):
         _print_ranking(ranking, rank_by)
     say(f"run folder: {finished.path}")
-    if finished.failed:
+    if finished.failed or left_out:
         raise typer.Exit(EXIT_FAILED_CASES)
 
 

@@ -1,4 +1,4 @@
-"""`ctxbench list`: the modules that can be measured, or the suites."""
+"""`ctxbench list`: the modules that can be measured, the suites, or the networks."""
 
 from typing import Annotated
 
@@ -9,10 +9,16 @@ from ctxbench.terminal import safe, say
 
 def list_modules(
     suites: Annotated[bool, typer.Option("--suites", help="List the suites instead: questions and minutes.")] = False,
+    networks: Annotated[
+        bool, typer.Option("--networks", help="List the networks instead, into which --network puts a module.")
+    ] = False,
 ) -> None:
-    """List the modules that ctxbench and installed packages bring, by family; or the suites."""
+    """List the modules that ctxbench and installed packages bring, by family; the suites; or the networks."""
     if suites:
         _suites()
+    if networks:
+        _networks()
+    if suites or networks:
         return
     from ctxbench import registry
 
@@ -25,6 +31,15 @@ def list_modules(
                 what = f"broken: {entry.broken}" if entry.broken else entry.about or entry.title
                 year = f" ({entry.year})" if entry.year else ""
                 say(f"  {safe(entry.key).ljust(width)}  {safe(what)}{year}")
+
+
+def _networks() -> None:
+    from ctxbench.registry import networks
+
+    found = [networks.get(name) for name in networks.names()]
+    width = max(len(each.key) for each in found)
+    for each in found:
+        say(f"{each.key.ljust(width)}  {each.title} [{', '.join(map(str, each.shape or ()))}]")
 
 
 def _suites() -> None:

@@ -60,8 +60,8 @@ def print_run(path: Path) -> None:
     folder = RunFolder.open(path)
     render(terminal.render_terminal(tables.comparison_table([folder])))
     run = RunData.read(folder)
-    for make in (network.network_table, crossover.crossover_table):
-        if table := make(run):
+    for table in (*network.network_tables(run), crossover.crossover_table(run)):
+        if table:
             say("")
             render(terminal.render_terminal(table))
     say(f"run folder: {path}")

@@ -7,7 +7,6 @@ from torch import nn
 
 from ctxbench.contract import CheckResult
 from ctxbench.contract.subject import (
-    AGREES,
     Subject,
     difference,
     failed,
@@ -27,7 +26,7 @@ def batch_items(subject: Subject) -> CheckResult:
             mixed = x.clone()
             mixed[changed] = other[changed]
             moved = difference(y[kept], forward(module, mixed)[kept])
-            if moved > AGREES:
+            if moved > subject.agrees:
                 return failed(
                     f"item {kept} of the batch changes by {moved:.2g} of its maximum when only item {changed} changes",
                     "an operation mixes the images of the batch: look for a softmax or sum over dim 0, a reshape or "
@@ -40,7 +39,7 @@ def gradients(subject: Subject) -> CheckResult:
     """A backward pass from the sum reaches the input and every parameter with finite gradients."""
     zero: list[str] = []
     count = 0
-    for module, at_start in ((subject.build().double(), True), (subject.randomised(), False)):
+    for module, at_start in ((subject.build().to(subject.dtype), True), (subject.randomised(), False)):
         module.train()
         x = subject.image().requires_grad_()
         y = forward(module, x)
@@ -128,14 +127,14 @@ def state_dict(subject: Subject) -> CheckResult:
         file = io.BytesIO()
         torch.save(module.state_dict(), file)
         file.seek(0)
-        other = subject.build(seed=5).double()
+        other = subject.build(seed=5).to(subject.dtype)
         try:
             other.load_state_dict(torch.load(file, weights_only=True))
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             return failed(reason, "create every parameter and buffer in __init__, with its final shape")
         moved = difference(forward(module.eval(), x), forward(other.eval(), x))
-    if moved > AGREES:
+    if moved > subject.agrees:
         return failed(
             f"after the state dict is saved and loaded, the output differs by {moved:.2g}",
             "a value that forward uses is a plain attribute: make it a parameter or a buffer",

@@ -11,7 +11,7 @@ from ctxbench.contract.precision import channels_last, compiles, exports, onnx, 
 from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
 from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
 from ctxbench.contract.side_effects import global_state, quiet, replaces_nothing, restored
-from ctxbench.contract.subject import Subject, failed
+from ctxbench.contract.subject import Subject, failed, in_its_dtype
 from ctxbench.failures import describe_failure
 
 
@@ -60,11 +60,14 @@ def run_checks(
     subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[str], object] = lambda name: None
 ) -> Iterator[CheckResult]:
     """Run the checks in this process, one result at a time; an exception of the module becomes a result."""
+    is_vital = True
     for check in checks:
         on_start(check.name)
         with restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
+                if is_vital and not check.vital and check.required:  # it has run once, in float32
+                    subject, is_vital = in_its_dtype(subject), False
                 result = check.run(subject)
             except Exception as error:  # whatever a module raises is a result
                 result = failed(

@@ -59,7 +59,7 @@ def tells_positions_apart(subject: Subject) -> CheckResult:
         places = [(row, column) for row in range(0, height // 2, 6) for column in range(0, width // 2, 6)]
         effects = _far_effects(module, x, places)
         size = float(effects.abs().max())
-        if size <= AGREES:
+        if size <= subject.agrees:
             continue
         spread = float((effects - effects[0]).abs().max()) / size
         largest = max(largest, spread)
@@ -80,7 +80,7 @@ def changed_by(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tenso
     with torch.no_grad():
         y = forward(module, x)
         moved = (forward(module, _with_change(x, position)) - y).abs().amax(dim=(0, 1))
-        return moved > AGREES * y.abs().max()
+        return moved > AGREES[y.dtype] * y.abs().max()
 
 
 def seen_by_gradient(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
@@ -94,7 +94,7 @@ def seen_by_gradient(module: nn.Module, x: Tensor, position: tuple[int, int]) ->
     if gradient is None:
         return torch.zeros(x.shape[2:], dtype=torch.bool)
     size = gradient.abs().amax(dim=(0, 1))
-    return size > AGREES * size.max()
+    return size > AGREES[y.dtype] * size.max()
 
 
 def _trials(subject: Subject) -> Iterator[tuple[nn.Module, Tensor]]:

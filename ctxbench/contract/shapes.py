@@ -63,9 +63,9 @@ def shape(subject: Subject) -> CheckResult:
     except ValueError as error:
         if not is_refusal(error):
             raise
-        return failed(
-            f"refused {_size(subject.size)}: {error}", "check with a size that the module accepts: --size HEIGHT WIDTH"
-        )
+        tokens = "the module seems to take tokens [B, N, C]: wrap it in one that maps [B, C, H, W] to the same"
+        size = "check with a size that the module accepts: --size HEIGHT WIDTH"
+        return failed(f"refused {_size(subject.size)}: {error}", tokens if "unpack" in str(error) else size)
     return _wrong_output(subject, x, y) or passed(f"{list(x.shape)} to {list(y.shape)}, {_name(y.dtype)} kept")
 
 

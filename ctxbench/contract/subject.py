@@ -1,8 +1,9 @@
 """The module under test: how it is built, which inputs it gets, and how a check makes its result."""
 
+import re
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from ctxbench.contract import CheckResult
 from ctxbench.registry.entry import Entry
 
-# Two outputs in float64 are equal if their difference, relative to their largest element, is below this.
-AGREES = 1e-12
+# Two outputs are equal if their difference, relative to their largest element, is below this.
+AGREES = {torch.float64: 1e-12, torch.float32: 1e-5}
+# torch on operands of two dtypes.
+_MIXED = re.compile(r"(Float|Double|dtype|scalar type)")
 # Standard deviation of the noise that `Subject.randomised` adds to every parameter.
 GATE_NOISE = 0.1
 
@@ -32,13 +35,21 @@ def not_applicable(fact: str) -> CheckResult:
 
 @dataclass(frozen=True)
 class Subject:
-    """A module class with the channels and hyper-parameters to check it at; `size` is the usual height and width."""
+    """A module class with the channels and hyper-parameters to check it at; `size` is the usual height and width.
+
+    `dtype` is what the checks compute in: float32 for a module that cannot run in float64.
+    """
 
     entry: Entry
     cls: type[nn.Module]
     channels: int
     hparams: Mapping[str, Any]
     size: tuple[int, int]
+    dtype: torch.dtype = torch.float64
+
+    @property
+    def agrees(self) -> float:
+        return AGREES[self.dtype]
 
     def build(self, seed: int = 0, **changed: Any) -> nn.Module:
         """A new module with its parameters drawn from `seed`."""
@@ -46,8 +57,8 @@ class Subject:
         return self.cls(self.channels, **{**self.hparams, **changed})
 
     def randomised(self, seed: int = 0) -> nn.Module:
-        """In float64 and eval, with noise on all parameters, so that a factor that starts at 0 hides nothing."""
-        module = self.build(seed).double().eval()
+        """In eval, with noise on all parameters, so that a factor that starts at 0 hides nothing."""
+        module = self.build(seed).to(self.dtype).eval()
         with torch.no_grad():
             for parameter in module.parameters():
                 if parameter.is_floating_point() or parameter.is_complex():
@@ -55,12 +66,26 @@ class Subject:
         return module
 
     def image(
-        self, size: tuple[int, int] | None = None, *, batch: int = 2, seed: int = 0, dtype: torch.dtype = torch.float64
+        self, size: tuple[int, int] | None = None, *, batch: int = 2, seed: int = 0, dtype: torch.dtype | None = None
     ) -> Tensor:
         """A standard normal input [batch, channels, *size]."""
         generator = torch.Generator().manual_seed(seed)
         height, width = size or self.size
-        return torch.randn(batch, self.channels, height, width, generator=generator, dtype=torch.float64).to(dtype)
+        return torch.randn(batch, self.channels, height, width, generator=generator, dtype=torch.float64).to(
+            dtype or self.dtype
+        )
+
+
+def in_its_dtype(subject: Subject) -> Subject:
+    """The subject with float32 in place of float64 if it makes tensors of a fixed dtype; "other dtypes" tells why."""
+    try:
+        with torch.no_grad():
+            forward(subject.build().double().eval(), subject.image())
+    except RuntimeError as error:
+        return replace(subject, dtype=torch.float32) if _MIXED.search(str(error)) else subject
+    except Exception:  # what else it raises is for the checks to tell
+        return subject
+    return subject
 
 
 def forward(module: nn.Module, x: Tensor, seed: int = 1) -> Tensor:

@@ -62,7 +62,7 @@ def sheets(names: Iterable[str]) -> dict[str, Sheet]:
 
 
 def check(name: str, environment: Mapping[str, Any]) -> None:
-    """UsageError unless `environment` (see `ctxbench.environment`) has the device, it is known by its data sheet, or none."""
+    """UsageError unless `environment` (see `ctxbench.environment`) has the device, or it needs none."""
     if name == META or sheets([name]):
         return
     found = device(name)

@@ -96,8 +96,11 @@ class _StoredCheck(Check):
 
     @property
     def measure(self) -> Measure:
-        """The settings of the baseline, or the suite's where it has none."""
-        return self.stored.measure or self.suite.file.measure
+        """The settings of the baseline, or the suite's where it has none, with the allocator that it tells of."""
+        if self.stored.measure:
+            return self.stored.measure
+        kept = (self.stored.environment or {}).get("malloc", True)
+        return self.suite.file.measure.model_copy(update={"malloc": "keep" if kept else "default"})
 
     def cases(self, server: ForkServer) -> dict[str, Case]:
         """The baseline's cases that the request names, by their ids."""

@@ -90,7 +90,10 @@ def get(name: str) -> Entry:
         return _from_reference(name)
     known = {**_discovered(), **_registered}
     if name not in known:
-        raise unknown("module", name, known)
+        package, dot, class_name = name.rpartition(".")
+        if dot:
+            raise UsageError(f"unknown module {name!r}; a class of a package is {package}:{class_name}")
+        raise unknown("module", name, names())
     return known[name]
 
 

@@ -1,5 +1,6 @@
 """Reads suites and applies a caller's overrides; every error names file, key and what is allowed."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import Axes, Figure, Footnote, Gate, Published, SuiteFile
 from ctxbench.suite.settings import class_name
 
+# Where values come from that a command or a Python caller has given.
+OPTIONS = "the command's options"
 # Of a suite about a paper's table, once other modules or inputs are asked for.
 OTHER_TITLE = "Context modules"
 
@@ -98,7 +101,10 @@ def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
     try:
         return SuiteFile.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"{where}: {_first_sentence(error)}") from None
+        sentence = _first_sentence(error)
+        if where == OPTIONS:  # the user has typed no key
+            raise UsageError(re.sub(r"^key '(?:axes\.)?(\w+)(?:\.\d+)?' is (.+?): ", r"\1 \2: ", sentence)) from None
+        raise UsageError(f"{where}: {sentence}") from None
 
 
 def _first_sentence(error: ValidationError) -> str:
@@ -159,7 +165,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         content["cases"] = []
         known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
-    return _validate(content, "the command's options")
+    return _validate(content, OPTIONS)
 
 
 def _is_as_published(suite: SuiteFile, content: Mapping[str, Any]) -> bool:

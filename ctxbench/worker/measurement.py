@@ -258,8 +258,9 @@ class CaseMeasurement:
 
     def _check_output(self, y: Tensor, mode: Mode) -> None:
         if not isinstance(y, Tensor):
-            what = f"network {self.case.network}" if self.case.network else self.entry.key
-            raise TypeError(f"{what} returns {type(y).__name__}; it is to return one tensor")
+            what = f"{self.case.title}" if self.case.network else self.entry.key
+            kind = "network" if self.case.network else "context module"
+            raise TypeError(f"{what} returns {type(y).__name__}; a {kind} returns one tensor")
         expected = self.entry.closed_form("out_channels", self.case.shape, self.case.hparams)
         batch, _, height, width = self.case.shape
         if not self.case.network and y.shape != (batch, expected, height, width):

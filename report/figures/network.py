@@ -35,14 +35,24 @@ def _shown(panel: Panel) -> dict[str, pd.DataFrame]:
     return found
 
 
+def _pixels(rows: pd.DataFrame) -> int:
+    return int((rows["height"] * rows["width"]).max())
+
+
 def _parts(text: str) -> Mapping[str, int]:
     found: Mapping[str, int] = json.loads(text)
     return found
 
 
 def macs_of_networks(panels: Sequence[Panel]) -> Drawing:
-    """A bar for each module in each network: the MACs of its parts, and what the module is of all."""
-    drawn = [(panel, rows) for panel in panels for rows in _shown(panel).values()]
+    """A bar for each module in each network at its largest input: the MACs of its parts, and the module's share."""
+    largest: dict[str, tuple[Panel, pd.DataFrame]] = {}
+    for panel in panels:
+        for network, rows in _shown(panel).items():
+            before = largest.get(network)
+            if before is None or _pixels(rows) > _pixels(before[1]):
+                largest[network] = panel, rows.assign(family="")  # a colour is a part of the network here
+    drawn = list(largest.values())
     names = [names_of(rows) for _, rows in drawn]
     width = max(own.width for own in names) + 5.5
     figure, found = parts(
@@ -76,4 +86,4 @@ def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[flo
             begin += size
         share = f"{macs.get(SLOT, 0) / total:.1%}"
         axes.text(1.01, place, share, va="center", fontsize=8, color=INK, transform=axes.get_yaxis_transform())
-    axes.text(1.01, 1.01, "module", fontsize=7, va="bottom", color=FAINT, transform=axes.transAxes)
+    axes.text(1.01, 1.01, "module of all", fontsize=7, va="bottom", color=FAINT, transform=axes.transAxes)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.results.csv_file import rows_of
@@ -43,6 +44,9 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     run = run.only(choice.modules, choice.shapes)
     frame = with_published(run)
     chosen = [quantity(key) for key in choice.columns or DEFAULT]
+    shown = [column for each in map(quantity, choice.columns) for column in (each.column, f"{each.key}_published")]
+    if shown and frame[shown].isna().all(axis=None):
+        raise UsageError(f"no row of this run has {', '.join(choice.columns)}; leave it out of --columns")
     names = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
     rows = list(frame.groupby(["module", *names], sort=False, dropna=False))
     filled = _labels(rows, names)

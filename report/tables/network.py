@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -45,39 +45,54 @@ class Amount:
         return plus + with_interval(self.value, self.low, self.high)
 
 
-def network_table(run: RunData) -> Table | None:
-    """A row for each module in each network; None if nothing of this run is in a network."""
+def network_tables(run: RunData) -> list[Table]:
+    """A table for each network, input and set of conditions, a row a module; none if no row is in a network."""
     frame = run.frame[run.frame["network"] != ""]
+    found: list[Table] = []
+    for _, rows in frame.groupby(list(CONDITIONS), sort=False, dropna=False):
+        if (rows["module"] != EMPTY).any():
+            found.append(_network_table(run, rows, len(found) + 1))
+    return found
+
+
+def _network_table(run: RunData, frame: pd.DataFrame, number: int) -> Table:
+    """What modules add to one network under the same conditions."""
     rows = [row for row in rows_of(frame) if row["module"] != EMPTY]
-    if not rows:
-        return None
-    empty = {_conditions(row): row for row in rows_of(frame) if row["module"] == EMPTY}
-    names = [name for name in ("settings", *CONDITIONS) if frame[name].nunique(dropna=False) > 1]
+    empty = next((row for row in rows_of(frame) if row["module"] == EMPTY), None)
     filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(str(row["name"])) for row in rows])]
-    for name in names:
-        cells = [Cell("" if pd.isna(row[name]) else str(row[name])) for row in rows]
-        filled.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), cells))
-    data: dict[str, list[object]] = {
-        name: [row[name] for row in rows] for name in ("module", "network", "shape", *names)
-    }
+    if any(row["settings"] for row in rows):
+        settings = [Cell(str(row["settings"])) for row in rows]
+        filled.append((Column("settings", "", "Settings", "label"), settings))
+    data: dict[str, list[object]] = {name: [row[name] for row in rows] for name in ("module", "network", "shape")}
     units: dict[str, Unit] = {}
-    for key in ("params", "macs", "memory_train", "memory_infer", "latency_train", "latency_infer"):
-        found = [_costs(key, row, empty.get(_conditions(row))) for row in rows]
+    for key, part in PARTS.items():
+        found = [_costs(key, row, empty) for row in rows]
         if not any(found):
             continue
         units[key] = _unit(quantity(key).unit, found)
-        for part in ("alone", "added", "share"):
-            amounts = [each.get(part) for each in found]
+        same = all(each.get("alone") == each.get("added") for each in found)
+        for what in ("added", "share") if same else ("alone", "added", "share"):
+            amounts = [each.get(what) for each in found]
             if any(amounts):
-                filled.append(_column(key, part, amounts, rows, units[key]))
-                data |= {f"{key}_{part}{end}": [_end(each, name) for each in amounts] for end, name in _ENDS.items()}
+                filled.append(_column(key, what, amounts, rows, units[key], part))
+                data |= {f"{key}_{what}{end}": [_end(each, name) for each in amounts] for end, name in _ENDS.items()}
     network = str(frame["network"].iloc[0]).rpartition(":")[2]
-    title = f"What a module adds to {'a network' if 'network' in names else network}"
+    title = f"What a module adds to {network} at [{str(frame['shape'].iloc[0]).replace('x', ', ')}]"
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
-    caption = (f"here: {setup(run)}.", HOW, *_slots(rows), *convention_lines(units, values_in(frame)))
-    return put_together(f"{run.suite}-network", title, filled, about, caption, (), pd.DataFrame(data))
+    own = replace(run, frame=frame)
+    caption = (f"here: {setup(own)}.", HOW, *_slots(rows), *convention_lines(units, values_in(frame)))
+    return put_together(f"{run.suite}-network-{number}", title, filled, about, caption, (), pd.DataFrame(data))
 
 
+# The costs that are shown, and which stand together where there is little room.
+PARTS = {
+    "params": "counts",
+    "macs": "counts",
+    "memory_train": "memory",
+    "memory_infer": "memory",
+    "latency_train": "time",
+    "latency_infer": "time",
+}
 _ENDS = {"": "value", "_low": "low", "_high": "high"}
 
 
@@ -86,15 +101,9 @@ def _end(amount: Amount | None, name: str) -> float:
 
 
 def _slots(rows: Sequence[RecordRow]) -> list[str]:
-    """The inputs of the slots of each network."""
-    texts = dict.fromkeys(
-        f"{row['network']} {row['shape'].replace('x', ', ')}: {row['slots']}" for row in rows if row["slots"]
-    )
+    """The inputs of the network's slots."""
+    texts = dict.fromkeys(str(row["slots"]) for row in rows if row["slots"])
     return [f"Slots, uses x input: {'; '.join(texts)}."] if texts else []
-
-
-def _conditions(row: RecordRow) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in CONDITIONS)
 
 
 def _costs(key: str, row: RecordRow, empty: RecordRow | None) -> Mapping[str, Amount]:
@@ -129,7 +138,9 @@ def _amount(row: RecordRow, column: str) -> Amount:
     return Amount(float(row[column]), *(math.nan if end is None else float(end) for end in ends))
 
 
-def _column(key: str, part: str, amounts: Sequence[Amount | None], rows: Sequence[RecordRow], own: Unit) -> Filled:
+def _column(
+    key: str, part: str, amounts: Sequence[Amount | None], rows: Sequence[RecordRow], own: Unit, together: str
+) -> Filled:
     cost = quantity(key)
     origin: Origin = cost.origin_of(rows[0]) if cost.origin_column else cost.origin
     unit = 1.0 if part == "share" else float(own.factor)
@@ -140,4 +151,4 @@ def _column(key: str, part: str, amounts: Sequence[Amount | None], rows: Sequenc
         Cell(each.text(sign), each.value) if each else failed_cell(row) if row["status"] != "ok" else Cell()
         for each, row in zip(shown, rows, strict=True)
     ]
-    return Column(f"{key}_{part}", heading(cost.title, own), header, origin, key), cells
+    return Column(f"{key}_{part}", heading(cost.title, own), header, origin, together), cells
