@@ -26,7 +26,7 @@ print(registry.get("sa").file)
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source tree, so that building leaves nothing in the repository."""
     copy = tmp_path_factory.mktemp("source")
-    for name in ("ctxbench", "modules", "suites", "report"):
+    for name in ("ctxbench", "modules", "networks", "suites", "report"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -50,13 +50,13 @@ def places(site: Path, elsewhere: Path) -> list[Path]:
 def test_a_wheel_holds_every_part(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {f"ctxbench/{p.relative_to(ROOT / 'ctxbench')}" for p in (ROOT / "ctxbench").rglob("*.py")}
-    for folder in ("modules", "suites", "report"):
+    for folder in ("modules", "networks", "suites", "report"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 sources.add(f"ctxbench/{path.relative_to(ROOT)}")
     assert sources - names == set()
     assert "ctxbench/py.typed" in names
-    assert not [name for name in names if name.startswith(("tests/", "modules/", "benchmarks/"))]
+    assert not [name for name in names if name.startswith(("tests/", "modules/", "networks/", "benchmarks/"))]
 
 
 def test_a_wheel_works_from_any_folder(wheel: Path, tmp_path: Path) -> None:
