@@ -14,6 +14,7 @@ from ctxbench.mode import MODES
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.cells import amount
 from ctxbench.report.tables.crossover import crossover_table
+from ctxbench.report.tables.network import network_tables
 from ctxbench.report.tables.numbers import decimals_of, fixed, significant
 from ctxbench.report.tables.published import unit_of, with_published
 from ctxbench.results.csv_file import rows_of
@@ -95,9 +96,30 @@ def findings() -> str:
             f"training, and from {crossing[-1].text} in inference, on this CPU ([crossovers](docs/crossovers.md)).",
             "- The hams' one-step gradient costs constant memory, but is not the exact one: the cosine of the two is "
             f"{significant(cosine.min(), 2)} to {significant(cosine.max(), 2)} ([gradient](docs/suites/gradient.md)).",
+            f"- In ONNX Runtime blocks run {_speed_up('onnxruntime'):.1f} times as fast as in PyTorch in the median, and "
+            f"`spectral` {1 / _speed_up('onnxruntime', 'spectral'):.0f} times as slow ([deploy](docs/suites/deploy.md)).",
+            f"- Inside a dilated ResNet-50, `ham_nmf` adds {_added('ham_nmf'):.0f} MiB to the training memory, of the "
+            f"{_added('ham_nmf', 'alone'):.0f} that it takes alone; `sa` adds {_added('sa'):.0f} of "
+            f"{_added('sa', 'alone'):.0f} ([networks](docs/suites/networks.md)).",
             "- Two figures that the paper prints for dual attention cannot be right ([Table 3](docs/table3.md)).",
         ]
     )
+
+
+def _speed_up(execution: str, module: str = "") -> float:
+    """Eager time over that of an execution at the larger input of `deploy`: of a module, or the median."""
+    frame = _run("deploy-cpu").frame
+    times = frame[frame["height"] == frame["height"].max()].pivot(
+        index="module", columns="execution", values="latency_infer_ms"
+    )
+    found = times["eager"] / times[execution]
+    return float(found[module] if module else found.median())
+
+
+def _added(module: str, what: str = "added") -> float:
+    """MiB of training memory of a module in `resnet50_d8` at 512 x 512: added, or alone."""
+    (table,) = [each for each in network_tables(_run("networks-cpu")) if "resnet50_d8 at [1, 3, 512" in each.title]
+    return float(table.data.set_index("module").loc[module, f"memory_train_{what}"]) / 2**20
 
 
 def choices() -> str:
