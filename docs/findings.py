@@ -96,8 +96,9 @@ def findings() -> str:
             f"training, and from {crossing[-1].text} in inference, on this CPU ([crossovers](docs/crossovers.md)).",
             "- The hams' one-step gradient costs constant memory, but is not the exact one: the cosine of the two is "
             f"{significant(cosine.min(), 2)} to {significant(cosine.max(), 2)} ([gradient](docs/suites/gradient.md)).",
-            f"- In ONNX Runtime blocks run {_speed_up('onnxruntime'):.1f} times as fast as in PyTorch in the median, and "
-            f"`spectral` {1 / _speed_up('onnxruntime', 'spectral'):.0f} times as slow ([deploy](docs/suites/deploy.md)).",
+            f"- In ONNX Runtime blocks run {_speed_up('onnxruntime'):.1f} times as fast as in PyTorch in the median, "
+            f"and `spectral` {1 / _speed_up('onnxruntime', 'spectral'):.0f} times as slow "
+            "([deploy](docs/suites/deploy.md)).",
             f"- Inside a dilated ResNet-50, `ham_nmf` adds {_added('ham_nmf'):.0f} MiB to the training memory, of the "
             f"{_added('ham_nmf', 'alone'):.0f} that it takes alone; `sa` adds {_added('sa'):.0f} of "
             f"{_added('sa', 'alone'):.0f} ([networks](docs/suites/networks.md)).",
