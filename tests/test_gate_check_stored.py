@@ -237,9 +237,9 @@ def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     assert (result["exact"], result["advisory"]) == ({"compared": 5, "changes": []}, False)
     assert result["candidate"] == "the working tree"
     assert [(row["label"], row["verdict"]) for row in result["rows"]] == [("A infer", "ok"), ("A train", "ok")]
-    assert [row["replicates"] for row in result["rows"]] == [3, 3]
+    assert min(row["replicates"] for row in result["rows"]) >= 3  # more where the machine was slow meanwhile
     measuring = [task for task in asked if isinstance(task, MeasureCase) and task.case.device == "cpu"]
-    assert [task.metrics for task in measuring] == [[], *[["latency"]] * 3]
+    assert [task.metrics for task in measuring] == [[], *[["latency"]] * (len(measuring) - 1)]
     assert {(task.measure.sample_s, task.measure.timeout_s) for task in measuring} == {(0.06, 61.0)}
     assert state(root) == before
 
@@ -357,7 +357,7 @@ def test_a_new_crash_is_broken_and_leaves_the_other_module_its_verdict(root: Pat
         "measured"
     ] * 2
     assert rows["A train"].reason.startswith("crashed: killed in first_infer by SIGKILL")
-    assert rows["B train"].replicates == 3
+    assert rows["B train"].replicates >= 3  # more where the machine was slow meanwhile
     assert result.exit_code == ExitCode.BROKEN
 
 
