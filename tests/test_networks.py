@@ -96,6 +96,7 @@ def test_a_failure_in_a_network_is_a_row(tmp_path: Path) -> None:
     assert rows.loc["identity", "status"] == "ok"
     assert rows.loc["dm", "status"] == "error"
     assert "bottleneck=true" in rows.loc["dm", "message"]
+    assert network_tables(open_run(tmp_path)) == []
 
 
 @pytest.fixture(scope="module")

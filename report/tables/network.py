@@ -46,11 +46,12 @@ class Amount:
 
 
 def network_tables(run: RunData) -> list[Table]:
-    """A table for each network, input and set of conditions, a row a module; none if no row is in a network."""
+    """A table for each network, input and set of conditions, a row a module; none where no module was counted."""
     frame = run.frame[run.frame["network"] != ""]
     found: list[Table] = []
     for _, rows in frame.groupby(list(CONDITIONS), sort=False, dropna=False):
-        if (rows["module"] != EMPTY).any():
+        inside = rows[rows["module"] != EMPTY]
+        if (inside["slots"] != "").any():
             found.append(_network_table(run, rows, len(found) + 1))
     return found
 
