@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
-from ctxbench.case import Case, Measure
+from ctxbench.case import EMPTY, Case, Measure
 from ctxbench.comparison import known, read_value
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
@@ -132,7 +132,9 @@ def rankings(run: RunFolder) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted."""
     candidates: list[str] = run.meta["candidates"]
     found = []
-    for _, group in run.frame().groupby(list(CONDITIONS), sort=False, dropna=False):
+    frame = run.frame()
+    # a network without a module is no module's rival
+    for _, group in frame[frame["module"] != EMPTY].groupby(list(CONDITIONS), sort=False, dropna=False):
         rows = rows_of(group)
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)

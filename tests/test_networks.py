@@ -240,3 +240,12 @@ def test_the_page_has_the_example_as_it_is() -> None:
     assert page.split("```python\n")[1].split("```")[0] == example[example.index("from torch") :]
     run = case("sa", f"{root / 'examples' / 'my_network.py'}:my_network", (1, 3, 128, 128)).build()
     assert run(torch.randn(1, 3, 8, 8)).shape == (1, 10)
+
+
+@pytest.mark.processes
+def test_a_comparison_in_a_network_ranks_modules_alone(command: Callable[..., Done], tmp_path: Path) -> None:
+    options = ("--shape", "1,3,16,16", "--processes", 1, "--sample-time", 0.01, "--out", tmp_path / "run")
+    done = command("compare", "linear", "--modules", "sa", "--network", SMALL, *options)
+    assert done.returncode == 0, done.stderr
+    assert "What a module adds to small" in done.stdout
+    assert "identity" not in done.stdout.partition("What a module adds")[0]

@@ -24,7 +24,7 @@ from ctxbench.cli.options import (
     overrides_of,
     split,
 )
-from ctxbench.cli.printing import print_interrupted, render, reporter
+from ctxbench.cli.printing import print_interrupted, print_networks, render, reporter
 from ctxbench.terminal import say
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def compare(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     for ranking in comparing.rankings(finished):
         _print_ranking(ranking, rank_by)
+    print_networks(finished.path)
     say(f"run folder: {finished.path}")
     if finished.failed or left_out:
         raise typer.Exit(EXIT_FAILED_CASES)

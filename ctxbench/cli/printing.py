@@ -53,18 +53,28 @@ def print_runs(folders: "Sequence[RunFolder]") -> None:
 def print_run(path: Path) -> None:
     from ctxbench.report.formats import terminal
     from ctxbench.report.run_data import RunData
-    from ctxbench.report.tables import crossover, network
+    from ctxbench.report.tables import crossover
     from ctxbench.report.tables import suite as tables
     from ctxbench.results.run_folder import RunFolder
 
     folder = RunFolder.open(path)
     render(terminal.render_terminal(tables.comparison_table([folder])))
-    run = RunData.read(folder)
-    for table in (*network.network_tables(run), crossover.crossover_table(run)):
-        if table:
-            say("")
-            render(terminal.render_terminal(table))
+    print_networks(path)
+    if table := crossover.crossover_table(RunData.read(folder)):
+        say("")
+        render(terminal.render_terminal(table))
     say(f"run folder: {path}")
+
+
+def print_networks(path: Path) -> None:
+    """What modules add to the networks of a run."""
+    from ctxbench.report.formats import terminal
+    from ctxbench.report.run_data import open_run
+    from ctxbench.report.tables.network import network_tables
+
+    for table in network_tables(open_run(path)):
+        say("")
+        render(terminal.render_terminal(table))
 
 
 def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
