@@ -345,6 +345,19 @@ def test_fourier_transforms_on_cuda_join_the_batch_and_keep_the_input_of_the_inv
     assert list(Table("cuda").workspaces({"_fft_c2r"})) == ["cuFFT"]
 
 
+def test_norms_sum_by_image_and_channel_and_say_where_a_device_decides() -> None:
+    image, groups, channels = _meta(3, 8, 5, 5), _meta(3, 2), _meta(8)
+    mask = [True, True, True]
+    sums = _inner("native_group_norm_backward", image, image, groups, groups, channels, 3, 8, 25, 2, mask, device="cpu")
+    assert sums == [2 * 3 * 8 * 4]
+    for rows, is_known in ((2**16, True), (2**16 + 1, False)):
+        wide, row = _meta(rows, 4), _meta(rows, 1)
+        arguments = (wide, wide, [4], row, row, _meta(4), _meta(4), mask)
+        tensors = tuple(value for value in arguments if isinstance(value, Tensor))
+        call = Call(torch.ops.aten.native_layer_norm_backward.default, arguments, {}, tensors)
+        assert (not Table("cuda").inner(call)[1]) == is_known
+
+
 def test_pooling_on_cuda_copies_what_it_does_not_read_by_strides() -> None:
     image, grad = _meta(2, 8, 6, 6), _meta(1).expand(2, 8, 3, 3)
     last = image.to(memory_format=torch.channels_last)
