@@ -119,15 +119,19 @@ class Case:
     @property
     def title(self) -> str:
         """The module's key, and its network."""
-        return f"{self.module} in {self.network.rpartition(':')[2]}" if self.network else self.module
+        return f"{self.module}{self._inside}"
+
+    @property
+    def _inside(self) -> str:
+        """` in NETWORK`, of a file the function's name alone; "" for a module alone."""
+        return f" in {self.network.rpartition(':')[2]}" if self.network else ""
 
     @property
     def id(self) -> str:
         """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
-        parts = [f"{self.module}({hparams})" if hparams else self.module]
-        parts += [f"in {self.network.rpartition(':')[2]}"] * bool(self.network)
-        parts += ["x".join(map(str, self.shape))]
+        module = f"{self.module}({hparams})" if hparams else self.module
+        parts = [f"{module}{self._inside}", "x".join(map(str, self.shape))]
         parts += [self.dtype, self.device]
         parts += [self.memory_format] * (self.memory_format != "contiguous")
         parts += [self.execution] * (self.execution != "eager")

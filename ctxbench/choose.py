@@ -99,11 +99,10 @@ def largest_batch(candidate: Candidate, limit: int, peak_of: Callable[[Case], in
 
 
 def peak_with(executor: Executor, plan: Plan, mode: Mode) -> Callable[[Case], int | None]:
-    """The predicted peak of a case."""
-    memory = replace(plan, metrics=["memory"])
+    """The predicted peak of a case, by a plan that measures memory."""
 
     def peak(case: Case) -> int | None:
-        found: int | None = measure_case(case, memory, executor).record.get(_column(mode))
+        found: int | None = measure_case(case, plan, executor).record.get(_column(mode))
         return found
 
     return peak

@@ -30,7 +30,7 @@ def _torchvision() -> None:
     Then they are declared without a kernel, as torchvision's own code expects them to be; no network calls one.
     """
     try:
-        import torchvision  # noqa: F401
+        import torchvision  # noqa: F401  # whether it can be is the question
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise

@@ -223,9 +223,11 @@ class FakeTensorRt:
     def module(self) -> ModuleType:
         found = ModuleType("onnxruntime")
         found.__spec__ = ModuleSpec("onnxruntime", None)
-        found.SessionOptions = lambda: SimpleNamespace(add_session_config_entry=self.entries.__setitem__)  # type: ignore[attr-defined]
-        found.InferenceSession = self.session  # type: ignore[attr-defined]
-        found.get_available_providers = lambda: self.available  # type: ignore[attr-defined]
+        vars(found).update(
+            SessionOptions=lambda: SimpleNamespace(add_session_config_entry=self.entries.__setitem__),
+            InferenceSession=self.session,
+            get_available_providers=lambda: self.available,
+        )
         return found
 
     def session(self, path: Path, options: object, providers: list[object]) -> SimpleNamespace:

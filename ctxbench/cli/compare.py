@@ -73,6 +73,7 @@ def compare(
     from ctxbench.contract import lines
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.run import machine
+    from ctxbench.report.run_data import RunData
     from ctxbench.suite import settings
 
     request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
@@ -119,7 +120,7 @@ def compare(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     for ranking in comparing.rankings(finished):
         _print_ranking(ranking, rank_by)
-    print_networks(finished.path)
+    print_networks(RunData.read(finished))
     say(f"run folder: {finished.path}")
     if finished.failed or left_out:
         raise typer.Exit(EXIT_FAILED_CASES)

@@ -14,6 +14,7 @@ from ctxbench.terminal import console, say
 
 if TYPE_CHECKING:
     from ctxbench.engine.progress import Quiet, QuietGate
+    from ctxbench.report.run_data import RunData
     from ctxbench.results.run_folder import RunFolder
 
 
@@ -59,20 +60,20 @@ def print_run(path: Path) -> None:
 
     folder = RunFolder.open(path)
     render(terminal.render_terminal(tables.comparison_table([folder])))
-    print_networks(path)
-    if table := crossover.crossover_table(RunData.read(folder)):
+    run = RunData.read(folder)
+    print_networks(run)
+    if table := crossover.crossover_table(run):
         say("")
         render(terminal.render_terminal(table))
     say(f"run folder: {path}")
 
 
-def print_networks(path: Path) -> None:
+def print_networks(run: "RunData") -> None:
     """What modules add to the networks of a run."""
     from ctxbench.report.formats import terminal
-    from ctxbench.report.run_data import open_run
     from ctxbench.report.tables.network import network_tables
 
-    for table in network_tables(open_run(path)):
+    for table in network_tables(run):
         say("")
         render(terminal.render_terminal(table))
 

@@ -60,14 +60,14 @@ def run_checks(
     subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[str], object] = lambda name: None
 ) -> Iterator[CheckResult]:
     """Run the checks in this process, one result at a time; an exception of the module becomes a result."""
-    is_vital = True
+    knows_dtype = False
     for check in checks:
         on_start(check.name)
         with restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                if is_vital and not check.vital and check.required:  # it has run once, in float32
-                    subject, is_vital = in_its_dtype(subject), False
+                if not knows_dtype and not check.vital and check.required:  # it has run once, in float32
+                    subject, knows_dtype = in_its_dtype(subject), True
                 result = check.run(subject)
             except Exception as error:  # whatever a module raises is a result
                 result = failed(

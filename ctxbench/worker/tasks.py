@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 
 from ctxbench.failures import describe_failure
-from ctxbench.registry import networks
 from ctxbench.worker.protocol import (
     DescribeEnvironment,
     Environment,
@@ -52,7 +51,7 @@ def preload(static: bool = True) -> None:
 
 def prepare(task: Task) -> None:
     """Import what a task's network is made of once, before the fork; the child tells what goes wrong."""
-    if isinstance(task, MeasureCase) and task.case.network in networks.names():
+    if isinstance(task, MeasureCase) and task.case.network and ":" not in task.case.network:
         with contextlib.suppress(Exception):
             from ctxbench.networks._parts import timm
 
