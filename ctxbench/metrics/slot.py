@@ -22,7 +22,6 @@ def count(measurement: Measurement) -> None:
 
     Memory is that of the use with the highest peak.
     """
-    from ctxbench.macs.counter import UncountableError, count_macs
     from ctxbench.memory import UnpredictableError, predict_peak
     from ctxbench.registry.slot import uses
 
@@ -32,20 +31,19 @@ def count(measurement: Measurement) -> None:
     given_to = uses(model.eval(), x)
     shapes = [tuple(given.shape) for _, given in given_to]
     text = ", ".join(f"{shapes.count(shape)} x {list(shape)}" for shape in dict.fromkeys(shapes))
-    measurement.report({"slots": text, "network_parts": json.dumps(_parts(model, x))})
+    parts = _parts(model, x)
+    measurement.report({"slots": text, "network_parts": json.dumps(parts)})
     if measurement.case.module == EMPTY:
         return
     modules = {id(module): module for module, _ in given_to}
-    values = {"alone_params": sum(map(count_params, modules.values()))}
+    values = {"alone_params": sum(map(count_params, modules.values())), "alone_macs": parts.get(SLOT, 0)}
     first = {tuple(given.shape): (module, given) for module, given in reversed(given_to)}
     target = measurement.settings.memory_device
-    times = {shape: shapes.count(shape) for shape in first}
     try:
-        values["alone_macs"] = sum(count_macs(*first[shape]).macs * times[shape] for shape in first)
         for mode in MODES:
             peaks = [predict_peak(*each, mode=mode, device=target).peak_bytes for each in first.values()]
             values[f"alone_memory_{mode}_bytes"] = max(peaks)
-    except (UncountableError, UnpredictableError) as error:
+    except UnpredictableError as error:
         measurement.report({}, Note("no_memory", {"reason": f"of the module alone: {error}"}))
     measurement.report(values)
 
