@@ -1,57 +1,42 @@
 """Fits the efficiencies behind predicted times to measured kernels, and tests them on devices that are left out.
 
-Writes ctxbench/predict/calibration.csv, and results/prediction/left-out.csv for docs/prediction.md. A measurement is a
-line `device,operator,d1,...,d7,ms` as in the data of NeuSight (Lee et al., ASPLOS 2025); `work_of` reads the columns.
+Writes ctxbench/predict/efficiencies.csv and devices.csv, and results/prediction/left-out.csv for docs/prediction.md.
+What the files of DATA hold is in prediction_data.py; which of their rows are used is in prediction_splits.toml.
 No number of a paper that ctxbench reproduces is used.
 
-Run: python benchmarks/calibrate_time.py KERNELS.csv...
+Run: python benchmarks/calibrate_time.py DATA
 """
 
 import argparse
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
-from scipy.stats import t as student
+from prediction_data import READERS, SPLITS, Measured
+from scipy.optimize import least_squares, minimize
+from scipy.stats import norm
 
-from ctxbench.devices.sheet import by_title
-from ctxbench.predict.rates import ANY, parts, sustained
-from ctxbench.predict.work import Product, Work, winograd_of
+from ctxbench.predict.rates import FACTOR_SD, itemsize, parts, sustained
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIDENCE = 0.8
-BINARY = {"add", "mul", "div", "pow"}
 # Where the fit of each class begins: shares of peak and of bandwidth, microseconds of a call that is measured alone.
-START = (0.8, 0.7, 20.0)
-START_WATTS = 6.0
+STARTS = ((0.8, 0.7, 20.0), (0.02, 0.7, 20.0))
+LIMITS = ((1e-3, 1e-2, 1.0), (1.5, 1.5, 500.0))
+START_WATTS, LIMIT_WATTS = 6.0, (0.5, 60.0)
 # Logarithmic errors above this count linearly.
 ROBUST = 0.2
+# A class's differences between devices, in logarithms, before anything is known: 0.15, within a factor of 2.
+PRIOR_BETWEEN, PRIOR_SPREAD = 0.15, 0.7
+# The scatter of kernels of a class with few kernels on each device is at least this.
+LEAST_WITHIN = 0.05
 Array = NDArray[np.float64]
-
-
-def work_of(operator: str, d: Sequence[int]) -> Work:
-    """What a measured kernel had to do, in float32."""
-    if operator in ("bmm", "linear"):
-        product = Product(*d[:4])
-        return Work(product.kind, 4 * product.elements, product)
-    if operator == "conv":
-        images, inputs, outputs, kernel, size, stride, padding = d
-        out = (size + 2 * padding - kernel) // stride + 1
-        if (kernel, stride) != (3, 1):
-            raise ValueError(f"no class is fitted to a convolution with kernel {kernel} and stride {stride}")
-        moved = images * (inputs * size**2 + outputs * out**2) + outputs * inputs * kernel**2
-        unfolded = Product(1, images * out**2, outputs, inputs * kernel**2)
-        return Work("convolution 3x3", 4 * moved, unfolded, winograd_of(images, out, out, inputs, outputs))
-    rows, columns = d
-    size = 4 * rows * columns
-    if operator == "softmax":
-        return Work("row reduction", 2 * size, row_bytes=4 * columns, again_bytes=size)
-    return Work("norm" if operator == "ln" else "elementwise", (3 if operator in BINARY else 2) * size)
+Group = tuple[str, str]
+Fit = Mapping[str, float]
 
 
 @dataclass
@@ -59,57 +44,93 @@ class Kernels:
     """The kernels of one class: `flops` and `moved` [kernels, ways], what the devices give, measured seconds."""
 
     device: NDArray[np.str_]
+    era: NDArray[np.str_]
     flops: Array
     moved: Array
     peak: Array
     memory: Array
     watts: Array
+    alone: NDArray[np.bool_]
     seconds: Array
 
     def of(self, wanted: NDArray[np.bool_]) -> "Kernels":
         return Kernels(*(getattr(self, name)[wanted] for name in self.__dataclass_fields__))
 
-    def predicted(self, fit: Mapping[str, float]) -> Array:
-        """Seconds of a call that is measured alone."""
-        peak = (self.peak * sustained(self.watts, fit["watts"]))[:, None]
-        memory = self.memory[:, None]
-        longer = np.maximum(*parts(self.flops, self.moved, fit["compute"], fit["bandwidth"], peak, memory))
-        return np.asarray(longer.min(axis=1) + fit["call_us"] * 1e-6)
+    @property
+    def units(self) -> NDArray[np.str_]:
+        """A device with the software of an era: what has one factor."""
+        return np.char.add(np.char.add(self.device, "|"), self.era)
 
-    def errors(self, fit: Mapping[str, float]) -> Array:
+    def predicted(self, fit: Fit) -> Array:
+        """Seconds of a call, with its fixed time if it was measured alone."""
+        peak = (self.peak * sustained(self.watts, fit["watts"]))[:, None]
+        longer = np.maximum(
+            *parts(self.flops, self.moved, fit["compute"], fit["bandwidth"], peak, self.memory[:, None])
+        )
+        return np.asarray(longer.min(axis=1) + self.alone * fit["call_us"] * 1e-6)
+
+    def errors(self, fit: Fit) -> Array:
         """The logarithm of measured over predicted."""
         return np.asarray(np.log(self.seconds / self.predicted(fit)))
 
 
-def read(paths: Sequence[Path]) -> dict[str, Kernels]:
-    """The measured kernels by class. ValueError for a device without a data sheet."""
-    frame = pd.concat([pd.read_csv(path) for path in paths])
-    rows: dict[str, list[tuple[object, ...]]] = {}
-    for device, operator, *sizes, ms in frame.itertuples(index=False):
-        sheet = by_title(device)
-        if sheet is None:
-            raise ValueError(f"there is no data sheet with the title {device!r}")
-        work = work_of(operator, [int(size) for size in sizes if not pd.isna(size)])
-        flops, moved = np.array(list(work.ways(sheet))).T
-        about = (device, flops, moved, sheet.peak("float32"), sheet.bandwidth, sheet.watts_per_tflops, ms / 1e3)
-        rows.setdefault(work.kind, []).append(about)
-    return {kind: Kernels(*map(np.array, zip(*found, strict=True))) for kind, found in sorted(rows.items())}
+def read(data: Path) -> list[Measured]:
+    """The measurements that calibrate."""
+    aside = SPLITS["validation"]["kernelbench_operators.csv"]
+    found = [each for name, reader in READERS.items() if (data / name).exists() for each in reader(data / name)]
+    return [each for each in found if not (each.source == "KernelBench" and each.sheet.title in aside)]
+
+
+def kernels_of(measured: Iterable[Measured]) -> dict[Group, Kernels]:
+    """By class and dtype."""
+    rows: dict[Group, list[Measured]] = {}
+    for each in measured:
+        rows.setdefault((each.work.group, each.dtype), []).append(each)
+    return {group: _table(own) for group, own in sorted(rows.items())}
+
+
+def _table(measured: Sequence[Measured]) -> Kernels:
+    ways = [list(each.work.ways(each.sheet, itemsize(each.dtype))) for each in measured]
+    most = max(map(len, ways))
+    # A kernel with fewer ways has its last one twice.
+    table = np.array([own + own[-1:] * (most - len(own)) for own in ways])
+    peaks = [
+        each.sheet.peak(each.dtype if each.work.product or each.dtype != "tf32" else "float32") for each in measured
+    ]
+    return Kernels(
+        device=np.array([each.sheet.title for each in measured]),
+        era=np.array([each.era for each in measured]),
+        flops=table[:, :, 0],
+        moved=table[:, :, 1],
+        peak=np.array(peaks),
+        memory=np.array([each.sheet.bandwidth for each in measured]),
+        watts=np.array([each.sheet.watts_per_tflops for each in measured]),
+        alone=np.array([each.alone for each in measured]),
+        seconds=np.array([each.seconds for each in measured]),
+    )
 
 
 def fit(kernels: Kernels, watts: float | None = None) -> dict[str, float]:
     """The shares and the fixed time that fit best, robustly in logarithms; without `watts`, that as well."""
-    start = [*START, START_WATTS] if watts is None else [*START]
+    names = ("compute", "bandwidth", "call_us", "watts")
+    more = [] if watts is not None else [START_WATTS]
+    limits = [
+        np.log([*own, *([] if watts is not None else [each])]) for own, each in zip(LIMITS, LIMIT_WATTS, strict=True)
+    ]
 
     def named(logarithms: Array) -> dict[str, float]:
-        names = ("compute", "bandwidth", "call_us", "watts")
-        known = dict(zip(names, np.exp(logarithms), strict=False))
-        return {"watts": watts or 0.0, **known}
+        return {"watts": watts or 0.0} | dict(zip(names, np.exp(logarithms), strict=False))
 
-    counts = {device: np.sum(kernels.device == device) for device in np.unique(kernels.device)}
-    weights = np.array([1 / counts[device] for device in kernels.device])
-    loss = robust(weights)
-    found = least_squares(lambda x: kernels.errors(named(x)), np.log(start), loss=loss, f_scale=ROBUST)
-    return named(found.x)
+    _, inverse, counts = np.unique(kernels.units, return_inverse=True, return_counts=True)
+    loss = robust(1 / counts[inverse])
+    found = [
+        least_squares(
+            lambda x: kernels.errors(named(x)), np.log([*start, *more]), loss=loss, f_scale=ROBUST, bounds=limits
+        )
+        for start in STARTS
+    ]
+    best = named(min(found, key=lambda each: each.cost).x)
+    return best if kernels.flops.any() else best | {"compute": 1.0}
 
 
 def robust(weights: Array) -> Callable[[Array], Array]:
@@ -119,95 +140,156 @@ def robust(weights: Array) -> Callable[[Array], Array]:
     )
 
 
-def fit_all(classes: Mapping[str, Kernels], without: Sequence[str] = ()) -> dict[str, dict[str, float]]:
+def fit_all(classes: Mapping[Group, Kernels]) -> dict[Group, dict[str, float]]:
     """Each class's fit. The power that sustains half of the peak comes from the large products."""
-    used = {kind: kernels.of(~np.isin(kernels.device, list(without))) for kind, kernels in classes.items()}
-    large = fit(used["large product"])
-    return {kind: large if kind == "large product" else fit(each, large["watts"]) for kind, each in used.items()}
+    large = fit(classes["large product", "float32"])
+    return {group: fit(each, large["watts"]) for group, each in classes.items()}
 
 
-def left_out(classes: Mapping[str, Kernels], without: Sequence[str] = ()) -> dict[str, dict[str, Array]]:
-    """By class and device: the errors on the device's kernels of a fit to the other devices alone."""
-    devices = sorted({device for each in classes.values() for device in each.device} - set(without))
-    found: dict[str, dict[str, Array]] = {kind: {} for kind in classes}
-    for device in devices:
-        fits = fit_all(classes, [*without, device])
-        for kind, kernels in classes.items():
-            own = kernels.of(kernels.device == device)
-            if len(own.seconds):
-                found[kind][device] = own.errors(fits[kind])
-    return found
+@dataclass(frozen=True)
+class Model:
+    """Fits of all classes, and what devices and kernels differ by: standard deviations in logarithms."""
+
+    fits: Mapping[Group, Fit]
+    device_sd: float
+    between: Mapping[Group, float]
+    within: Mapping[Group, float]
+
+    def sd(self, group: Group) -> float:
+        """The error of one kernel on a device that was not measured."""
+        return float(np.sqrt(self.device_sd**2 + self.between[group] ** 2 + self.within[group] ** 2))
 
 
-def band(errors: Mapping[str, Array]) -> float:
-    """The half width, in logarithms, of the prediction interval for a kernel of a device that was not measured.
+@dataclass(frozen=True)
+class Folds:
+    """The kernels, and for each device the fits to the other devices alone."""
 
-    Devices differ from each other, kernels differ within one: a Student interval with the devices as the sample.
+    classes: Mapping[Group, Kernels]
+    fits: Mapping[str, Mapping[Group, Fit]]
+
+    def errors(self, group: Group, title: str) -> Array:
+        """The errors on a device's kernels of the fit without it; none if no other device has the class."""
+        own, found = self.classes[group], self.fits[title].get(group)
+        own = own.of(own.device == title)
+        return own.errors(found) if found else np.empty(0)
+
+    def model(self, without: str = "") -> Model:
+        """Fits to all devices, or to all but one, with the spreads that the devices have where they are left out."""
+        kernels = {group: each.of(each.device != without) for group, each in self.classes.items()}
+        kernels = {group: each for group, each in kernels.items() if len(each.seconds)}
+        errors = {group: {t: self.errors(group, t) for t in np.unique(each.device)} for group, each in kernels.items()}
+        within = {group: max(LEAST_WITHIN, scatter(own.values())) for group, own in errors.items()}
+        factors = {
+            group: {
+                t: (float(np.median(own)), within[group] / np.sqrt(len(own))) for t, own in each.items() if len(own)
+            }
+            for group, each in errors.items()
+        }
+        device_sd, between = spreads(factors)
+        return Model(self.fits[without] if without else fit_all(kernels), device_sd, between, within)
+
+
+def fold(measured: Sequence[Measured]) -> Folds:
+    """Leave each device out once."""
+    titles = sorted({each.sheet.title for each in measured})
+    rest = {title: [each for each in measured if each.sheet.title != title] for title in titles}
+    return Folds(kernels_of(measured), {title: fit_all(kernels_of(own)) for title, own in rest.items()})
+
+
+def spreads(factors: Mapping[Group, Mapping[str, tuple[float, float]]]) -> tuple[float, dict[Group, float]]:
+    """What makes the devices' factors most likely: a random effect for the device, and one for each class on it.
+
+    A factor is the logarithm of measured over predicted, and its error.
     """
-    means = np.array([each.mean() for each in errors.values()])
-    within = np.mean([each.var() for each in errors.values()])
-    count = len(means)
-    spread = np.sqrt((means**2).sum() / count * (1 + 1 / count) + within)
-    return float(student.ppf((1 + CONFIDENCE) / 2, count - 1) * spread)
+    groups = list(factors)
+    devices = []
+    for title in sorted({title for own in factors.values() for title in own}):
+        at = [i for i, group in enumerate(groups) if title in factors[group]]
+        values, errors = np.array([factors[groups[i]][title] for i in at]).T
+        devices.append((at, values, FACTOR_SD**2 + errors**2))
+
+    def cost(x: Array) -> float:
+        """Minus the logarithm of the likelihood, and of the prior of the spreads."""
+        variances = np.exp(2 * x)
+        total = float(np.sum((x[1:] - np.log(PRIOR_BETWEEN)) ** 2)) / (2 * PRIOR_SPREAD**2)
+        for at, values, noise in devices:
+            covariance = variances[0] + np.diag(variances[1:][at] + noise)
+            total += 0.5 * float(np.linalg.slogdet(covariance)[1] + values @ np.linalg.solve(covariance, values))
+        return total
+
+    found = minimize(cost, np.log([0.2, *[PRIOR_BETWEEN] * len(groups)]), method="L-BFGS-B")
+    device_sd, *between = map(float, np.exp(found.x))
+    return device_sd, dict(zip(groups, between, strict=True))
 
 
-def rows_of(classes: Mapping[str, Kernels], errors: Mapping[str, Mapping[str, Array]]) -> list[dict[str, object]]:
-    """The rows of calibration.csv: for each class one for any device, then those measured, with factor and band."""
+def scatter(errors: Iterable[Array]) -> float:
+    """Of kernels on one device around their median: robust, as the fit is; 0 if no device has two."""
+    apart = np.concatenate([np.abs(own - np.median(own)) for own in errors if len(own) > 1] or [np.zeros(1)])
+    return float(np.quantile(apart, CONFIDENCE) / norm.ppf((1 + CONFIDENCE) / 2))
+
+
+def coverage(folds: Folds) -> list[dict[str, object]]:
+    """By class, dtype and device: the errors on a device that was left out, and how many kernels the band holds."""
+    half = norm.ppf((1 + CONFIDENCE) / 2)
     rows: list[dict[str, object]] = []
-    for kind, own in fit_all(classes).items():
-        half = band(errors[kind])
-        shared = {name: f"{own[name]:.4g}" for name in ("compute", "bandwidth", "call_us", "watts")}
-        everyone = {"factor": 1, "low": f"{np.exp(-half):.3g}", "high": f"{np.exp(half):.3g}"}
-        rows.append({"class": kind, "device": ANY, "kernels": len(classes[kind].seconds), **shared, **everyone})
-        for device in errors[kind]:
-            kernels = classes[kind].of(classes[kind].device == device)
-            low, middle, high = np.exp(
-                np.quantile(kernels.errors(own), [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2])
-            )
-            about = {"factor": f"{middle:.3g}", "low": f"{low / middle:.3g}", "high": f"{high / middle:.3g}"}
-            rows.append({"class": kind, "device": device, "kernels": len(kernels.seconds), **shared, **about})
-    return rows
+    for title in folds.fits:
+        others = folds.model(title)
+        for group in others.fits:
+            errors = folds.errors(group, title)
+            if not len(errors):
+                continue
+            band = float(np.exp(half * others.sd(group)))
+            about: dict[str, object] = {"class": group[0], "dtype": group[1], "device": title, "kernels": len(errors)}
+            about |= {"median_error": f"{np.median(np.abs(np.expm1(-errors))):.3f}"}
+            about |= {"factor": f"{np.exp(np.median(errors)):.3f}", "band": f"{band:.3f}"}
+            rows.append(about | {"covered": f"{np.mean(np.abs(errors) <= np.log(band)):.3f}"})
+    return sorted(rows, key=lambda row: (str(row["class"]), str(row["dtype"]), str(row["device"])))
 
 
-def coverage(classes: Mapping[str, Kernels], errors: Mapping[str, Mapping[str, Array]]) -> list[dict[str, object]]:
-    """By class and device: the errors on the device that was left out, and how many the others' own band holds."""
-    rows: list[dict[str, object]] = []
-    for device in sorted({device for each in errors.values() for device in each}):
-        others = left_out(classes, [device])
-        for kind in classes:
-            if device in errors[kind]:
-                own = errors[kind][device]
-                about = {"class": kind, "device": device, "kernels": len(own)}
-                about |= {"median_error": f"{np.median(np.abs(np.expm1(-own))):.3f}"}
-                about |= {"bias": f"{np.exp(np.median(own)):.3f}"}
-                rows.append(about | {"covered": f"{np.mean(np.abs(own) <= band(others[kind])):.3f}"})
-    return sorted(rows, key=lambda row: (str(row["class"]), str(row["device"])))
+def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """efficiencies.csv and devices.csv."""
+    first = {"class": "any", "dtype": "", "devices": "", "kernels": "", "compute": "", "bandwidth": ""}
+    rows: list[dict[str, object]] = [
+        {**first, "between": f"{found.device_sd:.3g}", "watts": f"{next(iter(found.fits.values()))['watts']:.4g}"}
+    ]
+    devices: list[dict[str, object]] = []
+    for group, kernels in classes.items():
+        own, named = found.fits[group], {"class": group[0], "dtype": group[1]}
+        shares = {name: f"{own[name]:.4g}" for name in ("compute", "bandwidth")}
+        call = {"call_us": f"{own['call_us']:.3g}"} if kernels.alone.any() else {}
+        count = {"devices": len(np.unique(kernels.device)), "kernels": len(kernels.seconds)}
+        spreads = {"between": f"{found.between[group]:.3g}", "within": f"{found.within[group]:.3g}"}
+        rows.append({**named, **count, **shares, **spreads, **call})
+        for unit in np.unique(kernels.units):
+            title, era = unit.split("|")
+            errors = kernels.of(kernels.units == unit).errors(own)
+            factor = {"kernels": len(errors), "factor": f"{np.exp(np.median(errors)):.3g}"}
+            devices.append({**named, "device": title, "era": era, **factor})
+    return pd.DataFrame(rows), pd.DataFrame(devices)
 
 
-def provenance(paths: Sequence[Path]) -> str:
-    """What the first lines of calibration.csv say."""
-    digests = ", ".join(f"{path.name} (SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})" for path in paths)
-    return (
-        f"# Written by benchmarks/calibrate_time.py from {digests}.\n"
-        "# Measured by Lee, Phanishayee and Mahajan, Forecasting GPU Performance for Deep Learning Training and "
-        "Inference (NeuSight), ASPLOS 2025;\n"
-        "# github.com/sitar-lab/NeuSight, MIT licence: float32 without TF32, PyTorch 2.1.0, CUDA 12.1, cuDNN 8.9.2.\n"
+def provenance(data: Path) -> str:
+    """What the first lines of both files say."""
+    digests = ", ".join(
+        f"{name} (SHA-256 {hashlib.sha256((data / name).read_bytes()).hexdigest()[:16]})"
+        for name in READERS
+        if (data / name).exists()
     )
+    return f"# Written by benchmarks/calibrate_time.py from {digests}.\n# Sources and licences: docs/prediction.md.\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", type=Path, nargs="+", metavar="KERNELS.csv")
-    paths = parser.parse_args().kernels
-    classes = read(paths)
-    errors = left_out(classes)
-    target = ROOT / "ctxbench" / "predict" / "calibration.csv"
-    text = pd.DataFrame(rows_of(classes, errors)).to_csv(index=False, lineterminator="\n")
-    target.write_text(provenance(paths) + text, encoding="utf-8")
-    table = ROOT / "results" / "prediction" / "left-out.csv"
-    table.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(coverage(classes, errors)).to_csv(table, index=False, lineterminator="\n")
-    print(f"wrote {target.relative_to(ROOT)} and {table.relative_to(ROOT)}")
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder with the files of prediction_data.py")
+    data = parser.parse_args().data
+    measured = read(data)
+    folds = fold(measured)
+    folder, table = ROOT / "ctxbench" / "predict", ROOT / "results" / "prediction" / "left-out.csv"
+    for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(folds.classes, folds.model()), strict=True):
+        text = frame.to_csv(index=False, lineterminator="\n")
+        (folder / name).write_text(provenance(data) + text, encoding="utf-8")
+    pd.DataFrame(coverage(folds)).to_csv(table, index=False, lineterminator="\n")
+    print(f"wrote efficiencies.csv and devices.csv in {folder.relative_to(ROOT)}, and {table.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """A value beside another: what it is, its interval, their ratio and their order.
 
 Counts are compared exactly. Two times of one run are compared round by round: each round gives the ratio of two
-processes that are neighbours in time, and Student's interval of the mean log ratio decides. Two predicted times are
-compared by their bands; a predicted and a measured one are not compared.
+processes that are neighbours in time, and Student's interval of the mean log ratio decides. The ratio of two predicted
+times on one device has a band of its own: what is wrong of both in the same way cancels. A predicted and a measured one
+are not compared.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any
 
 from ctxbench import machine_load
@@ -17,6 +20,8 @@ from ctxbench.statistics import FEWEST_PROCESSES, t_interval
 
 # A ratio has no more decimals.
 MOST_DECIMALS = 9
+# A band of 80 % in standard deviations, and the source of error that no two predicted times share.
+BAND_SDS, KERNELS = NormalDist().inv_cdf(0.9), "kernels"
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class Value:
     """A quantity and the interval around it: of no width for a count, of any width for a time without an interval.
 
     Of a time, `processes` holds the median of each process by its round, and `others_share` which share of the
-    cores other work kept busy meanwhile. The interval of a predicted time is its band.
+    cores other work kept busy meanwhile. The interval of a predicted time is its band, and `errors` are the parts of
+    its error by source (see `ctxbench.predict.passes.PassTime`).
     """
 
     value: float
@@ -33,6 +39,7 @@ class Value:
     processes: Mapping[int, float] = field(default_factory=dict)
     others_share: float | None = None
     origin: Origin = "counted"
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def disturbed(self) -> bool:
@@ -48,7 +55,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two times and its interval: of 95 % over rounds, or what the bands of two predictions allow."""
+    """A ratio of two times and its interval: of 95 % over rounds, or the 80 % band of a predicted ratio."""
 
     value: float
     low: float
@@ -85,7 +92,8 @@ def read_value(row: RecordRow, quantity: Quantity, column: str = "") -> Value | 
     if low is None or high is None:
         low, high = 0.0, math.inf
     processes, others = row.get(quantity.detail("processes")) or {}, known(row, "others_share")
-    return Value(value, low, high, processes, others, quantity.origin_of(row))
+    errors = json.loads(row.get(quantity.detail("errors")) or "{}")
+    return Value(value, low, high, processes, others, quantity.origin_of(row), errors)
 
 
 def _derived(derive: Derivation, row: RecordRow) -> Value | None:
@@ -125,16 +133,31 @@ def obstacle(first: Value, second: Value) -> str:
 def ratio(first: Value, second: Value) -> Ratio | None:
     """The first time over the second, from the rounds that both have; None if these are fewer than three.
 
-    Of two predicted times, the ends are those of one band over the opposite ends of the other.
+    Of two predicted times, the band has the sources of error in which the two differ.
     """
     if first.origin == second.origin == "predicted":
-        return Ratio(first.value / second.value, first.low / second.high, first.high / second.low)
+        return _predicted(first, second)
     rounds = sorted(first.processes.keys() & second.processes.keys())
     if len(rounds) < FEWEST_PROCESSES:
         return None
     logs = [math.log(first.processes[number] / second.processes[number]) for number in rounds]
     low, high, _ = t_interval(logs)
     return Ratio(math.exp(math.fsum(logs) / len(logs)), math.exp(low), math.exp(high))
+
+
+def _predicted(first: Value, second: Value) -> Ratio:
+    """The ratio of two predicted times; without the parts of their errors, as far as both bands allow."""
+    if not (first.errors and second.errors):
+        return Ratio(first.value / second.value, first.low / second.high, first.high / second.low)
+    apart = [first.errors.get(source, 0.0) - second.errors.get(source, 0.0) for source in shared_sources(first, second)]
+    factor = math.exp(BAND_SDS * math.hypot(*apart, *(each.errors.get(KERNELS, 0.0) for each in (first, second))))
+    value = first.value / second.value
+    return Ratio(value, value / factor, value * factor)
+
+
+def shared_sources(first: Value, second: Value) -> list[str]:
+    """The sources of error that two predicted times may have in common: all but the scatter of their own kernels."""
+    return [source for source in {**first.errors, **second.errors} if source != KERNELS]
 
 
 def order(first: Value, second: Value) -> int:

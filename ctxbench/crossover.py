@@ -2,9 +2,8 @@
 
 Between two sizes that were run, a cost is taken to follow the power law through them. Of times, each round has its own
 power laws, so the ratio of two times has an interval over rounds between the sizes, too, and the limits of the
-crossover are where the limits of that interval pass 1 (Fieller, Some problems in interval estimation, 1954). Of
-predicted times each end of a band has its own power laws: wherever in their bands the times are, they cross between the
-limits. Nothing is said beyond the smallest and the largest size.
+crossover are where the limits of that interval pass 1 (Fieller, Some problems in interval estimation, 1954). So are
+those of predicted times, with the band of their ratio. Nothing is said beyond the smallest and the largest size.
 """
 
 import math
@@ -94,7 +93,11 @@ def _between(lower: Value, upper: Value, share: float) -> Value:
     processes = {r: on_law(lower.processes[r], upper.processes[r]) for r in rounds}
     if lower.origin != "predicted":
         return Value(value, value, value, processes, origin=lower.origin)
-    return Value(value, on_law(lower.low, upper.low), on_law(lower.high, upper.high), origin=lower.origin)
+    errors = {
+        source: (1 - share) * lower.errors.get(source, 0.0) + share * upper.errors.get(source, 0.0)
+        for source in {**lower.errors, **upper.errors}
+    }
+    return Value(value, on_law(lower.low, upper.low), on_law(lower.high, upper.high), origin="predicted", errors=errors)
 
 
 def _sign(size: Size, rounds: bool) -> int:

@@ -24,13 +24,17 @@ TEXTS = {
         "predicted {mode} memory under the installed PyTorch: {now:.0f} MiB, under that of 2020 {then:.0f} MiB "
         "(see docs/memory.md)"
     ),
+    "memory_workspace": (
+        "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."
+    ),
     "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
     "no_time": "no predicted time: {reason}",
     "no_time_mode": "no predicted time ({mode}): {reason}",
     "time_launches": (
-        "Launch-bound: the host takes about {host_ms:.2g} ms to launch kernels that take {device_ms:.2g} ms; a faster "
-        "host, a CUDA graph or torch.compile changes this time."
+        "Launch-bound: the host takes about {host_ms:.2g} ms ({us:.3g} us an operator, {origin}) to launch kernels "
+        "that take {device_ms:.2g} ms; a faster host, a CUDA graph or torch.compile changes this time."
     ),
+    "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
     "time_assumed": "{share:.0%} of the time is in classes without measurements: {classes}.",
     "time_unknown": "Of no known class, their bytes alone are counted: {operators}.",
     "time_dtype": "The efficiencies were measured in float32, not in {dtype}.",
@@ -57,8 +61,8 @@ TEXTS = {
 # What a table says of several rows at once, whose values differ.
 SHARED = {
     "time_launches": (
-        "Launch-bound: the assumed time of the host to launch the kernels is longer than theirs; a CUDA graph or "
-        "torch.compile changes this time."
+        "Launch-bound: the host's time to launch the kernels ({us:.3g} us an operator, {origin}) is longer than "
+        "theirs; a CUDA graph or torch.compile changes this time."
     ),
     "time_assumed": "A part of the time is in classes without measurements: {classes}.",
 }

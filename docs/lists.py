@@ -3,6 +3,7 @@
 import ast
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES, Mode
-from ctxbench.predict.rates import ANY, calibration
+from ctxbench.predict.rates import calibration
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.numbers import significant
@@ -60,41 +61,112 @@ def column_list() -> str:
 
 def device_list() -> str:
     """The devices that times are predicted for, with the figures of their data sheets."""
-    calibrated = {device for rows in calibration().values() for device in rows}
+    calibrated: dict[str, set[str]] = defaultdict(set)
+    for (title, era), classes in calibration().devices.items():
+        calibrated[title] |= {f"{len(classes)} ({era})"}
     rows = [
         (
             f"`{name}`",
             each.title,
             ", ".join(f"{dtype} {peak:g}" for dtype, peak in each.peak_tflops.items()),
             *(f"{figure:g}" for figure in (each.bandwidth_gb_s, each.l2_mib, each.power_w, each.processors)),
-            "yes" if each.title in calibrated else "no",
+            ", ".join(sorted(calibrated[each.title])) or "none",
         )
         for name, each in sheets().items()
     ]
-    header = ("name", "product", "peak, TFLOP/s", "GB/s", "L2, MiB", "W", "processors", "kernels measured")
+    header = ("name", "product", "peak, TFLOP/s", "GB/s", "L2, MiB", "W", "processors", "classes measured")
     return markdown(header, rows)
 
 
 def left_out_list() -> str:
     """By class: how well kernels of a device are predicted from the other devices alone."""
-    frame = pd.read_csv(ROOT / "results" / "prediction" / "left-out.csv")
     rows = []
-    for kind, part in frame.groupby("class", sort=True):
+    for (dtype, kind), part in _left_out().groupby(["dtype", "class"], sort=True):
         errors = part["median_error"]
         covered = np.average(part["covered"], weights=part["kernels"])
         spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
-        row = calibration()[str(kind)][ANY]
-        band = f"x{row['low']:.2f} to x{row['high']:.2f}"
-        rows.append((str(kind), str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
+        band = f"/{part['band'].median():.2f} to x{part['band'].median():.2f}"
+        rows.append((kind, dtype, str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
+    error = "median error of a device: median (range)"
+    return markdown(("class", "dtype", "devices", "kernels", error, "kernels in their band", "band"), rows)
+
+
+def coverage_list() -> str:
+    """For each class and device: how many of the kernels the band of the other devices holds."""
+    names = {each.title: name for name, each in sheets().items()}
+    rows = []
+    for kind, part in _left_out("float32").groupby("class", sort=True):
+        cells = [
+            f"{names[device]} {covered:.0%} of {kernels}"
+            for device, covered, kernels in zip(part["device"], part["covered"], part["kernels"], strict=True)
+        ]
+        rows.append((str(kind), "; ".join(cells)))
+    return markdown(("class, float32", "kernels in the band, device left out"), rows)
+
+
+def _left_out(dtype: str = "") -> pd.DataFrame:
+    frame = pd.read_csv(ROOT / "results" / "prediction" / "left-out.csv")
+    return frame[frame["dtype"] == dtype] if dtype else frame
+
+
+def _validation() -> pd.DataFrame:
+    frame = pd.read_csv(ROOT / "results" / "prediction" / "validation.csv")
+    frame["ratio"] = frame["predicted_ms"] / frame["measured_ms"]
+    frame["in_band"] = frame["measured_ms"].between(frame["low_ms"], frame["high_ms"])
+    return frame
+
+
+def validation_summary() -> str:
+    """By source, what was known of the device, mode and device: errors, coverage and rank."""
+    rows = []
+    by = ["source", "known", "mode"]
+    for key, part in _validation().groupby(by, sort=False):
+        rows.append((*map(str, key), "all", *_agreement(part)))
+        if part["device"].nunique() > 1:
+            rows += [(*map(str, key), str(device), *_agreement(own)) for device, own in part.groupby("device")]
     header = (
-        "class",
-        "devices",
-        "kernels",
-        "median error of a device: median (range)",
-        "kernels in their band",
-        "band",
+        "source",
+        "device is",
+        "mode",
+        "device",
+        "rows",
+        "median error",
+        "within 1.5",
+        "in the band",
+        "rank",
+        "high / low",
     )
     return markdown(header, rows)
+
+
+def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
+    error = (part["ratio"] - 1).abs().median()
+    near = part["ratio"].between(1 / NEAR, NEAR).mean()
+    rank = spearmanr(part["predicted_ms"], part["measured_ms"])[0] if len(part) > 2 else math.nan
+    wide = (part["high_ms"] / part["low_ms"]).median()
+    texts = (f"{error:.0%}", f"{near:.0%}", f"{part['in_band'].mean():.0%}", "" if math.isnan(rank) else f"{rank:.2f}")
+    return (str(len(part)), *texts, f"{wide:.2f}")
+
+
+def validation_rows(source: str, known: str) -> Callable[[], str]:
+    """Each row of a source: measured, predicted, band, ratio."""
+
+    def table() -> str:
+        frame = _validation()
+        part = frame[(frame["source"] == source) & (frame["known"] == known)]
+        rows = [
+            (
+                *(str(row[name]) for name in ("what", "mode", "device")),
+                f"{row['measured_ms']:.4g}",
+                "*{} [{}, {}]*".format(*(significant(row[name]) for name in ("predicted_ms", "low_ms", "high_ms"))),
+                f"{row['ratio']:.2f}",
+                "yes" if row["in_band"] else "no",
+            )
+            for _, row in part.iterrows()
+        ]
+        return markdown(("what", "mode", "device", "measured, ms", "predicted, ms", "ratio", "in the band"), rows)
+
+    return table
 
 
 def table3_predictions() -> str:
@@ -293,6 +365,11 @@ LISTS: dict[str, Callable[[], str]] = {
     "sweep": sweep_list,
     "devices": device_list,
     "left-out": left_out_list,
+    "left-out-coverage": coverage_list,
+    "validation": validation_summary,
+    "validation-passes": validation_rows("NeuSight passes", "left out"),
+    "validation-cpu": validation_rows("suite field", "calibrated"),
+    "validation-operators": validation_rows("KernelBench", "left out"),
     "table3-predictions": table3_predictions,
     "modules": module_list,
     "module-details": module_details,

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 import ctxbench
 from ctxbench import cli, compare, registry
-from ctxbench.comparison import Value, obstacle, order
+from ctxbench.comparison import Value, obstacle, order, ratio
 from ctxbench.devices.sheet import sheet
 from ctxbench.engine.run import resume
 from ctxbench.errors import UsageError
 from ctxbench.notes import Note
-from ctxbench.predict.passes import operators_of, time_of
+from ctxbench.predict.operators import operators_of
+from ctxbench.predict.passes import time_of
 from ctxbench.report import write_report
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
@@ -56,6 +57,7 @@ def test_a_device_that_is_not_here_has_counts_and_predicted_times(suite_file: Su
         found = time_of(operators_of(model, x, mode=mode), sheet("titan-xp"))
         times = [frame[f"latency_{mode}_{end}"][0] for end in ("ms", "low_ms", "high_ms")]
         assert times == pytest.approx([found.ms, found.low_ms, found.high_ms])
+        assert json.loads(frame[f"latency_{mode}_errors"][0]) == pytest.approx(found.errors, rel=0.01)
         assert frame[f"throughput_{mode}"][0] == pytest.approx(1e3 / found.ms)
     assert [(note.code, note.about) for note in frame["notes"][0]] == [
         ("time_launches", "latency_infer"), ("time_launches", "latency_train"),
@@ -193,6 +195,27 @@ def test_a_ranking_has_predicted_times(run: Path) -> None:
     assert any("80 % band" in line for line in table.caption)
 
 
+def test_the_ratio_of_two_predicted_times_has_the_errors_in_which_they_differ() -> None:
+    def value(ms: float, **errors: float) -> Value:
+        return Value(ms, ms / 2, ms * 2, origin="predicted", errors=errors)
+
+    first = value(2.0, device=0.3, norm=0.1, kernels=0.03)
+    second = value(1.0, device=0.2, elementwise=0.2, kernels=0.04)
+    sd = math.sqrt((0.3 - 0.2) ** 2 + 0.1**2 + 0.2**2 + 0.03**2 + 0.04**2)
+    found = ratio(first, second)
+    assert found is not None
+    factor = math.exp(1.2816 * sd)
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2 / factor, 2 * factor), 1e-4)
+    assert order(first, second) == 1  # their bands overlap
+    alike = ratio(value(2.0, device=0.5), value(1.9, device=0.5))
+    assert alike is not None
+    assert alike.low == alike.high == pytest.approx(2 / 1.9)
+    # what a former version stored has no parts: as far as both bands allow
+    plain = ratio(Value(2.0, 1.0, 4.0, origin="predicted"), Value(1.0, 0.5, 2.0, origin="predicted"))
+    assert plain is not None
+    assert (plain.low, plain.high) == (0.5, 8.0)
+
+
 def test_a_measured_and_a_predicted_time_have_no_order() -> None:
     bands = [Value(ms, ms / 2, ms * 2, origin="predicted") for ms in (1.0, 3.0, 5.0)]
     measured = Value(100.0, 99.0, 101.0, origin="measured")
@@ -235,7 +258,8 @@ def banded_run(path: Path, pairs: Sequence[str] = ("linear:sa",)) -> Path:
     for module, law in laws.items():
         for n in NS:
             side = math.isqrt(n)
-            bound = Note("time_launches", {"host_ms": 1.0, "device_ms": 0.5}, "latency_infer")
+            values = {"host_ms": 1.0, "device_ms": 0.5, "us": 18.0, "origin": "assumed"}
+            bound = Note("time_launches", values, "latency_infer")
             notes = [bound] if module == "linear" and n < 1000 else []
             for device, factor in (("t4", 2), ("titan-xp", 20)):
                 values = predicted(module, device, law(n), factor, notes=notes)

@@ -28,6 +28,7 @@ COMMANDS = {
     "measured.",
     "choose": "Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is "
     "measured.",
+    "calibrate": "Measure a few kernels on this GPU or CPU and write a file that --device takes.",
     "report": "Write tables, figures and a page from run folders; measure nothing.",
     "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
     "env": "Print the hardware, software and settings that a run records, as JSON.",
@@ -37,7 +38,7 @@ FILES = {"list": "list_modules"}
 # How the help arranges commands, and the options of those that have many; what is named nowhere comes last.
 GROUPS = {
     "Measure": ("run", "resume", "compare"),
-    "Predict, without a device": ("choose", "memory", "predict"),
+    "Predict": ("choose", "memory", "predict", "calibrate"),
     "Modules": ("list", "show", "new", "verify"),
     "Read and decide": ("report", "check", "env"),
 }
@@ -62,6 +63,10 @@ EXAMPLES = {
         "ctxbench compare my_module.py:MyContext --for h100-sxm --rank-by memory_train",
     ),
     "choose": ("ctxbench choose --memory 2GiB --shape 2,512,96,96 --device a100-40gb,t4",),
+    "calibrate": (
+        "ctxbench calibrate --out my_gpu.toml                  # then: ctxbench predict sa --for my_gpu.toml",
+        "ctxbench calibrate --device cpu --threads 1 --out my_cpu.toml",
+    ),
     "report": (
         "ctxbench report results/table3-cpu",
         "ctxbench report RUN --columns params,macs,latency_infer --label tab:cost    # a LaTeX table",

@@ -1,5 +1,6 @@
 """What `ctxbench predict` prints: the time of a pass on a device that is not here, and what bounds it, by operator."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ def passes(case: Case, mode: str, sheet: Sheet, dtype: str) -> Iterator["Table |
     import torch
 
     from ctxbench.memory import UnpredictableError
-    from ctxbench.predict.passes import operators_of, time_of
+    from ctxbench.predict.operators import operators_of
+    from ctxbench.predict.passes import time_of
 
     for name, value, allowed in (("mode", mode, MODES), ("dtype", dtype, DTYPES)):
         if value not in allowed:
@@ -35,7 +37,7 @@ def passes(case: Case, mode: str, sheet: Sheet, dtype: str) -> Iterator["Table |
         model = case.build().to(made)
         x = torch.empty(case.shape, dtype=made)
     try:
-        found = time_of(operators_of(model, x, mode=mode), sheet, dtype)  # type: ignore[arg-type]  # checked above
+        found = time_of(operators_of(model, x, mode=mode, device=sheet.backend), sheet, dtype)  # type: ignore[arg-type]  # checked above
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     yield (
@@ -47,7 +49,7 @@ def passes(case: Case, mode: str, sheet: Sheet, dtype: str) -> Iterator["Table |
         "the longer one counts"
     )
     yield _by_operator(found)
-    bands = dict.fromkeys(f"{kernel.work.kind}: {_basis(kernel)}" for kernel in found.kernels)
+    bands = dict.fromkeys(f"{kernel.work.group}: {_basis(kernel)}" for kernel in found.kernels)
     yield f"Efficiency of each class, and its band: {'; '.join(bands)}."
     for note in found.notes(dtype):
         yield f"- {note}"
@@ -75,6 +77,9 @@ def _by_operator(found: "PassTime") -> "Table":
 
 
 def _basis(kernel: "Kernel") -> str:
+    from ctxbench.predict.passes import CONFIDENCE_SDS
+
     rate = kernel.rate
     like = f", as {rate.like}" if rate.like else ""
-    return f"{rate.basis}{like}: x{rate.low:.2g} to x{rate.high:.2g}"
+    factor = math.exp(CONFIDENCE_SDS * rate.sd)
+    return f"{rate.basis}{like}: x{1 / factor:.2g} to x{factor:.2g}"

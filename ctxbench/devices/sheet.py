@@ -1,8 +1,10 @@
-"""A device that is not here, known by its data sheet: in `sheets.toml`, or in a user's own file in the same form.
+"""A device known by its data sheet: in `sheets.toml`, or in a user's own file in the same form.
 
-The time of a case on it is predicted, never measured.
+The time of a case on it is predicted, never measured. `ctxbench calibrate` writes such a file, with kernels that were
+measured on the device itself.
 """
 
+import math
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -21,7 +23,9 @@ Figure = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Sheet(BaseModel):
     """One device: dense peaks in 10^12 FLOP/s by dtype, bandwidth in 10^9 bytes/s, L2 in MiB, power in watts.
 
-    `processors` are streaming multiprocessors. `source` names the document of each figure.
+    `processors` are streaming multiprocessors, of a CPU its threads. `source` names the document of each figure.
+    `kernels_ms` are the times of calibration kernels by name (see `ctxbench.predict.probes`), `host_us` and
+    `launch_us` the host's time for an operator and the device's between two kernels, where they were measured.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -30,9 +34,13 @@ class Sheet(BaseModel):
     peak_tflops: dict[PeakDtype, Figure]
     bandwidth_gb_s: Figure
     l2_mib: Figure
-    power_w: Figure
+    power_w: Figure | None = None
     processors: Annotated[int, Field(gt=0)]
     source: dict[str, list[str]] = {}
+    backend: Literal["cuda", "cpu"] = "cuda"
+    host_us: Figure | None = None
+    launch_us: Figure | None = None
+    kernels_ms: dict[str, Figure] = {}
 
     def peak(self, dtype: str) -> float:
         """FLOP/s in a dtype. UsageError if the device has no unit for it."""
@@ -47,9 +55,14 @@ class Sheet(BaseModel):
         return self.bandwidth_gb_s * 1e9
 
     @property
+    def launch_s(self) -> float:
+        """Seconds of the device between two kernels of a queue: 3 us is assumed."""
+        return (self.launch_us or 3.0) / 1e6
+
+    @property
     def watts_per_tflops(self) -> float:
-        """The board's power over its float32 peak: what limits the clock under load."""
-        return self.power_w / (self.peak("float32") / 1e12)
+        """The board's power over its float32 peak: what limits the clock under load; infinite if it is not known."""
+        return self.power_w / (self.peak("float32") / 1e12) if self.power_w else math.inf
 
 
 @cache

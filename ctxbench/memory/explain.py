@@ -73,6 +73,11 @@ def _inside_kernel(profile: MemoryProfile) -> Iterator[str]:
 def _not_included(profile: MemoryProfile) -> Iterator[str]:
     for operator, reason in profile.marks.items():
         yield f"Not all memory is known, so the peak may be higher: {operator} ({reason})."
+    if profile.high_bytes > profile.peak_bytes:
+        yield (
+            f"Up to {_mib(profile.high_bytes)} if cuDNN computes wide 3x3 convolutions by Winograd's algorithm in "
+            "separate steps, whose workspace is not in the peak."
+        )
     for name, size in profile.workspaces.items():
         yield f"Not included in the peak: the workspace of {name} ({size})."
 

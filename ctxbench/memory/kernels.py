@@ -10,6 +10,7 @@ that year's papers: the sum of two gradients is a new block (since 2.0 the engin
 reference), and batch norm reads the gradient of a sum without a copy, as PyTorch's own kernel does.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -200,6 +201,8 @@ OUTPUTS_CPU = {
     "native_layer_norm": norms.layer_norm_outputs_cpu,
 }
 
+# Input channels from which a 3x3 convolution's workspace is told as a range of the peak.
+WIDE_CHANNELS = 1024
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
 WORKSPACES = (
     ("mm addmm bmm baddbmm mv addmv dot", "cuBLAS",
@@ -243,6 +246,24 @@ class Table:
         if self.device == "cpu":
             return {}
         return {name: size for names, name, size in WORKSPACES if operators & set(names.split())}
+
+    def workspace_limit(self, call: Call) -> int:
+        """Bytes that cuDNN may take for a wide 3x3 convolution while it runs; 0 for any other call, and on the CPU.
+
+        Winograd's F(4x4, 3x3) in separate steps (cuDNN's WINOGRAD_NONFUSED) transforms maps and weights: 36 numbers for
+        each 4x4 of a map, and for each of the weight's 3x3. Whether cuDNN takes it, its heuristics decide.
+        """
+        if self.device == "cpu" or call.operator not in ("convolution", "convolution_backward"):
+            return 0
+        backward = call.operator == "convolution_backward"
+        data, weight = call.args[1:3] if backward else call.args[:2]
+        stride, dilation, groups = (call.args[i] for i in ((4, 6, 9) if backward else (3, 5, 8)))
+        plain = tuple(weight.shape[2:]) == (3, 3) and groups == 1 and {*stride, *dilation} == {1}
+        if not plain or weight.shape[1] < WIDE_CHANNELS:
+            return 0
+        outputs, inputs = (int(side) for side in weight.shape[:2])
+        tiles = int(data.shape[0]) * math.prod(-(-int(side) // 4) for side in data.shape[2:])
+        return int(36 * (tiles * (inputs + outputs) + inputs * outputs) * weight.element_size())
 
     def outputs(self, call: Call, out: Any) -> Any:
         """The outputs with the layouts that the device's kernels give them."""

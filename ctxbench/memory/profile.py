@@ -38,13 +38,17 @@ class Allocation:
 
 @dataclass(slots=True)
 class Step:
-    """One operator call and the most bytes in memory during it, with the blocks inside its kernel (`inner`)."""
+    """One operator call and the most bytes in memory during it, with the blocks inside its kernel (`inner`).
+
+    `workspace` bytes more may be taken by cuDNN.
+    """
 
     op: str
     phase: Phase
     live_bytes: int
     inner: tuple[int, ...] = ()
     where: str = ""
+    workspace: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,11 @@ class MemoryProfile:
     def peak_bytes(self) -> int:
         """The most bytes in memory at any step."""
         return self.timeline[self.peak_step].live_bytes
+
+    @property
+    def high_bytes(self) -> int:
+        """The peak if cuDNN takes the workspace that it may for wide 3x3 convolutions."""
+        return max(step.live_bytes + step.workspace for step in self.timeline)
 
     @property
     def at_op(self) -> str:

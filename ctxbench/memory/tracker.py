@@ -99,6 +99,7 @@ class Tracker(TorchDispatchMode):
         step = self.timeline[-1]
         step.inner = self._inner(call)
         step.live_bytes = self.live_bytes + sum(step.inner)
+        step.workspace = self.table.workspace_limit(call)
         if call.packet == "aten.add" and len(new) == 1:
             self._note_sum(call, new[0])
         self._note_reads(reads)

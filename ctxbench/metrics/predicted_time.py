@@ -1,5 +1,6 @@
 """The time of a pass on a device that is not here: predicted on the meta device, never measured."""
 
+import json
 from typing import TYPE_CHECKING
 
 from ctxbench import devices
@@ -12,7 +13,6 @@ from ctxbench.notes import Note
 if TYPE_CHECKING:
     from ctxbench.devices.sheet import Sheet
 
-CONFIDENCE = 0.8
 CONVENTION = (
     "Predicted times: from data sheets and efficiencies that were fitted to other kernels, not measured; 80 % band; "
     "infer: eval; train: forward and y.sum().backward() (see docs/prediction.md)"
@@ -34,17 +34,26 @@ def count(measurement: Measurement) -> None:
 
 def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
     from ctxbench.memory import UnpredictableError
-    from ctxbench.predict.passes import operators_of, time_of
+    from ctxbench.predict.operators import operators_of
+    from ctxbench.predict.passes import CONFIDENCE, time_of
 
     case, key = measurement.case, f"latency_{mode}"
     model, x = on_meta_as_measured(measurement)
+    era = measurement.settings.memory_device
     try:
-        operators = operators_of(model, x, mode=mode, device=measurement.settings.memory_device)
-        found = time_of(operators, sheet, case.dtype)
+        operators = operators_of(model, x, mode=mode, device="cpu" if sheet.backend == "cpu" else era)
+        found = time_of(operators, sheet, case.dtype, era)
     except (UnpredictableError, UsageError) as error:
         measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))
         return
-    ends = {"ms": found.ms, "low_ms": found.low_ms, "high_ms": found.high_ms, "confidence": CONFIDENCE}
+    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in found.errors.items()})
+    ends = {
+        "ms": found.ms,
+        "low_ms": found.low_ms,
+        "high_ms": found.high_ms,
+        "confidence": CONFIDENCE,
+        "errors": errors,
+    }
     values = {f"{key}_{name}": value for name, value in ends.items()}
     measurement.report(values, *found.notes(case.dtype, case.memory_format, key))
 

@@ -5,16 +5,21 @@ bytes, and the class. Bytes are those of each distinct argument and output, once
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ctxbench.macs.rules import FREE, OTHERS, PRODUCTS
 from ctxbench.memory import kernels
 from ctxbench.memory.kernel_rules import Call
-from ctxbench.predict.work import Class, Product, Work, winograd_of
+from ctxbench.memory.kernels import Device
+from ctxbench.memory.predict import predict_peak
+from ctxbench.memory.profile import Step
+from ctxbench.mode import Mode
+from ctxbench.predict.work import Class, Convolution, Product, Turn, Work
 
 # fmt: off
 # No kernel: memory is taken or named.
@@ -28,9 +33,44 @@ _REDUCTIONS = frozenset((
     "sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "prod", "linalg_vector_norm", "norm",
     "var", "std", "var_mean", "cumsum", "logsumexp", "_log_softmax", "_log_softmax_backward_data",
 ))
-_SOFTMAX = frozenset(("_softmax", "_softmax_backward_data", "_safe_softmax"))
+# Elementwise, and more than a few instructions a number: on a CPU, these count.
+_TRANSCENDENTAL = frozenset((
+    "exp", "log", "sigmoid", "tanh", "gelu", "gelu_backward", "elu", "elu_backward", "silu", "silu_backward",
+    "softplus", "softplus_backward", "pow", "sqrt", "rsqrt", "erf", "sin", "cos", "norm",
+))
+_COPIES = frozenset(("copy", "clone", "contiguous", "_to_copy", "cat"))
+_SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
 # fmt: on
 _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator call of a pass: its name, the line or autograd node that it belongs to, and its kernels."""
+
+    name: str
+    phase: str
+    where: str
+    works: tuple[Work, ...]
+
+
+def operators_of(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Operator]:
+    """The operators of one pass that start kernels, seen where `ctxbench.memory` predicts the peak.
+
+    Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
+    """
+    found: list[Operator] = []
+
+    def observe() -> Callable[[Call, Step], None]:
+        found.clear()
+        return take
+
+    def take(call: Call, step: Step) -> None:
+        if kernels := works(call, step.inner):
+            found.append(Operator(call.packet.removeprefix("aten."), step.phase, step.where, tuple(kernels)))
+
+    predict_peak(module, *inputs, mode=mode, device=device, observe=observe)
+    return found
 
 
 def works(call: Call, inner: Sequence[int]) -> list[Work]:
@@ -40,6 +80,8 @@ def works(call: Call, inner: Sequence[int]) -> list[Work]:
     """
     if call.func.is_view or call.operator in _NOTHING or not any(t.is_meta for t in (*call.tensors, *call.out)):
         return []
+    if call.operator == "_softmax_backward_data":
+        return [_softmax_backward(call)]
     copies = [Work("elementwise", 2 * size) for size in inner]
     return [*copies, *(each for each in _kernels(call) if each.bytes or each.product)]
 
@@ -64,7 +106,8 @@ def _kernels(call: Call) -> list[Work]:
         return [_fourier(call)]
     if name.startswith(_SOLVERS) and name not in _REDUCTIONS:
         return [_solver(call)]
-    return [Work(_class_of(call), _moved(call))]
+    turn: Turn = "input gradient" if name.endswith("norm_backward") else "forward"
+    return [Work(_class_of(call), _moved(call), turn=turn)]
 
 
 def _class_of(call: Call) -> Class:
@@ -72,7 +115,11 @@ def _class_of(call: Call) -> Class:
     if name in _REDUCTIONS:
         return "row reduction"
     if name.startswith("native_") and "norm" in name:
-        return "norm"
+        return "batch norm" if "group_norm" in name else "norm"
+    if name in _TRANSCENDENTAL:
+        return "transcendental"
+    if name in _COPIES:
+        return "copy"
     listed = f"aten::{name}" in FREE or f"aten::{name}" in OTHERS or name in kernels.FREE
     return "elementwise" if listed or torch.Tag.pointwise in call.func.tags else "unknown"
 
@@ -112,8 +159,7 @@ def _product(call: Call) -> Work:
 
 def _convolution(call: Call) -> list[Work]:
     data, weight, bias, stride, _, dilation, transposed, _, groups = call.args
-    places = data if transposed else call.out[0]
-    work = _unfolded(places, weight, _macs(call), (stride, dilation, transposed, groups), _moved(call), 0)
+    work = _convolved(data, weight, call.out[0], (stride, dilation, groups, transposed), "forward")
     # cuDNN's output first, then a kernel that adds the bias (aten/src/ATen/native/Convolution.cpp)
     return [work] if bias is None else [work, Work("elementwise", 2 * _extent(call.out[0]))]
 
@@ -121,66 +167,57 @@ def _convolution(call: Call) -> list[Work]:
 def _convolution_backward(call: Call) -> list[Work]:
     """A convolution for each gradient that is asked for: the input's, the weight's; the bias's is a sum."""
     grad, data, weight, _, stride, _, dilation, transposed, _, groups, mask = call.args
-    macs = _macs(call) // max(1, sum(mask[:2]))
-    places = data if transposed else grad
-    how = (stride, dilation, transposed, groups)
-    found = []
-    if mask[0]:
-        found.append(_unfolded(places, weight, macs, how, _distinct((grad, weight)) + _extent(data), 1))
-    if mask[1]:
-        found.append(_unfolded(places, weight, macs, how, _distinct((grad, data)) + _extent(weight), 2))
+    turns: tuple[Turn, Turn] = ("input gradient", "weight gradient")
+    how = (stride, dilation, groups, transposed)
+    found = [_convolved(data, weight, grad, how, turn) for turn, wanted in zip(turns, mask[:2], strict=True) if wanted]
     if mask[2]:
         found.append(Work("row reduction", _extent(grad)))
     return found
 
 
-def _unfolded(places: Tensor, weight: Tensor, macs: int, how: tuple[Any, ...], moved: int, turn: int) -> Work:
-    """A convolution as the product that it unfolds to: `places` [B, C, *positions] by channels and kernel.
-
-    `turn` 0: the output is made, 1: the input's gradient (outputs are summed), 2: the weight's (positions are summed).
-    """
-    stride, dilation, transposed, groups = how
-    positions = places.shape[0] * math.prod(places.shape[2:])
-    depth = int(places.shape[1] // groups if transposed else math.prod(weight.shape[1:]))
-    across = macs // (positions * depth * groups)
-    sides = _turned(positions, across, depth, turn)
-    product = Product(groups, *sides)
-    kernel = tuple(weight.shape[2:])
-    if groups > 1 and weight.shape[1] == 1:
-        return Work("depthwise convolution", moved, product)
-    if set(kernel) == {1} and groups == 1:
-        return Work("convolution 1x1", moved, product)
-    if kernel != (3, 3) or groups > 1 or transposed or set(dilation) != {1}:
-        return Work("other convolution", moved, product)
-    if set(stride) != {1}:
-        return Work("convolution 3x3", moved, product)
-    images, _, height, width = places.shape
-    tiles = winograd_of(images, height, width, weight.shape[1], weight.shape[0])
-    return Work("convolution 3x3", moved, product, Product(tiles.batch, *_turned(tiles.m, tiles.n, tiles.k, turn)))
-
-
-def _turned(m: int, n: int, k: int, turn: int) -> tuple[int, int, int]:
-    return ((m, n, k), (m, k, n), (n, k, m))[turn]
+def _convolved(data: Tensor, weight: Tensor, out: Tensor, how: tuple[Any, ...], turn: Turn) -> Work:
+    stride, dilation, groups, transposed = how
+    dims = weight.dim() - 2
+    return Convolution(
+        images=data.shape[0],
+        inputs=data.shape[1],
+        outputs=out.shape[1],
+        size=tuple(data.shape[2:]),
+        out=tuple(out.shape[2:]),
+        kernel=tuple(weight.shape[2:]),
+        stride=tuple(stride) * (dims // len(stride)),
+        dilation=tuple(dilation) * (dims // len(dilation)),
+        groups=groups,
+        transposed=transposed,
+    ).work(turn, data.element_size())
 
 
 def _softmax(call: Call) -> Work:
     """The row is read for its sum and again for the result."""
-    rows: Tensor = call.args[1] if "backward" in call.operator else call.args[0]
+    rows: Tensor = call.args[0]
     dim = next(value for value in call.args if isinstance(value, int))
     return Work(
-        "row reduction",
+        "softmax",
         _moved(call),
         row_bytes=rows.shape[dim] * rows.element_size() if rows.dim() else 0,
         again_bytes=_extent(rows),
     )
 
 
+def _softmax_backward(call: Call) -> Work:
+    """Gradient times output in a kernel of its own, then the result: three maps each (ATen's SoftMax.cu)."""
+    return Work("softmax", 2 * _moved(call), turn="input gradient")
+
+
 def _batch_norm(call: Call) -> Work:
-    """In training a channel is read for its sums and again for the result; no cache holds it meanwhile."""
+    """In training a channel is read for its sums and again for the result, by a block for each channel."""
     backward = "backward" in call.operator
     training = call.args[7] if backward else call.args[5]
-    again = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1]) if training else 0
-    return Work("norm", _moved(call) + again)
+    if not training:
+        return Work("elementwise", _moved(call))
+    again = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1])
+    channels = int(call.args[0].shape[1])
+    return Work("batch norm", _moved(call) + again, blocks=channels, turn="input gradient" if backward else "forward")
 
 
 def _fourier(call: Call) -> Work:
@@ -195,4 +232,4 @@ def _solver(call: Call) -> Work:
     """About 2 n^3 operations in n steps for each matrix [n, n]; the matrices of a batch at the same time."""
     matrix = max(call.tensors, key=lambda tensor: tensor.dim())
     size = int(matrix.shape[-1])
-    return Work("solver", _moved(call), flops=2.0 * matrix.numel() * size, steps=size)
+    return Work("solver", _moved(call), flops=2.0 * matrix.numel() * size, steps=size, single=matrix.dim() == 2)

@@ -1,36 +1,27 @@
 """The time of one pass of a module on a device that is not here: its operators on meta, each at its class's rate."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from torch import nn
+from statistics import NormalDist
+from typing import Any, Literal
 
 from ctxbench.devices.sheet import Sheet
-from ctxbench.memory.kernel_rules import Call
-from ctxbench.memory.kernels import Device
-from ctxbench.memory.predict import predict_peak
-from ctxbench.memory.profile import Step
-from ctxbench.mode import Mode
 from ctxbench.notes import Note
 from ctxbench.predict import LAUNCHES
-from ctxbench.predict.operators import works
-from ctxbench.predict.rates import HOST_BAND, HOST_US, LAUNCH_US, Rate, rate
+from ctxbench.predict.effects import effects_of
+from ctxbench.predict.operators import Operator
+from ctxbench.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
 from ctxbench.predict.work import Bound, Work
 
 # A larger share of the time in classes without measurements is told.
 ASSUMED_NOTE = 0.05
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator call of a pass: its name, the line or autograd node that it belongs to, and its kernels."""
-
-    name: str
-    phase: str
-    where: str
-    works: tuple[Work, ...]
+# The eras of the software are told where their times differ by this factor.
+ERAS_NOTE = 1.5
+# The share of passes in the band, and its half width in standard deviations.
+CONFIDENCE = 0.8
+CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True)
@@ -49,13 +40,20 @@ class PassTime:
     """The predicted time of a pass and its 80 % band, milliseconds.
 
     `device_ms` is the time of the kernels and of what lies between them, `host_ms` that of the host to launch them;
-    the longer one counts. The band takes the errors of all kernels to point the same way.
+    the longer one counts. `errors` are the parts of its error by source, standard deviations of its logarithm: those of
+    one source are the same error in every pass on the device, but for "kernels". `other_era_ms` is the time with the
+    software of the other era.
     """
 
     device_ms: float
     host_ms: float
     low_ms: float
     high_ms: float
+    errors: Mapping[str, float]
+    other_era_ms: float
+    era: Era
+    host_us: float
+    host_origin: Literal["assumed", "measured"]
     kernels: tuple[Kernel, ...]
 
     @property
@@ -83,10 +81,15 @@ class PassTime:
         """What a reader must know of this number, which is of the quantity `about`."""
         found: list[tuple[str, dict[str, Any]]] = []
         if self.is_launch_bound:
-            found.append((LAUNCHES, {"host_ms": self.host_ms, "device_ms": self.device_ms}))
+            host = {"us": self.host_us, "origin": self.host_origin}
+            found.append((LAUNCHES, {"host_ms": self.host_ms, "device_ms": self.device_ms, **host}))
         if self.assumed_share > ASSUMED_NOTE:
             kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.basis == "assumed")
             found.append(("time_assumed", {"share": self.assumed_share, "classes": [*kinds]}))
+        ratio = self.other_era_ms / self.ms if self.ms else 1.0
+        if max(ratio, 1 / ratio) > ERAS_NOTE:
+            other = "of today" if self.era == "cuda-2020" else "of 2020"
+            found.append(("time_era", {"other": other, "ms": self.other_era_ms}))
         if self.unknown:
             found.append(("time_unknown", {"operators": self.unknown}))
         if dtype != "float32":
@@ -96,44 +99,55 @@ class PassTime:
         return [Note(code, values, about) for code, values in found]
 
 
-def operators_of(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Operator]:
-    """The operators of one pass that start kernels, seen where `ctxbench.memory` predicts the peak.
-
-    Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
-    """
-    found: list[Operator] = []
-
-    def observe() -> Callable[[Call, Step], None]:
-        found.clear()
-        return take
-
-    def take(call: Call, step: Step) -> None:
-        if kernels := works(call, step.inner):
-            found.append(Operator(call.packet.removeprefix("aten."), step.phase, step.where, tuple(kernels)))
-
-    predict_peak(module, *inputs, mode=mode, device=device, observe=observe)
-    return found
-
-
-def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32") -> PassTime:
+def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32", era: Era = "cuda") -> PassTime:
     """The time of a pass with these operators. UsageError if the device has no unit for `dtype`."""
-    sheet.peak(dtype)
-    kernels = [_kernel(each, work, sheet, dtype) for each in operators for work in each.works]
-    launches = len(kernels) * LAUNCH_US / 1e3
-    host = len(operators) * HOST_US / 1e3
-    low, high = (math.fsum(k.ms * getattr(k.rate, side) for k in kernels) + launches for side in ("low", "high"))
+    kernels = _kernels(operators, sheet, dtype, era)
+    launches = len(kernels) * sheet.launch_s * 1e3
+    device = math.fsum(kernel.ms for kernel in kernels) + launches
+    host = len(operators) * (sheet.host_us or HOST_US) / 1e3
+    other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
+    elsewhere = math.fsum(kernel.ms for kernel in _kernels(operators, sheet, dtype, other)) + launches
+    errors = errors_of(kernels, device)
+    host_sd = HOST_KNOWN_SD if sheet.host_us else HOST_SD
+    of_device, of_host = (CONFIDENCE_SDS * sd for sd in (math.hypot(*errors.values()), host_sd))
     return PassTime(
-        device_ms=math.fsum(kernel.ms for kernel in kernels) + launches,
+        device_ms=device,
         host_ms=host,
-        low_ms=max(low, host / HOST_BAND),
-        high_ms=max(high, host * HOST_BAND),
-        kernels=tuple(kernels),
+        low_ms=max(device * math.exp(-of_device), host * math.exp(-of_host)),
+        high_ms=max(device * math.exp(of_device), host * math.exp(of_host)),
+        errors=errors if device >= host else {"host": host_sd},
+        other_era_ms=max(elsewhere, host),
+        era=era,
+        host_us=sheet.host_us or HOST_US,
+        host_origin="measured" if sheet.host_us else "assumed",
+        kernels=kernels,
     )
 
 
-def _kernel(operator: Operator, work: Work, sheet: Sheet, dtype: str) -> Kernel:
-    found = rate(work, sheet, dtype)
-    seconds, by_arithmetic = found.seconds(work, sheet, dtype)
+def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
+    """The parts of the error of a pass that takes `total_ms`: the device's, each class's, and the kernels' own.
+
+    Kernels that do the same work have the same error; those of different ones average out.
+    """
+    device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[Work, float](float)
+    for kernel in kernels:
+        share = kernel.ms / total_ms
+        device += share * kernel.rate.device
+        classes[kernel.work.group] += share * kernel.rate.own
+        scatter[kernel.work] += share * kernel.rate.within
+    return {"device": device, **classes, "kernels": math.hypot(*scatter.values())}
+
+
+def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
+    sheet.peak(dtype)
+    known = effects_of(sheet, era)
+    return tuple(
+        _kernel(each, work, rate(work, known, dtype), (sheet, dtype, era)) for each in operators for work in each.works
+    )
+
+
+def _kernel(operator: Operator, work: Work, found: Rate, on: tuple[Sheet, str, Era]) -> Kernel:
+    seconds, by_arithmetic = found.seconds(work, *on)
     ms = seconds * 1e3
     longest: Bound = "arithmetic" if by_arithmetic else "bandwidth"
-    return Kernel(operator, work, found, ms, "launches" if ms < LAUNCH_US / 1e3 else longest)
+    return Kernel(operator, work, found, ms, "launches" if ms < on[0].launch_s * 1e3 else longest)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Literal
 
@@ -11,23 +12,35 @@ from ctxbench.devices.sheet import Sheet
 Class = Literal[
     "large product",
     "skinny product",
+    "shallow product",
     "unaligned product",
+    "deep product",
     "convolution 1x1",
+    "strided convolution 1x1",
     "convolution 3x3",
     "other convolution",
+    "grouped convolution",
     "depthwise convolution",
     "elementwise",
+    "transcendental",
+    "copy",
     "row reduction",
+    "softmax",
     "norm",
+    "batch norm",
     "FFT",
     "solver",
     "fused attention",
     "unknown",
 ]
+# What a kernel computes of an operator: its output, or a gradient.
+Turn = Literal["forward", "input gradient", "weight gradient"]
 Bound = Literal["arithmetic", "bandwidth", "launches"]
 
 # A product with a side below this does not fill the tiles of a large one; rows of another multiple are read one by one.
 SKINNY, ALIGNED = 128, 4
+# A product sums over at least this many times the longer side of its output, as a weight's gradient does.
+DEEP = 8
 # Sides of the tiles that a product is computed in, and the least depth of a part if the depth is split.
 _SIDES = (16, 32, 64, 128, 256)
 _LARGEST_TILE = 128 * 256
@@ -62,10 +75,15 @@ class Product:
     @property
     def kind(self) -> Class:
         """The class of a matrix product with these sizes."""
+        if self.k >= DEEP * max(self.m, self.n):
+            return "deep product"
         if self.n % ALIGNED or self.k % ALIGNED:
             return "unaligned product"
-        return "skinny product" if min(self.m, self.n, self.k) < SKINNY else "large product"
+        if min(self.m, self.n) < SKINNY:
+            return "skinny product"
+        return "shallow product" if self.k < SKINNY else "large product"
 
+    @cache  # noqa: B019  # of few products, small
     def tiled_flops(self, processors: int) -> float:
         """FLOPs of the fastest tiling, in full tiles, full waves of `processors` tiles, at the rate of an endless tile.
 
@@ -91,8 +109,9 @@ class Work:
     """One kernel: its class, the bytes that it moves, and what it computes.
 
     `product` is the product that it is or that it unfolds to, `winograd` the one that Winograd's algorithm puts in its
-    place. `flops` counts other arithmetic. `steps` are dependent ones that cannot overlap, as a solver's. A reduction
-    reads its rows of `row_bytes` twice: if those in flight do not fit into the L2 cache, from memory (`again_bytes`).
+    place. `flops` counts other arithmetic. `steps` are dependent ones that cannot overlap, as a solver's, and
+    `single` says that it solves one matrix, no batch. A reduction reads its rows of `row_bytes` twice: if those in
+    flight do not fit into the L2 cache, from memory (`again_bytes`). `blocks`: as many processors can be busy; 0: all.
     """
 
     kind: Class
@@ -103,22 +122,74 @@ class Work:
     steps: int = 0
     row_bytes: int = 0
     again_bytes: int = 0
+    blocks: int = 0
+    turn: Turn = "forward"
+    single: bool = False
+
+    @property
+    def group(self) -> str:
+        """The class, with the gradient that is computed: what efficiencies are fitted to."""
+        return self.kind if self.turn == "forward" else f"{self.kind}, {self.turn}"
 
     def ways(self, sheet: Sheet, itemsize: int = 4) -> Iterator[tuple[float, float]]:
         """FLOPs and bytes of each way to compute it; the fastest counts."""
         flops = self.flops
-        if self.product is not None and self.kind != "depthwise convolution":
-            flops += self.product.tiled_flops(sheet.processors)
-        elif self.product is not None:
-            flops += 2 * self.product.macs
+        if self.product is not None:
+            tiled = sheet.backend == "cuda" and self.kind != "depthwise convolution"
+            flops += self.product.tiled_flops(sheet.processors) if tiled else 2 * self.product.macs
         in_flight = _ROWS_IN_FLIGHT * sheet.processors * self.row_bytes
         again = self.again_bytes if in_flight > _L2_SHARE * sheet.l2_mib * 2**20 else 0
-        yield flops, float(self.bytes + again)
-        if self.winograd is not None:
+        yield flops, (self.bytes + again) * max(1.0, sheet.processors / self.blocks if self.blocks else 1.0)
+        if self.winograd is not None and sheet.backend == "cuda":
             yield self.winograd.tiled_flops(sheet.processors), float(self.winograd.elements * itemsize)
 
 
-def winograd_of(images: int, height: int, width: int, inputs: int, outputs: int) -> Product:
-    """The products of a 3x3 convolution with this output size under F(4 x 4, 3 x 3): one for each of 36 positions."""
-    tiles = images * math.ceil(height / _WINOGRAD) * math.ceil(width / _WINOGRAD)
-    return Product((_WINOGRAD + 2) ** 2, tiles, outputs, inputs)
+def matrix_product(sides: Product, itemsize: int = 4, more: int = 0) -> Work:
+    """A product that reads and writes each number once, and `more` bytes."""
+    return Work(sides.kind, itemsize * sides.elements + more, sides)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of `images` maps [inputs, *size] to maps [outputs, *out]; `groups` of channels do not mix."""
+
+    images: int
+    inputs: int
+    outputs: int
+    size: tuple[int, ...]
+    out: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    transposed: bool = False
+
+    @property
+    def kind(self) -> Class:
+        if self.groups > 1:
+            return "depthwise convolution" if self.groups == self.inputs else "grouped convolution"
+        if set(self.kernel) == {1}:
+            return "convolution 1x1" if set(self.stride) == {1} else "strided convolution 1x1"
+        plain = self.kernel == (3, 3) and not self.transposed and set(self.stride) | set(self.dilation) == {1}
+        return "convolution 3x3" if plain else "other convolution"
+
+    def work(self, turn: Turn = "forward", itemsize: int = 4) -> Work:
+        """The kernel that computes the output or a gradient, as the product that it unfolds to."""
+        places = self.images * math.prod(self.size if self.transposed else self.out)
+        taps = math.prod(self.kernel) * (self.outputs if self.transposed else self.inputs) // self.groups
+        across = (self.inputs if self.transposed else self.outputs) // self.groups
+        weights = self.inputs * self.outputs // self.groups * math.prod(self.kernel)
+        maps = self.images * (self.inputs * math.prod(self.size) + self.outputs * math.prod(self.out))
+        unfolded = Product(self.groups, *_turned(places, across, taps, turn))
+        winograd = self._winograd(turn) if self.kind == "convolution 3x3" else None
+        return Work(self.kind, itemsize * (maps + weights), unfolded, winograd, turn=turn)
+
+    def _winograd(self, turn: Turn) -> Product:
+        """The products of a 3x3 convolution under F(4 x 4, 3 x 3): one for each of 36 positions."""
+        tiles = self.images * math.prod(math.ceil(side / _WINOGRAD) for side in self.out)
+        return Product((_WINOGRAD + 2) ** 2, *_turned(tiles, self.outputs, self.inputs, turn))
+
+
+def _turned(m: int, n: int, k: int, turn: Turn) -> tuple[int, int, int]:
+    """The sides of the product that gives the output, or a gradient (the input's sums over outputs)."""
+    return {"forward": (m, n, k), "input gradient": (m, k, n), "weight gradient": (n, k, m)}[turn]

@@ -78,6 +78,15 @@ class MatmulRate:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeKernels:
+    """Time these kernels (see `ctxbench.predict.probes`) in float32, and a control workload before and after."""
+
+    device: str
+    threads: int | None
+    kernels: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureCase:
     """Measure these metrics of a case; with `force`, even if it is predicted not to fit into memory."""
 
@@ -167,6 +176,21 @@ class Cases:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTime:
+    """The time of a kernel in milliseconds; the control workload has the name `control`."""
+
+    name: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProperties:
+    """What the driver tells of a GPU: processors, clocks in kHz, the memory's width in bits, L2 in bytes."""
+
+    values: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a command to one side of a pair gave, in milliseconds a pass; the side waits for the next command."""
 
@@ -175,9 +199,10 @@ class Answer:
     failure: Failure | None = None
 
 
-Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | MeasureCase
+Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | TimeKernels | MeasureCase
 Reply = (
-    Ready | Started | Done | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | Answer
+    Ready | Started | Done | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | KernelTime |
+    GpuProperties | Answer
     | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
 

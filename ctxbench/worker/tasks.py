@@ -14,6 +14,7 @@ from ctxbench.worker.protocol import (
     Reply,
     TakeSide,
     Task,
+    TimeKernels,
     Verify,
 )
 
@@ -81,6 +82,10 @@ def perform(task: Task, emit: Emit) -> None:
 
                 _limit_memory(task.measure.memory_limit_gib)
                 take_side(task, emit)
+            case TimeKernels():
+                from ctxbench.worker.kernels import time_kernels
+
+                time_kernels(task, emit)
             case MatmulRate() | MeasureCase():
                 from ctxbench.worker.measurement import CaseMeasurement
 

@@ -1,0 +1,151 @@
+"""Compares predicted times with measurements that they were not fitted to: results/prediction/validation.csv.
+
+What is compared is in prediction_splits.toml. `known` says what the prediction knew of the device: `left out`:
+nothing was fitted to any of its kernels; `model`: kernels of cards of its model; `calibrated`: kernels measured on
+the device itself.
+
+Run: python benchmarks/validate_time.py DATA
+"""
+
+import argparse
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from calibrate_time import ROOT, Model, fold, read
+from prediction_data import SPLITS, device, kernelbench
+from transformers import Transformer
+
+from ctxbench import registry
+from ctxbench.devices.sheet import sheet
+from ctxbench.mode import MODES
+from ctxbench.predict import rates
+from ctxbench.predict.operators import Operator, operators_of
+from ctxbench.predict.passes import PassTime, time_of
+from ctxbench.predict.work import Product, Work, matrix_product
+from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.published import with_published
+from ctxbench.results.csv_file import rows_of
+
+RESULTS = ROOT / "results" / "prediction"
+# Shorter operators of NeuSight show the host: forward, in milliseconds.
+LEAST_FORWARD = 0.2
+Row = dict[str, object]
+
+
+def as_calibration(model: Model) -> rates.Calibration:
+    """A model as what the package reads from its files, without measured devices."""
+    found = {
+        group: rates.Efficiency(fit["compute"], fit["bandwidth"], model.between[group], model.within[group])
+        for group, fit in model.fits.items()
+    }
+    return rates.Calibration(found, {}, model.device_sd, model.fits["large product", "float32"]["watts"])
+
+
+def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
+    about = {"source": source, "what": what, "mode": mode, "device": on, "known": known}
+    times = {"measured_ms": measured_ms, "predicted_ms": found.ms, "low_ms": found.low_ms, "high_ms": found.high_ms}
+    return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}}
+
+
+@cache
+def transformer(mode: str, length: int, batch: int, *sizes: Any) -> list[Operator]:
+    """The operators of a pass; of training those of the backward pass, which the source times from the loss on."""
+    with torch.device("meta"):
+        model, tokens = Transformer(*sizes), torch.zeros(batch, length, dtype=torch.long)
+    found = operators_of(model, tokens, mode="train" if mode == "training" else "infer")
+    return [each for each in found if mode != "training" or each.phase.startswith("back")]
+
+
+def passes(data: Path, title: str, known: str) -> Iterator[Row]:
+    """Whole passes on one device."""
+    frame = pd.read_csv(data / "network_passes.csv")
+    for row in frame[frame["device"] == title].itertuples(index=False):
+        sizes = (row.network, row.layers, row.hidden, row.heads, row.feed_forward, row.vocabulary, row.output_head)
+        found = time_of(transformer(row.mode, row.sequence_length, row.batch, *sizes), device(title))
+        ms = row.backward_ms if row.mode == "training" else row.forward_ms
+        what = f"{row.network} {row.sequence_length} x {row.batch}"
+        mode = "backward" if row.mode == "training" else "infer"
+        yield row_of("NeuSight passes", what, mode, title, known, ms, found)
+
+
+def products(data: Path, title: str) -> Iterator[Row]:
+    """Both gradients of a product."""
+    frame = pd.read_csv(data / "neusight_backward.csv")
+    long = (frame["forward_ms"] > LEAST_FORWARD) & frame["operator"].isin(["linear", "matmul"])
+    for row in frame[long & (frame["device"] == title)].drop_duplicates(["matmul_batch", "m", "n", "k"]).itertuples():
+        batch, m, n, k = (int(side) for side in (row.matmul_batch, row.m, row.n, row.k))
+        sides = (Product(batch, m, k, n), Product(batch, k, n, m))
+        found = time_of([alone(matrix_product(each)) for each in sides], device(title))
+        what = f"{row.operator} {batch} x {m} x {n} x {k}"
+        yield row_of("NeuSight products", what, "backward", title, "left out", row.backward_ms, found)
+
+
+def operators(data: Path) -> Iterator[Row]:
+    """Single operators of the cards of KernelBench that calibrate nothing."""
+    for each in kernelbench(data / "kernelbench_operators.csv"):
+        if each.sheet.title in SPLITS["validation"]["kernelbench_operators.csv"] and each.dtype == "float32":
+            found = time_of([alone(each.work)], each.sheet)
+            sides = each.work.product
+            what = f"{each.work.group} {sides.batch} x {sides.m} x {sides.n} x {sides.k}" if sides else each.work.group
+            yield row_of("KernelBench", what, "infer", each.sheet.title, "left out", each.seconds * 1e3, found)
+
+
+def alone(work: Work) -> Operator:
+    return Operator("", "", "", (work,))
+
+
+def own_cpu() -> Iterator[Row]:
+    """The suite `field` on a processor that `ctxbench calibrate` measured in the same hour."""
+    calibrated = sheet(str(RESULTS / "cpu.toml"))
+    for row in rows_of(open_run(ROOT / "results" / "field-cpu").records):
+        shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
+        with torch.device("meta"):
+            model, x = registry.get(row["module"]).build(shape[1]), torch.empty(shape)
+        for mode in MODES:
+            found = time_of(operators_of(model, x, mode=mode, device="cpu"), calibrated)
+            what = f"{row['module']} {' x '.join(map(str, shape))}"
+            yield row_of("suite field", what, mode, calibrated.title, "calibrated", row[f"latency_{mode}_ms"], found)
+
+
+def table3() -> Iterator[Row]:
+    """The paper's table, on the card that it names, with the software of its year."""
+    run = with_published(open_run(RESULTS / "table3"))
+    doubtful = {(note["module"], note["column"]) for note in run.published["footnotes"]}
+    for row in rows_of(run.records):
+        for mode in MODES:
+            key = f"latency_{mode}"
+            times = [row.get(f"{key}_{name}") for name in ("published", "ms", "low_ms", "high_ms")]
+            if (row["module"], key) in doubtful or any(pd.isna(ms) for ms in times):
+                continue
+            names = ("measured_ms", "predicted_ms", "low_ms", "high_ms")
+            about = {"source": "Table 3", "what": row["module"], "mode": mode, "device": "NVIDIA TITAN Xp"}
+            yield {**about, "known": "model", **{name: f"{ms:.4g}" for name, ms in zip(names, times, strict=True)}}
+
+
+def all_rows(data: Path) -> Iterator[Row]:
+    folds, shipped = fold(read(data)), rates.calibration()
+    titles = sorted(set(pd.read_csv(data / "network_passes.csv")["device"]))
+    for title in titles:
+        yield from passes(data, title, "model")
+    yield from [*operators(data), *table3(), *own_cpu()]
+    for title in titles:
+        left_out = as_calibration(folds.model(title))
+        rates.calibration = cache(lambda left_out=left_out: left_out)
+        yield from [*passes(data, title, "left out"), *products(data, title)]
+    rates.calibration = cache(lambda: shipped)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder with the files of prediction_data.py")
+    target = RESULTS / "validation.csv"
+    pd.DataFrame(all_rows(parser.parse_args().data)).to_csv(target, index=False, lineterminator="\n")
+    print(f"wrote {target.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""A file that stands for a device in predictions: its data sheet, and kernels that were measured on it."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ctxbench import devices
+from ctxbench.devices.sheet import Sheet, by_title, sheet
+from ctxbench.errors import UsageError
+from ctxbench.failures import last_line
+from ctxbench.machine_load import CONTROL_LIMIT
+from ctxbench.worker.protocol import GpuProperties, KernelTime, Reply, TimeKernels
+
+if TYPE_CHECKING:
+    from ctxbench.engine.client import ForkServer
+
+# Seconds after which a device that does not answer is given up.
+LIMIT_S = 300.0
+# The host's time to start an operator on a GPU, over that of a small operator on the CPU, where no GPU can be asked.
+# Assumed: a small addition takes a server's processor 2 us, and launch-bound networks 10 to 19 us an operator.
+GPU_OVER_CPU = 8.0
+# float32 cores of a multiprocessor by compute capability, 128 where it is not listed (CUDA C++ Programming Guide).
+_CORES = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+SMALL = "small 200"
+
+
+def calibrate(
+    name: str,
+    threads: int | None,
+    environment: Mapping[str, Any],
+    server: "ForkServer",
+    on_kernel: Callable[[str, float], None],
+) -> dict[str, Any]:
+    """The content of a device's file: `cpu`, `cuda` and `cuda:N` are measured; of a data sheet's name, the host alone.
+
+    UsageError for a machine that is busy or throttled meanwhile.
+    """
+    from ctxbench.predict.probes import KERNELS
+
+    kind = name.partition(":")[0]
+    if not devices.has_clock(name):
+        times, _ = _times("cpu", 1, [SMALL], server, on_kernel)
+        host_us = _per_operator_us(times) * GPU_OVER_CPU
+        source = {f"this host's small operator, {_per_operator_us(times):.3g} us, times {GPU_OVER_CPU:g}": ["host_us"]}
+        known = sheet(name).model_dump(exclude_none=True, exclude_defaults=True)
+        return {**known, "host_us": _rounded(host_us), "source": {**known.get("source", {}), **source}}
+    devices.check(name, environment)
+    times, properties = _times(name, threads, KERNELS[kind], server, on_kernel)
+    product = devices.product(name, environment)
+    if kind == "cpu":
+        figures = _cpu(environment["cpu"], threads or int(environment["torch_threads"]), times)
+    else:
+        figures = _gpu(product, properties)
+    kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel != SMALL}
+    return {**figures, "host_us": _rounded(_per_operator_us(times)), "kernels_ms": kernels_ms}
+
+
+def _times(
+    name: str, threads: int | None, kernels: Any, server: "ForkServer", on_kernel: Callable[[str, float], None]
+) -> tuple[dict[str, float], Mapping[str, int]]:
+    times: dict[str, float] = {}
+    controls: list[float] = []
+    properties: dict[str, int] = {}
+
+    def on_message(message: Reply) -> None:
+        match message:
+            case KernelTime("control", ms):
+                controls.append(ms)
+            case KernelTime(kernel, ms):
+                times[kernel] = ms
+                on_kernel(kernel, ms)
+            case GpuProperties(values):
+                properties.update(values)
+
+    ended = server.run(TimeKernels(name, threads, kernels), on_message, LIMIT_S)
+    if len(controls) < 2:
+        why = f"it did not end within {LIMIT_S:g} s" if ended.timed_out else last_line(ended.output)
+        raise UsageError(f"the kernels could not be measured on {name}: {why}")
+    apart = max(controls) / min(controls)
+    if apart > CONTROL_LIMIT:
+        raise UsageError(
+            f"{name} was not at rest: a control workload took {controls[0]:.3g} ms before the kernels and "
+            f"{controls[-1]:.3g} ms after them, more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
+            "Other work does this, or a clock that heat or power lowers. Try again on an idle machine"
+        )
+    return times, properties
+
+
+def _per_operator_us(times: Mapping[str, float]) -> float:
+    return times[SMALL] * 1e3 / int(SMALL.split()[1])
+
+
+def _cpu(product: str, threads: int, times: Mapping[str, float]) -> dict[str, Any]:
+    """A CPU has no data sheet: its peak is that of a large product, its bandwidth that of an addition in its caches."""
+    side, numbers = 1024, 2097152
+    return {
+        "title": f"{product}, {threads} thread{'s' * (threads > 1)}",
+        "backend": "cpu",
+        "peak_tflops": {"float32": _rounded(2 * side**3 / times[f"product 1 {side} {side} {side}"] / 1e9)},
+        "bandwidth_gb_s": _rounded(3 * 4 * numbers / times[f"add {numbers}"] / 1e6),
+        "l2_mib": 1,
+        "processors": threads,
+        "launch_us": _rounded(_per_operator_us(times)),
+        "source": {"measured by ctxbench calibrate": ["peak_tflops", "bandwidth_gb_s", "launch_us", "host_us"]},
+    }
+
+
+def _gpu(product: str, properties: Mapping[str, int]) -> dict[str, Any]:
+    """The data sheet of this product; of one that has none here, what the driver tells. UsageError for an old torch."""
+    known = by_title(product)
+    if known is not None:
+        return known.model_dump(exclude_none=True, exclude_defaults=True)
+    if not all(properties.values()):
+        missing = [name for name, value in properties.items() if not value]
+        raise UsageError(
+            f"ctxbench has no data sheet of {product}, and torch does not tell its {', '.join(missing)}; "
+            "docs/prediction.md says how to write a data sheet"
+        )
+    processors = properties["multi_processor_count"]
+    cores = processors * _CORES.get((properties["major"], properties["minor"]), 128)
+    return {
+        "title": product,
+        "peak_tflops": {"float32": _rounded(2 * cores * properties["clock_rate"] / 1e9)},
+        # Two transfers a clock
+        "bandwidth_gb_s": _rounded(2 * properties["memory_clock_rate"] * properties["memory_bus_width"] / 8 / 1e6),
+        "l2_mib": _rounded(properties["L2_cache_size"] / 2**20),
+        "processors": processors,
+        "source": {"the driver's properties": ["peak_tflops", "bandwidth_gb_s", "l2_mib", "processors"]},
+    }
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.4g}")
+
+
+def text_of(name: str, content: Mapping[str, Any]) -> str:
+    """The file's text: one table in TOML, and one each for kernels and sources."""
+    plain = {key: value for key, value in content.items() if key not in ("kernels_ms", "source", "peak_tflops")}
+    lines = [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items())]
+    for part in ("peak_tflops", "kernels_ms", "source"):
+        if own := content.get(part):
+            lines += ["", f"[{name}.{part}]", *(f"{json.dumps(key)} = {_toml(value)}" for key, value in own.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Texts, numbers and lists of texts are the same in TOML as in JSON."""
+    return json.dumps(value)
+
+
+def read_back(content: Mapping[str, Any]) -> Sheet:
+    """The content as a device."""
+    return Sheet.model_validate(content)

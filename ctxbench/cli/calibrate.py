@@ -1,0 +1,46 @@
+"""`ctxbench calibrate`: a file that stands for this device in predictions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ctxbench.cli.describe import plain_table
+from ctxbench.cli.printing import render
+from ctxbench.errors import UsageError
+from ctxbench.terminal import say
+
+
+def calibrate(
+    out: Annotated[Path, typer.Option(help="The file to write, such as my_gpu.toml.")],
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda or cuda:1. With a name such as a100-40gb, of this host's time alone.")
+    ] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU; default: torch's choice.")] = None,
+) -> None:
+    """Measure a few kernels on this GPU or CPU and write a file that --device takes.
+
+    This takes under a minute. The machine should be idle: a control workload before and after the kernels tells.
+    """
+    from ctxbench import devices
+    from ctxbench.calibrate import calibrate as measure
+    from ctxbench.calibrate import read_back, text_of
+    from ctxbench.engine.client import ForkServer
+    from ctxbench.engine.run import machine
+    from ctxbench.predict.effects import compared
+
+    if out.suffix != ".toml":
+        raise UsageError(f"--out {out}: the name of a device's file ends in .toml")
+    if out.exists():
+        raise UsageError(f"{out} exists; name another file, or remove it")
+    with ForkServer(static=False) as server:
+        environment = machine(server)
+        name = devices.auto(environment) if device == "auto" else device
+        content = measure(name, threads, environment, server, lambda kernel, ms: say(f"{kernel}: {ms:.4g} ms"))
+    out.write_text(text_of(out.stem.replace(".", "-").replace(" ", "-"), content), encoding="utf-8")
+    found = read_back(content)
+    table = plain_table("class", "kernels", "measured / predicted")
+    for group, kernels, ratio in compared(found):
+        table.add_row(group, str(kernels), ratio)
+    render(table)
+    say(f"{found.title}: the host takes {found.host_us:.3g} us for an operator. Wrote {out}: use it as --for {out}.")

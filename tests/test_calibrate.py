@@ -1,0 +1,190 @@
+"""A device's own file: what is measured, what is refused, and what the prediction makes of it."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Done
+from torch import nn
+
+from ctxbench.calibrate import calibrate, read_back, text_of
+from ctxbench.devices.sheet import Sheet, sheet
+from ctxbench.engine.client import Exit
+from ctxbench.errors import UsageError
+from ctxbench.predict.effects import compared, effects_of
+from ctxbench.predict.operators import operators_of
+from ctxbench.predict.passes import time_of
+from ctxbench.predict.probes import KERNELS, kernel
+from ctxbench.predict.rates import rate
+from ctxbench.worker.kernels import PLACEMENTS, time_kernels
+from ctxbench.worker.protocol import GpuProperties, KernelTime, Reply, TimeKernels
+
+pytestmark = pytest.mark.slow  # many small cases, which take seconds together
+
+CPU = {"cpu": "A processor", "torch_threads": 2, "gpus": []}
+GPU = {**CPU, "gpus": [{"name": "Tesla T4"}], "torch_build": {"cuda": "12.8"}, "driver": "570"}
+PROPERTIES = {
+    "major": 8, "minor": 6, "multi_processor_count": 28, "clock_rate": 1_777_000, "memory_clock_rate": 7_501_000,
+    "memory_bus_width": 192, "L2_cache_size": 2_359_296,
+}  # fmt: skip
+
+
+def expected_ms(name: str, on: Sheet) -> float:
+    """What the prediction says of a kernel on a device whose own kernels are not known."""
+    plain = on.model_copy(update={"kernels_ms": {}, "title": "none"})
+    known = kernel(name)
+    operators = operators_of(known.module, *known.inputs("meta"), mode="infer", device=on.backend)
+    return time_of(operators, plain).device_ms
+
+
+class Server:
+    """A fork server whose child reports these times: of a kernel by its name, `factor` times what is expected."""
+
+    def __init__(
+        self,
+        on: Sheet,
+        factor: float = 1.0,
+        controls: tuple[float, ...] = (5.0, 5.1),
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
+        self.on, self.factor, self.controls, self.properties = on, factor, controls, properties
+        self.task: Any = None
+
+    def run(self, task: Any, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+        self.task = task
+        if self.properties is not None:
+            on_message(GpuProperties(self.properties))
+        for ms in self.controls[:1]:
+            on_message(KernelTime("control", ms))
+        for name in task.kernels:
+            ms = 0.4 if name == "small 200" else self.factor * expected_ms(name, self.on)
+            on_message(KernelTime(name, ms))
+        for ms in self.controls[1:]:
+            on_message(KernelTime("control", ms))
+        return Exit(0, 0, False, "RuntimeError: no such device")
+
+
+def content(name: str, environment: Mapping[str, Any], server: Server, threads: int | None = None) -> dict[str, Any]:
+    return calibrate(name, threads, environment, server, lambda kernel, ms: None)  # type: ignore[arg-type]  # a fake
+
+
+def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) -> None:
+    found = content("cuda", GPU, Server(sheet("t4"), factor=1.3))
+    assert {k: v for k, v in found.items() if k not in ("kernels_ms", "host_us")} == sheet("t4").model_dump(
+        exclude_none=True, exclude_defaults=True
+    )
+    assert found["host_us"] == 2.0  # 0.4 ms for 200 operators
+    path = tmp_path / "mine.toml"
+    path.write_text(text_of("mine", found))
+    mine = sheet(str(path))
+    assert mine == read_back(found)
+    assert len(mine.kernels_ms) == len(KERNELS["cuda"]) - 1
+    assert all(text.startswith("1.3") for _, _, text in compared(mine))
+    works = operators_of(
+        nn.Conv2d(512, 512, 1, bias=False, device="meta"), torch.empty(8, 512, 128, 128, device="meta"), mode="infer"
+    )[0].works
+    of_mine = rate(works[0], effects_of(mine, "cuda"))
+    assert of_mine.basis == "measured on this device"
+    assert of_mine.factor == pytest.approx(1.3, rel=0.05)  # a little drawn to that of all its classes
+    # a class that was not measured has what all its classes share
+    norm = operators_of(nn.LayerNorm(512, device="meta"), torch.empty(4096, 512, device="meta"), mode="infer")[0].works[
+        0
+    ]
+    of_norm = rate(norm, effects_of(mine, "cuda"))
+    assert of_norm.basis == "measured on other devices"
+    assert of_norm.factor == pytest.approx(1.27, rel=0.05)
+    assert of_norm.sd > of_mine.sd
+    assert of_norm.sd < rate(norm, effects_of(sheet("rtx-4090"), "cuda")).sd
+
+
+def test_an_unknown_gpu_has_what_its_driver_tells() -> None:
+    environment = {**GPU, "gpus": [{"name": "NVIDIA GeForce RTX 3060"}]}
+    found = content("cuda:0", environment, Server(sheet("t4"), properties=PROPERTIES))
+    # 28 multiprocessors of 128 cores at 1777 MHz; 192 bits at 7501 MHz, twice a clock: 12.7 TFLOP/s and 360 GB/s
+    assert found["peak_tflops"]["float32"] == pytest.approx(12.74, rel=1e-3)
+    assert found["bandwidth_gb_s"] == pytest.approx(360, rel=1e-3)
+    assert (found["l2_mib"], found["processors"]) == (2.25, 28)
+    silent = {**PROPERTIES, "clock_rate": 0}
+    with pytest.raises(
+        UsageError, match="no data sheet of NVIDIA GeForce RTX 3060, and torch does not tell its clock_rate"
+    ):
+        content("cuda:0", environment, Server(sheet("t4"), properties=silent))
+
+
+def test_a_cpu_is_a_device_like_any_other() -> None:
+    plain = Sheet(title="x", peak_tflops={"float32": 0.1}, bandwidth_gb_s=50, l2_mib=1, processors=1, backend="cpu")
+    found = content("cpu", CPU, Server(plain), threads=1)
+    own = read_back(found)
+    assert (own.title, own.backend, own.launch_us, own.host_us) == ("A processor, 1 thread", "cpu", 2.0, 2.0)
+    assert read_back(content("cpu", CPU, Server(plain))).title == "A processor, 2 threads"
+    layer, x = nn.Conv2d(512, 512, 1, bias=False, device="meta"), torch.empty(1, 512, 64, 64, device="meta")
+    predicted = time_of(operators_of(layer, x, mode="infer", device="cpu"), own)
+    assert predicted.ms == pytest.approx(expected_ms("convolution 1 512 512 1 64 1 1", plain), rel=0.02)
+    assert predicted.high_ms / predicted.low_ms < 2
+
+
+def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
+    server = Server(sheet("t4"))
+    found = content("a100-40gb", CPU, server)
+    assert (server.task.device, server.task.kernels) == ("cpu", ["small 200"])
+    assert found["title"] == sheet("a100-40gb").title
+    assert found["host_us"] == 16.0  # 8 times the 2 us of an operator here
+    assert "this host's small operator, 2 us, times 8" in found["source"]
+    with pytest.raises(UsageError, match="unknown device 'a100-4gb'; did you mean 'a100-40gb'"):
+        content("a100-4gb", CPU, server)
+
+
+@pytest.mark.parametrize(
+    ("controls", "sentence"),
+    [
+        ((5.0, 6.0), "was not at rest: a control workload took 5 ms before the kernels and 6 ms after them"),
+        ((5.0,), "could not be measured on cuda: it last printed: RuntimeError: no such device"),
+    ],
+)
+def test_a_busy_or_dead_device_writes_nothing(controls: tuple[float, ...], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        content("cuda", GPU, Server(sheet("t4"), controls=controls))
+
+
+def test_a_file_that_cannot_be_of_the_device_is_refused() -> None:
+    good = content("cuda", GPU, Server(sheet("t4")))
+    h100 = sheet("h100-sxm").model_dump(exclude_none=True, exclude_defaults=True)
+    wrong = {**h100, "kernels_ms": good["kernels_ms"]}
+    with pytest.raises(UsageError, match="Are they of another device"):
+        compared(read_back(wrong))
+    few = {**good, "kernels_ms": dict(list(good["kernels_ms"].items())[:4])}
+    with pytest.raises(UsageError, match="has 4 measured kernels, and 5 are needed"):
+        compared(read_back(few))
+    unknown = {**good, "kernels_ms": {**good["kernels_ms"], "product 1 2": 1.0}}
+    with pytest.raises(UsageError, match="'product 1 2' of a calibration does not have the sizes of 'product'"):
+        compared(read_back(unknown))
+    with pytest.raises(UsageError, match="unknown kernel of a calibration 'sofmax'; did you mean 'softmax'"):
+        kernel("sofmax 8 8")
+
+
+@pytest.mark.parametrize("name", sorted({*KERNELS["cpu"], *KERNELS["cuda"]}))
+def test_each_kernel_is_one_that_the_prediction_knows(name: str) -> None:
+    known = kernel(name)
+    found = operators_of(known.module, *known.inputs("meta"), mode="infer")
+    assert [work.kind for each in found for work in each.works if work.kind == "unknown"] == []
+    assert name == "small 200" or len(found) == 1
+
+
+def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[KernelTime] = []
+    monkeypatch.setattr("ctxbench.worker.kernels.BLOCK_S", 1e-4)
+    time_kernels(TimeKernels("cpu", 1, ["add 8", "small 2"]), lambda message: seen.append(message))  # type: ignore[arg-type]
+    assert [each.name for each in seen] == ["control", "add 8", "small 2", "control"]
+    assert all(0 < each.ms < math.inf for each in seen)
+    assert PLACEMENTS > 1
+
+
+def test_wrong_files_are_told_before_anything_is_measured(command: Callable[..., Done], tmp_path: Path) -> None:
+    done = command("calibrate", "--out", tmp_path / "mine.txt")
+    assert (done.returncode, "ends in .toml" in done.stderr) == (2, True)
+    (tmp_path / "mine.toml").write_text("")
+    done = command("calibrate", "--out", tmp_path / "mine.toml")
+    assert (done.returncode, "exists; name another file" in done.stderr) == (2, True)
