@@ -8,6 +8,7 @@ Run: python benchmarks/validate_time.py DATA
 """
 
 import argparse
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -48,7 +49,8 @@ def as_calibration(model: Model) -> rates.Calibration:
 def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
     about = {"source": source, "what": what, "mode": mode, "device": on, "known": known}
     times = {"measured_ms": measured_ms, "predicted_ms": found.ms, "low_ms": found.low_ms, "high_ms": found.high_ms}
-    return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}}
+    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in found.errors.items()})
+    return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
 
 
 @cache
@@ -101,7 +103,7 @@ def alone(work: Work) -> Operator:
 def own_cpu() -> Iterator[Row]:
     """The suite `field` on a processor that `ctxbench calibrate` measured in the same hour."""
     calibrated = sheet(str(RESULTS / "cpu.toml"))
-    for row in rows_of(open_run(ROOT / "results" / "field-cpu").records):
+    for row in rows_of(open_run(RESULTS / "field-cpu").records):
         shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
         with torch.device("meta"):
             model, x = registry.get(row["module"]).build(shape[1]), torch.empty(shape)

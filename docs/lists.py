@@ -1,11 +1,13 @@
 """The generated tables of what ctxbench declares and has stored: metrics, devices, modules, suites, committed runs."""
 
 import ast
+import json
 import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from scipy.stats import spearmanr
 
 from ctxbench import registry
 from ctxbench.claims import Rows, Verdict, claims_of
+from ctxbench.comparison import Value, ratio
 from ctxbench.devices.sheet import sheets
 from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
@@ -146,6 +149,29 @@ def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
     wide = (part["high_ms"] / part["low_ms"]).median()
     texts = (f"{error:.0%}", f"{near:.0%}", f"{part['in_band'].mean():.0%}", "" if math.isnan(rank) else f"{rank:.2f}")
     return (str(len(part)), *texts, f"{wide:.2f}")
+
+
+def validation_ratios() -> str:
+    """Ratios of two passes on a device that was left out, by device: errors, and how many their band holds."""
+    frame = _validation()
+    part = frame[(frame["source"] == "NeuSight passes") & (frame["known"] == "left out")]
+    found = []
+    for (device, mode), own in part.groupby(["device", "mode"]):
+        for one, two in combinations(rows_of(own), 2):
+            values = [Value(row["predicted_ms"], 0, 0, origin="predicted", errors=json.loads(row["errors"])) for row in (one, two)]
+            told = ratio(*values)
+            measured = one["measured_ms"] / two["measured_ms"]
+            if told is not None:
+                inside = told.low <= measured <= told.high
+                right = (told.value > 1) == (measured > 1)
+                found.append((str(device), str(mode), abs(told.value / measured - 1), inside, right, told.high / told.low))
+    names = ["device", "mode", "error", "inside", "right", "wide"]
+    rows = [
+        (*map(str, key), str(len(own)), f"{own['error'].median():.0%}", f"{own['inside'].mean():.0%}",
+         f"{own['right'].mean():.0%}", f"{own['wide'].median():.2f}")
+        for key, own in [(("all", "both"), pd.DataFrame(found, columns=names)), *pd.DataFrame(found, columns=names).groupby(["device", "mode"])]
+    ]  # fmt: skip
+    return markdown(("device", "mode", "pairs", "median error", "in the band", "order right", "high / low"), rows)
 
 
 def validation_rows(source: str, known: str) -> Callable[[], str]:
@@ -367,6 +393,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "left-out": left_out_list,
     "left-out-coverage": coverage_list,
     "validation": validation_summary,
+    "validation-ratios": validation_ratios,
     "validation-passes": validation_rows("NeuSight passes", "left out"),
     "validation-cpu": validation_rows("suite field", "calibrated"),
     "validation-operators": validation_rows("KernelBench", "left out"),
