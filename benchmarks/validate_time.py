@@ -23,7 +23,7 @@ from transformers import Transformer
 from ctxbench import registry
 from ctxbench.devices.sheet import sheet
 from ctxbench.mode import MODES
-from ctxbench.predict import rates
+from ctxbench.predict import effects, rates
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.passes import PassTime, time_of
 from ctxbench.predict.work import Product, Work, matrix_product
@@ -44,6 +44,11 @@ def as_calibration(model: Model) -> rates.Calibration:
         for group, fit in model.fits.items()
     }
     return rates.Calibration(found, {}, model.device_sd, model.fits["large product", "float32"]["watts"])
+
+
+def use(calibration: rates.Calibration) -> None:
+    """Predict with this from now on."""
+    rates.calibration = effects.calibration = cache(lambda: calibration)
 
 
 def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
@@ -103,7 +108,7 @@ def alone(work: Work) -> Operator:
 def own_cpu() -> Iterator[Row]:
     """The suite `field` on a processor that `ctxbench calibrate` measured in the same hour."""
     calibrated = sheet(str(RESULTS / "cpu.toml"))
-    for row in rows_of(open_run(RESULTS / "field-cpu").records):
+    for row in rows_of(open_run(RESULTS / "field-cpu").frame):
         shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
         with torch.device("meta"):
             model, x = registry.get(row["module"]).build(shape[1]), torch.empty(shape)
@@ -115,17 +120,18 @@ def own_cpu() -> Iterator[Row]:
 
 def table3() -> Iterator[Row]:
     """The paper's table, on the card that it names, with the software of its year."""
-    run = with_published(open_run(RESULTS / "table3"))
+    run = open_run(RESULTS / "table3")
     doubtful = {(note["module"], note["column"]) for note in run.published["footnotes"]}
-    for row in rows_of(run.records):
+    for row in rows_of(with_published(run)):
         for mode in MODES:
             key = f"latency_{mode}"
-            times = [row.get(f"{key}_{name}") for name in ("published", "ms", "low_ms", "high_ms")]
-            if (row["module"], key) in doubtful or any(pd.isna(ms) for ms in times):
+            if (row["module"], key) in doubtful or row["device"] != "titan-xp" or pd.isna(row[f"{key}_published"]):
                 continue
+            times = [float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms")]
             names = ("measured_ms", "predicted_ms", "low_ms", "high_ms")
             about = {"source": "Table 3", "what": row["module"], "mode": mode, "device": "NVIDIA TITAN Xp"}
-            yield {**about, "known": "model", **{name: f"{ms:.4g}" for name, ms in zip(names, times, strict=True)}}
+            yield {**about, "known": "model", **{name: f"{ms:.4g}" for name, ms in zip(names, times, strict=True)},
+                   "errors": row[f"{key}_errors"]}  # fmt: skip
 
 
 def all_rows(data: Path) -> Iterator[Row]:
@@ -136,9 +142,9 @@ def all_rows(data: Path) -> Iterator[Row]:
     yield from [*operators(data), *table3(), *own_cpu()]
     for title in titles:
         left_out = as_calibration(folds.model(title))
-        rates.calibration = cache(lambda left_out=left_out: left_out)
+        use(left_out)
         yield from [*passes(data, title, "left out"), *products(data, title)]
-    rates.calibration = cache(lambda: shipped)
+    use(shipped)
 
 
 def main() -> None:

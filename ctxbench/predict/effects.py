@@ -18,9 +18,11 @@ from ctxbench.predict.rates import Effects, Era, Factor, calibration, effects, r
 CARD_SD = 0.12
 # Between the software of two eras on one device: P100 and T4, measured in both.
 ERA_SD = 0.15
-# A card that was calibrated itself: what its clocks differ by from day to day. One kernel of a class: its scatter.
+# A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what its
+# caches hold, which a kernel alone does not show. One kernel of a class: its scatter. Assumed.
+SAME_CARD_SD, SAME_CPU_SD, KERNEL_SD = 0.05, 0.12, 0.15
 # Classes on a CPU, whose efficiencies are those of GPUs where they were not measured. Assumed.
-SAME_CARD_SD, KERNEL_SD, CPU_BETWEEN = 0.05, 0.15, 0.5
+CPU_BETWEEN = 0.5
 # A calibration has so many kernels, and their times are within this factor of what its data sheet lets expect.
 FEWEST_KERNELS, MOST_APART = 5, 2.5
 
@@ -33,9 +35,9 @@ def effects_of(sheet: Sheet, era: Era) -> Effects:
     found = calibration()
     between = {f"{group}|{dtype}": each.between for (group, dtype), each in found.efficiencies.items()}
     if sheet.kernels_ms:
-        least = CPU_BETWEEN if sheet.backend == "cpu" else 0.0
+        card_sd, least = (SAME_CPU_SD, CPU_BETWEEN) if sheet.backend == "cpu" else (SAME_CARD_SD, 0.0)
         device_sd = max(found.device_sd, least)
-        return effects(_own_factors(sheet.model_dump_json()), between, device_sd, SAME_CARD_SD, least)
+        return effects(_own_factors(sheet.model_dump_json()), between, device_sd, card_sd, least)
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
     own, apart = (found.devices.get((sheet.title, each), {}) for each in (era, other))
     measured = {group: replace(each, noise=math.hypot(each.noise, ERA_SD)) for group, each in apart.items()} | dict(own)
