@@ -24,6 +24,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 MODES = ("infer", "train")
 # What a prediction of memory, a second protocol and a second GPU may differ by.
 MEMORY_SHARE, PROTOCOL_SHARE, DEVICE_SHARE = 0.01, 0.10, 0.50
+# The median error of predicted times after a calibration.
+PREDICTED_SHARE = 0.15
 AGREEING_SHARE = 0.9
 MIB = 2**20
 # The exit codes of `ctxbench check` that come with verdicts.
@@ -163,6 +165,33 @@ def table3(out: Path, deadline: float) -> tuple[bool, str]:
     module, column = far.index[0]
     seen = f"{len(interval)} rows ok under both; the protocols differ most in {module} {column}: {far.iloc[0]:.1%}"
     return bool(far.iloc[0] <= PROTOCOL_SHARE), seen
+
+
+def calibration(out: Path, deadline: float) -> tuple[bool, str]:
+    """Predict Table 3 from kernels measured on this GPU, and compare with what the step `table3` measured."""
+    import pandas as pd
+
+    path, table = out / "calibrated.toml", folders(out)[1] / "records.csv"
+    command = [sys.executable, "-m", "ctxbench", "calibrate", "--device", DEVICE, "--out", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=deadline - time.monotonic())
+    if done.returncode or not table.exists():
+        raise CannotRun(done.stderr.strip() or "the step table3 left no run")
+    predicted = measured(
+        out / "predicted", suite="table3", device=str(path), static=True, measure={"memory_device": "cuda"}
+    )
+    both = pd.read_csv(table).merge(predicted, on="module", suffixes=("", "_predicted"))
+    columns = [f"latency_{mode}" for mode in MODES]
+    errors = pd.concat([(both[f"{name}_ms_predicted"] / both[f"{name}_ms"] - 1).abs() for name in columns])
+    inside = pd.concat(
+        [
+            both[f"{name}_ms"].between(both[f"{name}_low_ms_predicted"], both[f"{name}_high_ms_predicted"])
+            for name in columns
+        ]
+    )
+    seen = (
+        f"median error {errors.median():.0%}, largest {errors.max():.0%}; {inside.mean():.0%} of {len(inside)} in band"
+    )
+    return bool(errors.median() <= PREDICTED_SHARE), seen
 
 
 def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
@@ -307,6 +336,13 @@ STEPS = (
         f"all rows ok; the two latencies of a row differ by at most {PROTOCOL_SHARE:.0%}",
         180,
         table3,
+    ),
+    Step(
+        "calibration",
+        "Table 3 predicted from kernels measured on this GPU (`ctxbench calibrate`)",
+        f"the median error is at most {PREDICTED_SHARE:.0%}",
+        120,
+        calibration,
     ),
     Step(
         "time",

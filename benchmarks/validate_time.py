@@ -48,7 +48,8 @@ def as_calibration(model: Model) -> rates.Calibration:
 
 def use(calibration: rates.Calibration) -> None:
     """Predict with this from now on."""
-    rates.calibration = effects.calibration = cache(lambda: calibration)
+    for module in (rates, effects):
+        setattr(module, "calibration", lambda: calibration)  # noqa: B010  # mypy knows what it was
 
 
 def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:

@@ -39,9 +39,10 @@ class UnknownClass(UsageError):
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
-    """The error for a name that is not among the allowed ones, with the nearest of them."""
+    """The error for a name that is not among the allowed ones, with those that it begins or else the nearest."""
     choices = sorted(allowed)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    begun = [each for each in choices if name and each.startswith(f"{name}-")]
+    near = begun or difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     known = f" (known: {', '.join(choices)})" if len(choices) <= LISTED or not near else ""
     return UsageError(f"unknown {kind} {name!r}{hint}{known}")

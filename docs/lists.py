@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -158,20 +159,26 @@ def validation_ratios() -> str:
     found = []
     for (device, mode), own in part.groupby(["device", "mode"]):
         for one, two in combinations(rows_of(own), 2):
-            values = [Value(row["predicted_ms"], 0, 0, origin="predicted", errors=json.loads(row["errors"])) for row in (one, two)]
-            told = ratio(*values)
+            told = ratio(*(_predicted(row) for row in (one, two)))
             measured = one["measured_ms"] / two["measured_ms"]
             if told is not None:
                 inside = told.low <= measured <= told.high
                 right = (told.value > 1) == (measured > 1)
-                found.append((str(device), str(mode), abs(told.value / measured - 1), inside, right, told.high / told.low))
-    names = ["device", "mode", "error", "inside", "right", "wide"]
-    rows = [
-        (*map(str, key), str(len(own)), f"{own['error'].median():.0%}", f"{own['inside'].mean():.0%}",
-         f"{own['right'].mean():.0%}", f"{own['wide'].median():.2f}")
-        for key, own in [(("all", "both"), pd.DataFrame(found, columns=names)), *pd.DataFrame(found, columns=names).groupby(["device", "mode"])]
-    ]  # fmt: skip
+                found.append(
+                    (str(device), str(mode), abs(told.value / measured - 1), inside, right, told.high / told.low)
+                )
+    pairs = pd.DataFrame(found, columns=["device", "mode", "error", "inside", "right", "wide"])
+    parts = [(("all", "both"), pairs), *pairs.groupby(["device", "mode"])]
+    rows = []
+    for key, own in parts:
+        shares = (f"{own['error'].median():.0%}", f"{own['inside'].mean():.0%}", f"{own['right'].mean():.0%}")
+        rows.append((*map(str, key), str(len(own)), *shares, f"{own['wide'].median():.2f}"))
     return markdown(("device", "mode", "pairs", "median error", "in the band", "order right", "high / low"), rows)
+
+
+def _predicted(row: dict[Any, Any]) -> Value:
+    errors = json.loads(row["errors"])
+    return Value(row["predicted_ms"], row["low_ms"], row["high_ms"], origin="predicted", errors=errors)
 
 
 def validation_rows(source: str, known: str) -> Callable[[], str]:

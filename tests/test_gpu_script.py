@@ -182,9 +182,9 @@ def test_a_dry_run_lists_the_steps(capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry-run"])
     assert gpu.main() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(".")[0] for line in lines[::2]] == [str(number) for number in range(1, 10)]
+    assert [line.split(".")[0] for line in lines[::2]] == [str(number) for number in range(1, 11)]
     assert all(line.startswith("   expected: ") and len(line) > 20 for line in lines[1::2])
-    names = ["fork", "workspace", "memory", "table3", "time", "cuda-1", "repeat", "self-test", "nvml"]
+    names = ["fork", "workspace", "memory", "table3", "calibration", "time", "cuda-1", "repeat", "self-test", "nvml"]
     assert [step.name for step in gpu_steps.STEPS] == names
 
 
@@ -239,6 +239,30 @@ def give(monkeypatch: pytest.MonkeyPatch, frames: Sequence[pd.DataFrame]) -> lis
 
     monkeypatch.setattr(gpu_steps, "measured", measured)
     return asked
+
+
+def test_predicted_times_after_a_calibration_are_compared_with_table_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"latency_infer_ms": 10.0, "latency_train_ms": 20.0}
+    bands = {
+        f"latency_{mode}_{end}_ms": ms for mode in ("infer", "train") for end, ms in (("low", 9.5), ("high", 12.0))
+    }
+    out = tmp_path / "gpu-a"
+    (tmp_path / "table3-a").mkdir()
+    frame([{"module": "sa", **times, **bands}]).to_csv(tmp_path / "table3-a" / "records.csv")
+    predicted = {"latency_infer_ms": 10.8, "latency_train_ms": 24.0}
+    asked = give(monkeypatch, [frame([{"module": "sa", **predicted, **bands}])] * 2)
+    done = subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(subprocess, "run", lambda *command, **options: done)
+    assert gpu_steps.calibration(out, time.monotonic() + 9) == (
+        True,
+        "median error 14%, largest 20%; 50% of 2 in band",
+    )
+    assert asked[0]["device"] == str(out / "calibrated.toml")
+    done.returncode, done.stderr = 2, "ctxbench: cuda was not at rest"
+    with pytest.raises(gpu_steps.CannotRun, match="not at rest"):
+        gpu_steps.calibration(out, time.monotonic() + 9)
 
 
 def test_memory_goes_on_at_the_smaller_shape_and_names_the_largest_error(

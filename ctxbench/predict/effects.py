@@ -18,8 +18,8 @@ from ctxbench.predict.rates import Effects, Era, Factor, calibration, effects, r
 CARD_SD = 0.12
 # Between the software of two eras on one device: P100 and T4, measured in both.
 ERA_SD = 0.15
-# A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what its
-# caches hold, which a kernel alone does not show. One kernel of a class: its scatter. Assumed.
+# A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what
+# its caches hold, which a kernel alone does not show. One kernel of a class: its scatter. Assumed.
 SAME_CARD_SD, SAME_CPU_SD, KERNEL_SD = 0.05, 0.12, 0.15
 # Classes on a CPU, whose efficiencies are those of GPUs where they were not measured. Assumed.
 CPU_BETWEEN = 0.5

@@ -240,7 +240,7 @@ def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
     if "" in origins:
         ends.append("of times where the 95 % interval of their ratio over rounds contains 1")
     if "predicted" in origins:
-        ends.append("of predicted times where they cross if each is at the end of its band that speaks most against it")
+        ends.append("of predicted times the 80 % band of their ratio")
     return [
         f"here: {setup(run)}.",
         "n: above it the first module is cheaper at every size that was run; between two sizes each cost is taken to "
