@@ -182,6 +182,17 @@ def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.Monk
     assert PLACEMENTS > 1
 
 
+def test_of_a_data_sheet_the_command_writes_the_host_alone(command: Callable[..., Done], tmp_path: Path) -> None:
+    path = tmp_path / "there.toml"
+    done = command("calibrate", "--device", "t4", "--out", path)
+    assert done.returncode == 0, done.stderr
+    found = sheet(str(path))
+    assert found.title == "Tesla T4"
+    assert 1 < (found.host_us or 0) < 1e4
+    done = command("predict", "ham_nmf", "--shape", "1,64,16,16", "--for", path)
+    assert "us an operator, scaled" in done.stdout
+
+
 def test_wrong_files_are_told_before_anything_is_measured(command: Callable[..., Done], tmp_path: Path) -> None:
     done = command("calibrate", "--out", tmp_path / "mine.txt")
     assert (done.returncode, "ends in .toml" in done.stderr) == (2, True)

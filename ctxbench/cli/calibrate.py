@@ -39,8 +39,9 @@ def calibrate(
         content = measure(name, threads, environment, server, lambda kernel, ms: say(f"{kernel}: {ms:.4g} ms"))
     out.write_text(text_of(out.stem.replace(".", "-").replace(" ", "-"), content), encoding="utf-8")
     found = read_back(content)
-    table = plain_table("class", "kernels", "measured / predicted")
-    for group, kernels, ratio in compared(found):
-        table.add_row(group, str(kernels), ratio)
-    render(table)
+    if found.kernels_ms:
+        table = plain_table("class", "kernels", "measured / predicted")
+        for group, kernels, ratio in compared(found):
+            table.add_row(group, str(kernels), ratio)
+        render(table)
     say(f"{found.title}: the host takes {found.host_us:.3g} us for an operator. Wrote {out}: use it as --for {out}.")

@@ -53,7 +53,7 @@ class PassTime:
     other_era_ms: float
     era: Era
     host_us: float
-    host_origin: Literal["assumed", "measured"]
+    host_origin: Literal["assumed", "scaled", "measured"]
     kernels: tuple[Kernel, ...]
 
     @property
@@ -108,7 +108,7 @@ def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32",
     other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
     elsewhere = math.fsum(kernel.ms for kernel in _kernels(operators, sheet, dtype, other)) + launches
     errors = errors_of(kernels, device)
-    host_sd = HOST_KNOWN_SD if sheet.host_us else HOST_SD
+    host_sd = HOST_KNOWN_SD if sheet.host_us and sheet.kernels_ms else HOST_SD
     of_device, of_host = (CONFIDENCE_SDS * sd for sd in (math.hypot(*errors.values()), host_sd))
     return PassTime(
         device_ms=device,
@@ -119,7 +119,7 @@ def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32",
         other_era_ms=max(elsewhere, host),
         era=era,
         host_us=sheet.host_us or HOST_US,
-        host_origin="measured" if sheet.host_us else "assumed",
+        host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",
         kernels=kernels,
     )
 
