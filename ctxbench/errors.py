@@ -8,6 +8,8 @@ from pathlib import Path
 
 # More choices than this are listed in an error only where none is near.
 LISTED = 30
+# A name of so many letters is one that was begun, and so many that it may become are told.
+LEAST_BEGUN, MOST_BEGUN = 3, 4
 _REGISTRY = Path(__file__).parent / "registry"
 
 
@@ -41,7 +43,7 @@ class UnknownClass(UsageError):
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     """The error for a name that is not among the allowed ones, with those that it begins or else the nearest."""
     choices = sorted(allowed)
-    begun = [each for each in choices if name and each.startswith(f"{name}-")]
+    begun = [each for each in choices if len(name) >= LEAST_BEGUN and each.startswith(name)][:MOST_BEGUN]
     near = begun or difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     known = f" (known: {', '.join(choices)})" if len(choices) <= LISTED or not near else ""

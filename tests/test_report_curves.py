@@ -207,7 +207,7 @@ FIGURE = '[[figures]]\nname = "a"\ntitle = "A"\nx = "steps"\ny = ["macs"]\n'
             FIGURE.replace('"steps"', '"stepz"'),
             "key 'figures.x': unknown hyper-parameter 'stepz'; did you mean 'steps'?",
         ),
-        (FIGURE.replace('["macs"]', '["mac"]'), "unknown quantity 'mac'; did you mean 'macs'?"),
+        (FIGURE.replace('["macs"]', '["mac"]'), "unknown quantity 'mac'; did you mean 'macs' or"),
         (FIGURE.replace('["macs"]', "[]"), "'figures.0.y' is []"),
         (FIGURE.replace('"a"', '"A b"'), "'figures.0.name' is 'A b'"),
         (FIGURE + 'scale = "log-x"\nfit = true\n', "key 'figures.0': nothing is fitted on the scale 'log-x'"),
