@@ -61,7 +61,9 @@ def test_every_figure_of_a_data_sheet_has_a_source(name: str) -> None:
 
 
 def test_a_device_is_suggested_for_a_misspelt_one() -> None:
-    with pytest.raises(UsageError, match="unknown device 'titan-x'; did you mean 'titan-x-maxwell' or 'titan-x-pascal' or 'titan-xp'"):
+    with pytest.raises(
+        UsageError, match="unknown device 'titan-x'; did you mean 'titan-x-maxwell' or 'titan-x-pascal' or 'titan-xp'"
+    ):
         sheet("titan-x")
 
 
