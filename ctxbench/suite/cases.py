@@ -112,7 +112,8 @@ class Suite:
             for s in axes.size or [0]
         ]
         threads: list[int | None] = [*axes.threads] or [None]
-        networks = [network for network in axes.network if network or entry.key != EMPTY]
+        # Beside networks, the empty slot is a row of each of them alone.
+        networks = [each for each in axes.network if each or entry.key != EMPTY or not any(axes.network)]
         for values, network, shape, dtype, device, layout, execution, count in itertools.product(
             *(itertools.product(*choices), networks, shapes, axes.dtype, axes.device, axes.memory_format),
             *(axes.execution, threads),

@@ -1,0 +1,134 @@
+"""What context a module can bring: the accuracy of a small trained network on synthetic tasks (asked for by name)."""
+
+import json
+import math
+from collections.abc import Sequence
+from statistics import mean, median
+from typing import TYPE_CHECKING
+
+from ctxbench.errors import UsageError
+from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.notes import Note
+from ctxbench.statistics import t_interval
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ctxbench.recall.scenes import Task
+    from ctxbench.recall.training import Trained
+
+KINDS = ("global", "lookup", "where")
+NOUNS = {
+    "global": "accuracy from one vector of context",
+    "lookup": "accuracy from a partner with the same mark",
+    "where": "accuracy from the mirrored place",
+}
+
+
+def compute(measurement: Measurement) -> None:
+    """Train on each task with each seed, and report accuracies with their interval over seeds."""
+    from ctxbench.recall.scenes import task_of
+
+    curve: dict[str, dict[str, float | None]] = {}
+    seconds: list[float] = []
+    try:
+        tasks = [task_of(name, *measurement.case.shape[2:]) for name in measurement.settings.recall_tasks]
+        for task in tasks:
+            found = _trained(measurement, task)
+            seconds += [each.seconds for each in found]
+            if broken := [each.diverged for each in found if each.diverged]:
+                measurement.report({}, Note("recall_diverged", {"task": task.name, "reason": broken[0]}))
+            else:
+                curve[task.name] = _summary(found)
+    except UsageError as error:
+        measurement.report({f"recall_{kind}_reason": str(error) for kind in KINDS})
+        return
+    for kind in KINDS:
+        own = [name for name in curve if name.partition("-")[0] == kind]
+        if own:
+            measurement.report({f"recall_{kind}": curve[own[0]]["accuracy"]})
+        else:
+            measurement.report({f"recall_{kind}_reason": "not asked for, or its training diverged"})
+    measurement.report({"recall_curve": json.dumps(curve), "recall_s": median(seconds)})
+
+
+def _trained(measurement: Measurement, task: "Task") -> "list[Trained]":
+    """A training for each seed."""
+    import torch
+
+    from ctxbench.recall.training import train
+
+    case, settings = measurement.case, measurement.settings
+    shape = case.shape[1:]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(case.threads or threads)
+
+    def made() -> "nn.Module":
+        return measurement.entry.build(case.shape[1], case.hparams)
+
+    try:
+        return [train(made, task, shape, seed, settings.recall_steps) for seed in range(settings.recall_seeds)]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:
+    """Mean accuracy in percent with its 95 % interval over seeds, and the median of the steps to 90 %.
+
+    The steps are None where most seeds never reached it.
+    """
+    accuracies = [100 * each.accuracy for each in found]
+    low, high, _ = t_interval(accuracies) if len(found) > 1 else (math.nan, math.nan, 0.0)
+    steps = median(each.steps_to_learned or math.inf for each in found)
+    ends = {"low": max(low, 0.0), "high": min(high, 100.0)} if len(found) > 1 else {"low": None, "high": None}
+    return {"accuracy": mean(accuracies), **ends, "steps": None if steps == math.inf else steps}
+
+
+METRIC = Metric(
+    name="recall",
+    place=86,
+    about="what context a module can bring: accuracy of a small trained network on synthetic tasks",
+    columns=[
+        *(Column(f"recall_{kind}", float, most=100.0) for kind in KINDS),
+        *(Column(f"recall_{kind}_reason", str) for kind in KINDS),
+        Column("recall_curve", str),
+        Column("recall_s", float),
+    ],
+    quantities=[
+        *(
+            Quantity(
+                key=f"recall_{kind}",
+                column=f"recall_{kind}",
+                title=f"Recall, {kind}",
+                unit=Unit("%"),
+                origin="measured",
+                part="recall",
+                noun=NOUNS[kind],
+                comparative="more",
+                better="larger",
+                reason_column=f"recall_{kind}_reason",
+                decimals=0,
+            )
+            for kind in KINDS
+        ),
+        Quantity(
+            key="recall_s",
+            column="recall_s",
+            title="Training for recall",
+            unit=Unit("s"),
+            origin="measured",
+            part="recall",
+            noun="training time of recall",
+            in_suite_table=False,
+            reason_column="recall_global_reason",
+            decimals=0,
+        ),
+    ],
+    convention=lambda values: (
+        "Recall: accuracy of a small network around the module, trained on scenes of handwritten digits; chance is "
+        "10 %, and the recognition of the digits allows about 95 %; global: the framed digit, lookup: the one with the "
+        "same mark, where: the one at the mirrored place; mean over seeds; see docs/suites/recall.md"
+    ),
+    default=False,
+    compute=compute,
+)

@@ -1,0 +1,148 @@
+"""Trains a small network around a module on one task, with one recipe for all modules."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic  # bound before a module can replace it
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ctxbench.recall.scenes import DIGITS, NONE, Part, Scenes, Task, inputs_of, scenes
+
+HIDDEN = 128
+BATCH, DECAY, CLIP = 32, 1e-2, 1.0
+# The same for all modules: the best of three on images that are neither trained nor tested on (docs/suites/recall.md).
+RATE = 3e-3
+# The share of the steps in which the learning rate rises.
+RISE = 0.1
+# Scenes that a trained network is tested on, and those that tell during training whether it has learned.
+TESTED, GLANCED = 256, 32
+# Batches over which running statistics are taken anew before a test, as means.
+STATISTICS_BATCHES = 20
+# Accuracy at which a task counts as learned, and how often that is looked at.
+LEARNED, GLANCE_STEPS = 0.9, 100
+
+MakeModule = Callable[[], nn.Module]
+
+
+class Network(nn.Module):
+    """Two 1x1 convolutions that see a cell, the module, and a 1x1 classifier that sees the cell and the module's
+    output.
+
+    Auxiliary classifiers read the cell's own digit before the module, and the other digit behind it; without them the
+    sum of two unknown digits teaches neither.
+    """
+
+    def __init__(self, make_module: MakeModule, channels: int, height: int, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(inputs_of(height, width), HIDDEN, 1),
+            nn.ReLU(),
+            nn.Conv2d(HIDDEN, channels, 1),
+            nn.GroupNorm(1, channels),
+        )
+        self.module = make_module()
+        with torch.no_grad():
+            outputs = self.module.eval()(torch.zeros(1, channels, height, width)).shape[1]
+        self.own, self.other = nn.Conv2d(channels, DIGITS, 1), nn.Conv2d(outputs, DIGITS, 1)
+        self.sum = nn.Sequential(nn.Conv2d(channels + outputs, HIDDEN, 1), nn.ReLU(), nn.Conv2d(HIDDEN, DIGITS, 1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores of the label, of the own digit and of the other one: [B, 10, H, W] each."""
+        cells = self.stem(x)
+        seen = self.module(cells)
+        return self.sum(torch.cat([cells, seen], 1)), self.own(cells), self.other(seen)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training: accuracy on the test images, steps to LEARNED (None: not reached), seconds, why it broke off."""
+
+    accuracy: float
+    steps_to_learned: int | None
+    seconds: float
+    diverged: str = ""
+    losses: list[float] = field(default_factory=list)
+
+
+def train(
+    make_module: MakeModule, task: Task, shape: tuple[int, int, int], seed: int, steps: int, rate: float = RATE
+) -> Trained:
+    """Train on `shape` (channels, height, width) and test. The same seed gives the same on one machine."""
+    start = monotonic()
+    run = _Run(make_module, task, shape, seed, steps, rate)
+    diverged = run.train()
+    accuracy = math.nan if diverged else run.accuracy(TESTED, "test")
+    return Trained(accuracy, run.learned, monotonic() - start, diverged, run.losses)
+
+
+class _Run:
+    def __init__(
+        self, make_module: MakeModule, task: Task, shape: tuple[int, int, int], seed: int, steps: int, rate: float
+    ) -> None:
+        torch.manual_seed(seed)
+        self.task, self.shape, self.steps = task, shape, steps
+        self.generator = torch.Generator().manual_seed(seed)
+        self.network = Network(make_module, *shape)
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=rate, weight_decay=DECAY)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, rate, total_steps=steps, pct_start=RISE, cycle_momentum=False
+        )
+        self.learned: int | None = None
+        self.losses: list[float] = []
+
+    def scenes(self, count: int, part: Part) -> Scenes:
+        generator = self.generator if part == "train" else torch.Generator().manual_seed(2)
+        return scenes(self.task, count, *self.shape[1:], part, generator)
+
+    def train(self) -> str:
+        """All steps; why they broke off, or ""."""
+        for step in range(1, self.steps + 1):
+            self.network.train()
+            loss = self._loss_of(self.scenes(BATCH, "train"))
+            self.losses.append(loss.item())
+            if not math.isfinite(self.losses[-1]):
+                return f"the loss was {self.losses[-1]} at step {step}"
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
+            self.optimizer.step()
+            self.schedule.step()
+            if self.learned is None and step % GLANCE_STEPS == 0 and self.accuracy(GLANCED, "select") >= LEARNED:
+                self.learned = step
+        return ""
+
+    def _loss_of(self, batch: Scenes) -> Tensor:
+        label, own, other = self.network(batch.x)
+        targets = ((label, batch.label), (own, batch.own), (other, batch.other))
+        return torch.stack([functional.cross_entropy(*each, ignore_index=NONE) for each in targets]).sum()
+
+    def accuracy(self, count: int, part: Part) -> float:
+        """The share of cells with a label whose label is found."""
+        self._settle_statistics()
+        self.network.eval()
+        batch = self.scenes(count, part)
+        with torch.no_grad():
+            found = self.network(batch.x)[0].argmax(1)
+        known = batch.label != NONE
+        return float((found == batch.label)[known].float().mean())
+
+    def _settle_statistics(self) -> None:
+        """Running statistics of batch norms as means over training scenes: a slow momentum would lag behind."""
+        norms = [each for each in self.network.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+        if not norms:
+            return
+        momenta = [norm.momentum for norm in norms]
+        state, self.generator = self.generator, torch.Generator().manual_seed(3)
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None
+        self.network.train()
+        with torch.no_grad():
+            for _ in range(STATISTICS_BATCHES):
+                self.network(self.scenes(BATCH, "train").x)
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        self.generator = state
