@@ -28,6 +28,7 @@ TEXTS = {
         "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."
     ),
     "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
+    "recall_unsteady": "Two trainings with one seed differ: the module draws random numbers of its own.",
     "recall_diverged": "the training on {task} diverged: {reason}",
     "no_time": "no predicted time: {reason}",
     "no_time_mode": "no predicted time ({mode}): {reason}",

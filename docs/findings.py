@@ -10,6 +10,7 @@ from lists import ROOT, built_in, markdown, peaks
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
+from ctxbench.metrics.recall import KINDS
 from ctxbench.mode import MODES
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.cells import amount
@@ -22,6 +23,7 @@ from ctxbench.results.csv_file import rows_of
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from gate_on_this_machine import verdicts
+from scipy.stats import spearmanr
 
 # Of a list of the cheapest, so many are named.
 MOST_NAMED = 5
@@ -184,9 +186,81 @@ def _fastest(part: pd.DataFrame, mode: str, among: Iterable[str]) -> str:
     return ", ".join(f"`{row['module']}` {amount(row, each, each.unit)}" for row in rows_of(tied.reset_index())) + " ms"
 
 
+# mIoU in percent of whole networks with a ResNet-101, as Geng et al. (ICLR 2021, section 3.4) print them: PASCAL
+# Context, PASCAL VOC.
+PUBLISHED_MIOU = {
+    "ppm": (47.8, 82.6),
+    "da": (52.6, 82.6),
+    "ema": (53.1, None),
+    "dm": (54.4, 84.4),
+    "apc": (54.7, 84.2),
+    "acf": (54.0, 84.2),
+    "ham_nmf": (55.2, 85.9),
+}
+
+
+def recall_cost() -> str:
+    """Ability beside cost: accuracy on the three tasks, and what the block costs at a segmentation head."""
+    frame = open_run(ROOT / "results" / "field-cpu").frame
+    large = frame[frame["height"] * frame["width"] == (frame["height"] * frame["width"]).max()]
+    costs = {row["module"]: row for row in rows_of(large)}
+    found = [row for row in _recall() if row["module"] in costs]
+    rows = []
+    for row in sorted(found, key=lambda each: -_mean(each)):
+        cost = costs[row["module"]]
+        ahead = any(
+            _mean(other) > _mean(row)
+            and costs[other["module"]]["latency_infer_ms"] < cost["latency_infer_ms"]
+            and costs[other["module"]]["memory_train_predicted_bytes"] < cost["memory_train_predicted_bytes"]
+            for other in found
+        )
+        times = (significant(cost["latency_infer_ms"]), f"{cost['memory_train_predicted_bytes'] / 2**20:.0f}")
+        rows.append((_name(row), *_accuracies(row), *times, "" if ahead else "yes"))
+    header = ("module", *(f"{kind}, %" for kind in KINDS), "inference, ms", "training, MiB", "front")
+    return markdown(header, rows)
+
+
+def recall_published() -> str:
+    """Published mIoU of networks beside the recall of their module, and the rank correlation of both."""
+    found = {row["module"]: row for row in reversed(_recall()) if row["module"] in PUBLISHED_MIOU}
+    rows = [
+        (f"`{key}`", *(f"{each:g}" if each else "" for each in PUBLISHED_MIOU[key]), *_accuracies(row))
+        for key, row in sorted(found.items(), key=lambda item: -(PUBLISHED_MIOU[item[0]][0] or 0))
+    ]
+    table = markdown(("module", "PASCAL Context, mIoU", "PASCAL VOC, mIoU", *(f"{kind}, %" for kind in KINDS)), rows)
+    published = [PUBLISHED_MIOU[key][0] for key in found]
+    ranks = [spearmanr(published, [row[f"recall_{kind}"] for row in found.values()])[0] for kind in KINDS]
+    texts = ", ".join(f"{kind} {rank:+.2f}" for kind, rank in zip(KINDS, ranks, strict=True))
+    return f"{table}\n\nRank correlation with the mIoU on PASCAL Context, {len(found)} modules: {texts}."
+
+
+def _recall() -> list[RecordRow]:
+    return [row for row in rows_of(open_run(ROOT / "results" / "recall-cpu").frame) if row["recall_curve"]]
+
+
+def _mean(row: RecordRow) -> float:
+    return sum(row[f"recall_{kind}"] for kind in KINDS) / len(KINDS)
+
+
+def _name(row: RecordRow) -> str:
+    return f"`{row['module']}`" + (f" ({row['changed']})" if row["changed"] else "")
+
+
+def _accuracies(row: RecordRow) -> list[str]:
+    """`94 [92, 96]` for each task."""
+    cells = []
+    for kind in KINDS:
+        curve = json.loads(row["recall_curve"])
+        each = next(found for name, found in curve.items() if name.partition("-")[0] == kind)
+        cells.append(f"{each['accuracy']:.0f} [{each['low']:.0f}, {each['high']:.0f}]")
+    return cells
+
+
 FINDINGS: dict[str, Callable[[], str]] = {
     "facts": facts,
     "table3-short": table3_short,
     "findings": findings,
     "choices": choices,
+    "recall-cost": recall_cost,
+    "recall-published": recall_published,
 }

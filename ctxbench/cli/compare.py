@@ -56,6 +56,10 @@ def compare(
     execution: Execution = None,
     threads: Threads = None,
     network: Network = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[,NAME]", help="Metrics instead of the suite's, such as recall,latency,memory."),
+    ] = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
     chosen: Settings = None,
@@ -81,6 +85,7 @@ def compare(
     overrides = overrides_of(
         shape, dtype, device, threads, also_on, execution, network, processes=processes, sample_s=sample_s
     )
+    overrides = replace(overrides, metrics=split(metrics))
     channels = comparing.channels_of(suite, overrides)
     with ForkServer() as server:
         environment = machine(server)
@@ -127,6 +132,7 @@ def compare(
 
 
 def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
+    from ctxbench.metrics import recall
     from ctxbench.ranking import sentences
     from ctxbench.report.formats.terminal import render_terminal
     from ctxbench.report.tables.ranking import ranking_table
@@ -134,3 +140,7 @@ def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
     render(render_terminal(ranking_table(ranking, rank_by)))
     for text in sentences(ranking.standings):
         say(text)
+    for standing in ranking.standings:
+        found = {key.removeprefix("recall_"): each.value for key, each in standing.values.items()}
+        if standing.is_candidate and (brings := recall.sentence(found)):
+            say(f"{standing.label} {brings}")

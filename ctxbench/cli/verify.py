@@ -1,6 +1,7 @@
 """`ctxbench verify`: does a module meet the contract?"""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +11,7 @@ from ctxbench.cli.options import (
     complete_module,
 )
 from ctxbench.cli.printing import render
+from ctxbench.terminal import say
 
 
 def verify(
@@ -26,6 +28,9 @@ def verify(
         9,
     ),
     timeout: Annotated[float, typer.Option(min=1, help="Stop a check after this many seconds.")] = 60.0,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also train it on small tasks: what context can it bring? A minute.")
+    ] = False,
 ) -> None:
     """Check that a module meets the contract of context modules; print one line for each check.
 
@@ -49,3 +54,31 @@ def verify(
     render(lines.summary(module, results))
     if any(result.broken for result in results):
         raise typer.Exit(EXIT_FAILED_CASES)
+    if deep:
+        _print_recall(module, channels, settings.of_one_module(chosen or [], module, settings.class_name(module)))
+
+
+def _print_recall(module: str, channels: int, hparams: Mapping[str, Any]) -> None:
+    """One line: what a small network around the module can learn, with one seed."""
+    from tempfile import TemporaryDirectory
+
+    import ctxbench
+    from ctxbench.metrics.recall import KINDS, sentence
+    from ctxbench.results.csv_file import rows_of
+
+    with TemporaryDirectory() as folder:
+        run = ctxbench.run(
+            "recall",
+            modules=[module],
+            shape=(1, channels, 8, 8),
+            hparams={module: hparams} if hparams else None,
+            measure={"recall_seeds": 1},
+            threads=1,
+            device="cpu",
+            out=f"{folder}/run",
+        )
+        (row,) = rows_of(run.frame)
+    found = {kind: row[f"recall_{kind}"] for kind in KINDS if row[f"recall_{kind}"] == row[f"recall_{kind}"]}
+    reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
+    name = module.rpartition(":")[2]
+    say(f"{name} {sentence(found)}" if found else f"{name}: no recall: {row['message'] or '; '.join(reasons)}")

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ def compute(measurement: Measurement) -> None:
     except UsageError as error:
         measurement.report({f"recall_{kind}_reason": str(error) for kind in KINDS})
         return
+    if not _repeats(measurement, tasks[0]):
+        measurement.report({}, Note("recall_unsteady"))
     for kind in KINDS:
         own = [name for name in curve if name.partition("-")[0] == kind]
         if own:
@@ -52,24 +54,41 @@ def compute(measurement: Measurement) -> None:
     measurement.report({"recall_curve": json.dumps(curve), "recall_s": median(seconds)})
 
 
+# Accuracies in percent from which a task counts as solved, and up to which as failed.
+SOLVED, FAILED = 80.0, 20.0
+_BRINGS = {"global": "pool", "lookup": "look up by content", "where": "find a place"}
+
+
+def sentence(accuracies: Mapping[str, float]) -> str:
+    """What a module can and cannot bring, by its accuracies in percent; "" if none of KINDS is among them."""
+    known = {_BRINGS[kind]: accuracies[kind] for kind in KINDS if kind in accuracies}
+    parts = {
+        "can": [f"{what} ({value:.0f} %)" for what, value in known.items() if value >= SOLVED],
+        "can in part": [f"{what} ({value:.0f} %)" for what, value in known.items() if FAILED < value < SOLVED],
+        "cannot": [f"{what} ({value:.0f} %)" for what, value in known.items() if value <= FAILED],
+    }
+    told = [f"{verb} {' and '.join(texts)}" for verb, texts in parts.items() if texts]
+    return f"{'; '.join(told)}: accuracy on small tasks, chance is 10 %." if told else ""
+
+
 def _trained(measurement: Measurement, task: "Task") -> "list[Trained]":
     """A training for each seed."""
-    import torch
-
     from ctxbench.recall.training import train
 
-    case, settings = measurement.case, measurement.settings
-    shape = case.shape[1:]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(case.threads or threads)
+    settings, shape = measurement.settings, measurement.case.shape[1:]
+    made = _maker(measurement)
+    return [train(made, task, shape, seed, settings.recall_steps) for seed in range(settings.recall_seeds)]
 
-    def made() -> "nn.Module":
-        return measurement.entry.build(case.shape[1], case.hparams)
 
-    try:
-        return [train(made, task, shape, seed, settings.recall_steps) for seed in range(settings.recall_seeds)]
-    finally:
-        torch.set_num_threads(threads)
+def _repeats(measurement: Measurement, task: "Task") -> bool:
+    from ctxbench.recall.training import repeats
+
+    return repeats(_maker(measurement), task, measurement.case.shape[1:])
+
+
+def _maker(measurement: Measurement) -> "Callable[[], nn.Module]":
+    case = measurement.case
+    return lambda: measurement.entry.build(case.shape[1], case.hparams)
 
 
 def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:

@@ -21,6 +21,8 @@ RISE = 0.1
 TESTED, GLANCED = 256, 32
 # Batches over which running statistics are taken anew before a test, as means.
 STATISTICS_BATCHES = 20
+# Steps that are done twice to see whether the training repeats.
+REPEATED_STEPS = 3
 # Accuracy at which a task counts as learned, and how often that is looked at.
 LEARNED, GLANCE_STEPS = 0.9, 100
 
@@ -76,6 +78,15 @@ def train(
     diverged = run.train()
     accuracy = math.nan if diverged else run.accuracy(TESTED, "test")
     return Trained(accuracy, run.learned, monotonic() - start, diverged, run.losses)
+
+
+def repeats(make_module: MakeModule, task: Task, shape: tuple[int, int, int]) -> bool:
+    """Whether a few steps give the same losses twice: a module that draws outside of torch's generator does not."""
+    first, second = (_Run(make_module, task, shape, 0, REPEATED_STEPS, RATE) for _ in range(2))
+    for run in (first, second):
+        torch.manual_seed(0)
+        run.train()
+    return first.losses == second.losses or not all(map(math.isfinite, first.losses))
 
 
 class _Run:

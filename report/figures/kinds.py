@@ -17,6 +17,7 @@ from . import energy as figure_energy
 from . import memory as figure_memory
 from . import network as figure_network
 from . import points as figure_points
+from . import recall as figure_recall
 from . import samples as figure_samples
 from .labels import freeze_layout
 from .panels import Panel
@@ -74,6 +75,8 @@ KINDS = (
          figure_memory.has_memory, figure_memory.memory_over_time),
     Kind("network", "MACs of networks", "rows of modules in networks",
          figure_network.has_network, figure_network.macs_of_networks, drawn="always"),
+    Kind("recall", "Recall by task", "two rows with the metric recall",
+         figure_recall.has_recall, figure_recall.recall_by_task, drawn="always"),
     Kind("samples", "Raw samples", "samples.csv with samples",
          figure_samples.has_samples, figure_samples.sample_streams, drawn="asked"),
 )  # fmt: skip

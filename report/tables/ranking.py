@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ctxbench.comparison import Value, obstacle, order, ratio
-from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics import metrics, quantities, quantity
 from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
 
@@ -32,7 +32,7 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
     ]
     timed = [key for key, each in quantities().items() if each.has_interval]
-    for key in dict.fromkeys([*axes_of_front(), *timed, rank_by]):
+    for key in dict.fromkeys([*axes_of_front(), *timed, *asked_for(), rank_by]):
         if any(key in row.values for row in rows):
             filled += _columns(quantity(key), rows, candidate, notes)
     if any(row.status != "ok" for row in rows):
@@ -45,6 +45,13 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
     caption = _caption(ranking, rank_by, candidate, axes, shown)
     return put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
+
+
+def asked_for() -> list[str]:
+    """The quantities of metrics that a suite or a command names, where one of two values is better."""
+    return [
+        each.key for metric in metrics().values() if not metric.default for each in metric.quantities if each.better
+    ]
 
 
 def _caption(

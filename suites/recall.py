@@ -1,0 +1,80 @@
+"""What a run of the suite `recall` says: which blocks bring which context."""
+
+import json
+
+from ctxbench.claims import Claim, Finding, Outcome, Rows, decided, for_each, measured
+from ctxbench.metrics.recall import FAILED, KINDS, SOLVED
+
+CHANCE = 10.0
+# What an accuracy on a few thousand cells may differ by from chance.
+NOISE = 3.0
+
+
+def accuracy(rows: Rows, kind: str, **wanted: object) -> float:
+    return rows.number(f"recall_{kind}", **wanted)
+
+
+def best(rows: Rows, kind: str, module: str) -> float:
+    """The largest accuracy of a module's rows, which differ in hyper-parameters."""
+    return float(rows.of(module=module).column(f"recall_{kind}").max())
+
+
+def chance(rows: Rows) -> Finding:
+    found = {kind: accuracy(rows, kind, module="identity") for kind in KINDS}
+    text = ", ".join(f"{kind} {value:.1f} %" for kind, value in found.items())
+    return decided(all(abs(value - CHANCE) <= NOISE for value in found.values()), text)
+
+
+def attention(rows: Rows) -> Finding:
+    found = {kind: accuracy(rows, kind, module="mhsa") for kind in KINDS}
+    text = ", ".join(f"{kind} {value:.0f} %" for kind, value in found.items())
+    return decided(all(value >= SOLVED for value in found.values()), text)
+
+
+def pooling(rows: Rows) -> Finding:
+    def judge(module: str) -> Outcome:
+        one, other = (accuracy(rows, kind, module=module) for kind in ("global", "lookup"))
+        return one >= SOLVED and other <= FAILED, f"global {one:.0f} %, lookup {other:.0f} %"
+
+    return for_each(("gc", "se"), judge)
+
+
+def families(rows: Rows) -> Finding:
+    parts = []
+    for kind in KINDS:
+        solved = [m for m in rows.modules() if best(rows, kind, m) >= SOLVED]
+        parts.append(f"{kind}: {len(solved)} ({', '.join(solved)})")
+    return measured("; ".join(parts))
+
+
+def gradient(rows: Rows) -> Finding:
+    """Whether the intervals over seeds overlap for each task."""
+    texts, holds = [], True
+    for kind in KINDS:
+        one, all_steps = (_interval(rows, kind, gradient) for gradient in ("one_step", "bptt"))
+        holds = holds and one[2] >= all_steps[1]
+        texts.append(f"{kind}: {one[0]:.0f} % with one step, {all_steps[0]:.0f} % with all")
+    return decided(holds, "; ".join(texts))
+
+
+def _interval(rows: Rows, kind: str, gradient: str) -> tuple[float, float, float]:
+    row = rows.row("recall_curve", module="ham_nmf", gradient=gradient)
+    found = next(each for name, each in json.loads(row["recall_curve"]).items() if name.partition("-")[0] == kind)
+    return found["accuracy"], found["low"], found["high"]
+
+
+CLAIMS = (
+    Claim("Without a module no task is above chance", f"`identity` within {NOISE:g} of {CHANCE:g} %", chance),
+    Claim("Self-attention solves all three tasks", f"`mhsa` reaches {SOLVED:g} % in each", attention),
+    Claim(
+        "A block that pools solves global and fails lookup",
+        f"{SOLVED:g} % or more in global, {FAILED:g} % or less in lookup",
+        pooling,
+    ),
+    Claim("Which modules solve which task", f"{SOLVED:g} % or more; of several settings the best", families),
+    Claim(
+        "The one-step gradient costs Ham (NMF) no ability",
+        "in no task is the interval of the one-step gradient below that of all steps",
+        gradient,
+    ),
+)
