@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from time import monotonic  # bound before a module can replace it
 from typing import Any
 
-from ctxbench.notes import Note
+from ctxbench.notes import DISTURBED, Note
 
 WINDOW_S = 0.1
 # Others' load, in cores, from which a check is warned of.
@@ -45,6 +45,11 @@ class Others:
 def disturbed(others_share: float | None) -> bool:
     """Whether others used more than OTHERS_LIMIT of the cores; not where that is not known."""
     return others_share is not None and others_share > OTHERS_LIMIT
+
+
+def doubt(others_share: float | None) -> list[Note]:
+    """What a reader must know of times that other work disturbed."""
+    return [Note(DISTURBED, {"limit": OTHERS_LIMIT})] if disturbed(others_share) else []
 
 
 def shares_gpu(machine_state: str | None) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 from ctxbench.errors import UsageError
 
+# The codes of notes after which no verdict rests on a row's times, or on the row.
+DISTURBED, BROKEN = "disturbed", "broken_contract"
 TEXTS = {
     "remark": "{text}",
     "reused": "reused from {path}",
@@ -39,7 +41,7 @@ TEXTS = {
     "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
     "time_assumed": "{share:.0%} of the time is in classes without measurements: {classes}.",
     "time_unknown": "Of no known class, their bytes alone are counted: {operators}.",
-    "time_dtype": "The efficiencies were measured in float32, not in {dtype}.",
+    "time_dtype": "Efficiencies of some classes were measured in float32, not in {dtype}.",
     "time_layout": "The efficiencies were measured on contiguous tensors, not on {memory_format}.",
     "launch_bound": (
         "launch-bound: the host takes as long to enqueue a pass as the device to run it, so latency_{mode}_ms is the "
@@ -53,6 +55,8 @@ TEXTS = {
     "replaces": "the module replaces {names}, which everything in its process then uses",
     "no_gpu_room": "the GPU had no memory left, or another process had it to itself",
     "gpu_shared": "{processes} other process(es) compute on the GPU",
+    "disturbed": "Other work kept more than {limit:.0%} of the cores busy while it was timed: no verdict rests on it.",
+    "broken_contract": "The module does not meet the contract of context modules: see `ctxbench verify`.",
     "busy_machine": "the machine was not at rest: others kept {cores:.1f} cores busy",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",
     "rate_above": (

@@ -23,7 +23,7 @@ def assert_context_module(
     from ctxbench.contract.subject import Subject
 
     entry = registry.of_class(cls)
-    results = list(run_checks(Subject(entry, cls, channels, entry.check_hparams(hparams), size)))
+    results = list(run_checks(Subject(entry, cls, channels, entry.check_hparams(hparams, channels), size)))
     broken = [f"{r.name}: {r.fact}\n    hint: {r.hint}" for r in results if r.broken]
     if broken:
         raise AssertionError("\n".join([f"{cls.__name__} does not meet the contract", *broken]))

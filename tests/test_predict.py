@@ -409,6 +409,20 @@ def test_the_software_of_2020_inverts_a_single_matrix_with_the_host() -> None:
     assert "With the PyTorch of 2020: 7.8" in " ".join(map(str, found.notes()))
 
 
+def test_tf32_changes_products_alone() -> None:
+    known = effects_of(sheet("a100-40gb"), "cuda")
+    relu, depthwise = Work("elementwise", 2**30), Work("depthwise convolution", 2**30, Product(512, 2**20, 1, 9))
+    for work in (relu, depthwise):
+        assert rates.rate(work, known, "tf32") == rates.rate(work, known, "float32")
+    large = Work("convolution 3x3", 2**30, Product(1, 2**16, 2**10, 2**10))
+    seconds = [rates.rate(large, known, d).seconds(large, sheet("a100-40gb"), d)[0] for d in ("float32", "tf32")]
+    assert seconds[0] > 3 * seconds[1]
+    assert rates.rate(large, known, "tf32").has_dtype
+    weight = Work("norm", 2**20, turn="input gradient")
+    assert rates.rate(weight, known).has_dtype
+    assert not rates.rate(Work("large product", 2**20, Product(1, 512, 512, 512)), known, "bfloat16").has_dtype
+
+
 def test_power_limits_the_peak() -> None:
     assert rates.sustained(10.0, 0.0) == 1.0
     assert rates.sustained(10.0, 10.0) == 0.5

@@ -193,6 +193,27 @@ def test_a_time_without_a_verdict_is_never_bold(tmp_path: Path) -> None:
     assert best_of(folder) == {"sa": False, "da": False, "linear": True, "ham_nmf": False}
 
 
+def test_what_qualifies_a_row_is_in_its_notes_and_no_option_takes_it_away(tmp_path: Path) -> None:
+    rows = [
+        medians(record("sa"), [5.0, 5.1, 5.2]),
+        medians(record("da"), [6.0, 6.1, 6.2], others_share=0.78),
+        medians(record("linear"), [7.0, 7.1, 7.2]),
+    ]
+    folder = new_run(tmp_path / "run", broken=["sa"])
+    for row in rows:
+        add(folder, row)
+    folder.write_records(rows)
+    told = {row["module"]: [note.code for note in row["notes"]] for row in folder.frame().to_dict("records")}
+    assert told == {"sa": ["broken_contract"], "da": ["disturbed"], "linear": []}
+    assert best_of(folder) == {"sa": False, "da": False, "linear": False}  # one row is left
+    table = table_of(folder.path)
+    latex = render_latex(table, notes="none")
+    assert "Other work kept more than 10\\% of the cores busy while it was timed" in latex
+    assert "The module does not meet the contract" in latex
+    assert "Params: all parameters" not in latex
+    assert latex.count(r"\textsuperscript") >= 4  # two in cells, two before the sentences
+
+
 def test_reused_rows_share_no_rounds_with_the_others(tmp_path: Path) -> None:
     drift = [10.0, 11.0, 12.0, 13.0]
     reused = {"folder": "earlier", "cases": [record("da").case]}

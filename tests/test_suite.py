@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ctxbench import registry
 from ctxbench.case import Measure, parse_shape
 from ctxbench.errors import UsageError
 from ctxbench.suite import file, settings
@@ -179,6 +180,21 @@ def test_settings_are_toml_values_or_words() -> None:
     for wrong in ("steps", "ham_nmf.steps", "=3", "ham_nmf.=3", ".steps=3"):
         with pytest.raises(UsageError, match=r"\[module\.\]hyperparameter=value"):
             settings.parse([wrong])
+
+
+def test_the_word_channels_is_the_number_of_channels_but_for_texts(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from torch import nn\n\n\nclass Mine(nn.Module):\n"
+        "    def __init__(self, channels, oup: int = 4, axis: str = 'rows', free=2):\n"
+        "        super().__init__()\n        self.got = (channels, oup, axis, free)\n"
+    )
+    entry = registry.get(f"{file}:Mine")
+    words = {"oup": "channels", "axis": "channels", "free": "channels"}
+    assert entry.check_hparams(words) == words
+    assert entry.build(32, words).got == (32, 32, "channels", 32)
+    with pytest.raises(UsageError, match="'oup' is 'chanels'; it must be int"):
+        entry.check_hparams({"oup": "chanels"})
 
 
 def test_settings_of_one_module_take_its_names_alone() -> None:

@@ -84,7 +84,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="[MODULE.]NAME=VALUE",
-        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; one that is given twice has both values.",
+        help="Set a hyper-parameter, such as steps=3 or ham_nmf.steps=3; one that is given twice has both values; the "
+        "word channels is the input's number of channels.",
     ),
 ]
 

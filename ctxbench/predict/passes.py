@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -68,8 +68,11 @@ class PassTime:
     @property
     def assumed_share(self) -> float:
         """The share of the kernels' time that is in classes without measurements."""
+        return self._share(lambda kernel: kernel.rate.basis == "assumed")
+
+    def _share(self, counts: Callable[[Kernel], bool]) -> float:
         total = sum(kernel.ms for kernel in self.kernels)
-        return sum(kernel.ms for kernel in self.kernels if kernel.rate.basis == "assumed") / total if total else 0.0
+        return sum(kernel.ms for kernel in self.kernels if counts(kernel)) / total if total else 0.0
 
     @property
     def unknown(self) -> list[str]:
@@ -92,7 +95,7 @@ class PassTime:
             found.append(("time_era", {"other": other, "ms": self.other_era_ms}))
         if self.unknown:
             found.append(("time_unknown", {"operators": self.unknown}))
-        if dtype != "float32":
+        if self._share(lambda kernel: not kernel.rate.has_dtype) > ASSUMED_NOTE:
             found.append(("time_dtype", {"dtype": dtype}))
         if memory_format != "contiguous":
             found.append(("time_layout", {"memory_format": memory_format}))

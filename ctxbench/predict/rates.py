@@ -45,7 +45,7 @@ class Rate:
     `watts` is the power for each TFLOP/s of peak at which a device sustains half of its peak. `factor` multiplies the
     time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
     error that all classes share, `own` of the class, `within` of one kernel. `like` is the class that was measured in
-    place of this one.
+    place of this one; without `has_dtype` it was measured in float32 alone.
     """
 
     compute: float
@@ -57,6 +57,7 @@ class Rate:
     own: float = 0.0
     within: float = 0.0
     like: str = ""
+    has_dtype: bool = True
 
     @property
     def sd(self) -> float:
@@ -65,8 +66,7 @@ class Rate:
 
     def seconds(self, work: Work, sheet: Sheet, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
         """The time of a kernel without its launch, and whether arithmetic bounds it."""
-        if dtype == "tf32" and work.product is None:
-            dtype = "float32"  # TF32 is for products and convolutions alone
+        dtype = unit_of(work, dtype)
         flops, moved = np.array(list(work.ways(sheet, itemsize(dtype)))).T
         peak = sheet.peak(dtype) * sustained(sheet.watts_per_tflops, self.watts)
         arithmetic, transfer = parts(flops, moved, self.compute, self.bandwidth, peak, sheet.bandwidth)
@@ -75,6 +75,12 @@ class Rate:
         if work.steps and work.single and era == "cuda-2020":
             time += HOST_SOLVER_MS * 1e-3
         return float(time), bool(arithmetic[best] > transfer[best]) or work.steps > 0
+
+
+def unit_of(work: Work, dtype: str) -> str:
+    """The dtype of a kernel's arithmetic: TF32 is for products, and for convolutions that are not depthwise."""
+    is_product = work.product is not None and work.kind != "depthwise convolution"
+    return "float32" if dtype == "tf32" and not is_product else dtype
 
 
 def itemsize(dtype: str) -> int:
@@ -181,6 +187,7 @@ def effects(
 
 def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
     """What holds for a kernel in a dtype on a device of which so much is known."""
+    dtype = unit_of(work, dtype)
     found = _ASSUMED.get(work.kind)
     spread, groups = 0.0, [work.group]
     if found is None:
@@ -198,6 +205,7 @@ def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
         own=math.hypot(own, spread),
         within=found.within,
         like="" if group == work.group else group,
+        has_dtype=found.assumed or any((each, dtype) in calibration().efficiencies for each in groups),
     )
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+# As the value of a hyper-parameter: the input's number of channels.
+CHANNELS = "channels"
+
+
 @dataclass(frozen=True)
 class Hyperparameter:
     """One keyword of a module's constructor: its name, its type as written, its default."""
@@ -26,6 +30,8 @@ class Hyperparameter:
         """`value` if it is of the declared type; UsageError otherwise."""
         from pydantic import TypeAdapter, ValidationError  # slow to import, needed only here
 
+        if self.stands_for_channels(value):
+            return value
         try:
             declared = eval(  # noqa: S307  # the annotation comes from a module file that is run anyway
                 self.annotation, {"Literal": typing.Literal, "typing": typing}
@@ -36,6 +42,10 @@ class Hyperparameter:
             return TypeAdapter(declared).validate_python(value, strict=not isinstance(value, int))
         except ValidationError:
             raise UsageError(f"hyper-parameter {self.name!r} is {value!r}; it must be {self.annotation}") from None
+
+    def stands_for_channels(self, value: Any) -> bool:
+        """Whether a value is the word `channels`, which stands for the input's number of channels; texts keep it."""
+        return value == CHANNELS and not any(word in self.annotation for word in ("str", "Literal"))
 
 
 @dataclass(frozen=True)
@@ -79,14 +89,19 @@ class Entry:
 
     def build(self, channels: int, hparams: Mapping[str, Any] | None = None) -> "nn.Module":
         """Construct the module for `channels` input channels; hyper-parameters not given keep their defaults."""
-        return self.load()(channels, **self.check_hparams(hparams or {}))
+        return self.load()(channels, **self.check_hparams(hparams or {}, channels))
 
-    def check_hparams(self, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """The given hyper-parameters, each checked against its declared name and type."""
+    def check_hparams(self, hparams: Mapping[str, Any], channels: int | None = None) -> dict[str, Any]:
+        """The given hyper-parameters, each checked against its declared name and type.
+
+        With `channels`, the word `channels` is replaced by that number.
+        """
         known = {parameter.name: parameter for parameter in self.hyperparameters}
         for name in hparams:
             if name not in known:
                 raise unknown(f"hyper-parameter of {self.key!r}", name, known)
+        if channels is not None:
+            hparams = {n: channels if known[n].stands_for_channels(value) else value for n, value in hparams.items()}
         return {name: known[name].parse(value) for name, value in hparams.items()}
 
     @property
@@ -103,7 +118,8 @@ class Entry:
         if formula is None:
             return None
         batch, channels, height, width = shape
-        names = {name: channels if value is None else value for name, value in self._values(hparams).items()}
+        values = self._values(self.check_hparams(hparams or {}, channels))
+        names = {name: channels if value is None else value for name, value in values.items()}
         positions = height * width
         names |= {"B": batch, "C": channels, "H": height, "W": width}
         names |= {"n": positions, "N": batch * positions}

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.errors import AlteredRun, UsageError
+from ctxbench.machine_load import doubt
 from ctxbench.messages import Sample, TimelineStep
+from ctxbench.notes import BROKEN, Note
 from ctxbench.results.csv_file import (
     append_text,
     csv_line,
@@ -151,7 +153,11 @@ class RunFolder:
         append_text(path, "".join(csv_line(row.get(column) for column in header) for row in rows))
 
     def write_records(self, records: Iterable[Record]) -> None:
-        """Write `records.csv` whole."""
+        """Write `records.csv` whole, with notes on what this run knows of a row: disturbed, or of a broken module."""
+        broken = set(self.meta.get("broken") or ())
+        records = list(records)
+        for record in records:
+            record.note(*doubt(record.others_share), *[Note(BROKEN)] * (record.module in broken))
         lines = [csv_line(columns()), *(csv_line(record.row().values()) for record in records)]
         with self._written():
             replace_file(self.path / "records.csv", encoded("".join(lines)))

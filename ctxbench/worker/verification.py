@@ -21,7 +21,9 @@ def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
     start("load")
     try:
         entry = registry.get(task.reference)
-        subject = Subject(entry, entry.load(), task.channels, entry.check_hparams(task.hparams), task.size)
+        subject = Subject(
+            entry, entry.load(), task.channels, entry.check_hparams(task.hparams, task.channels), task.size
+        )
     except UsageError as error:
         emit(WrongInput(str(error)))
         return

@@ -1,14 +1,20 @@
 """A table as LaTeX with booktabs: one tabular a part, so that it fits a page."""
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+
+from ctxbench.machine_load import OTHERS_LIMIT
+from ctxbench.notes import BROKEN, DISTURBED, Note
 
 from ..tables.table import Cell, Column, Row, Table
 
 # More lines of a table do not fit a page.
 ROWS = 40
 # Where notes may stand, and how a cell refers to one.
-NOTES = {"below": r"\textsuperscript{%s}", "threeparttable": r"\tnote{%s}", "none": ""}
+NOTES = {"below": r"\textsuperscript{%s}", "threeparttable": r"\tnote{%s}", "none": r"\textsuperscript{%s}"}
+
+# Notes that no option takes away: of times that were disturbed, and of a module that breaks the contract.
+KEPT = [str(Note(DISTURBED, {"limit": OTHERS_LIMIT})), str(Note(BROKEN))]
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -44,11 +50,13 @@ def _escaped(character: str) -> str:
 def render_latex(table: Table, label: str = "", notes: str = "below") -> str:
     """Floats `table*`, one for each part and each ROWS rows, so that each fits a page; notes stand in the last.
 
-    `notes` is one of NOTES. The document needs `\\usepackage{booktabs}`, and the package threeparttable if the notes
-    are its. Bold: best; italic: predicted or failed.
+    `notes` is one of NOTES; with "none" those stay that say that a number is not to be relied on. The document needs
+    `\\usepackage{booktabs}`, and the package threeparttable if the notes are its. Bold: best; italic: predicted or
+    failed.
     """
     pieces = [table.rows[start : start + ROWS] for start in range(0, max(len(table.rows), 1), ROWS)]
-    tabulars = [_tabular(table, positions, rows, notes) for positions in table.blocks() for rows in pieces]
+    kept = {n for n, text in enumerate(table.notes, 1) if notes != "none" or text in KEPT}
+    tabulars = [_tabular(table, positions, rows, notes, kept) for positions in table.blocks() for rows in pieces]
     floats = []
     for number, tabular in enumerate(tabulars, 1):
         continued = f" ({number} of {len(tabulars)})" if len(tabulars) > 1 else ""
@@ -72,15 +80,18 @@ def _notes(table: Table, notes: str) -> str:
     if notes == "threeparttable":
         items = [rf"\item {line}" for line in lines] + [rf"\item[{n}] {text}" for n, text in enumerate(texts, 1)]
         return "\n".join([r"\begin{tablenotes}[flushleft]\scriptsize", *items, r"\end{tablenotes}"])
+    numbered = [(n, text) for n, text in enumerate(texts, 1) if notes != "none" or table.notes[n - 1] in KEPT]
     if notes == "none":
+        lines = []
+    if not lines and not numbered:
         return ""
-    below = "\\par\n".join([*lines, *(f"{_mark([n], notes)} {text}" for n, text in enumerate(texts, 1))])
+    below = "\\par\n".join([*lines, *(f"{_mark([n], notes)} {text}" for n, text in numbered)])
     return rf"\par\medskip\begin{{minipage}}{{\linewidth}}\scriptsize\raggedright {below}\end{{minipage}}"
 
 
 def _mark(numbers: Sequence[int], notes: str) -> str:
     """What refers to footnotes."""
-    return NOTES[notes] % ",".join(map(str, numbers)) if numbers and notes != "none" else ""
+    return NOTES[notes] % ",".join(map(str, numbers)) if numbers else ""
 
 
 def _stacked(heading: str, columns: int) -> str:
@@ -91,7 +102,7 @@ def _stacked(heading: str, columns: int) -> str:
     return rf"\shortstack{{{escape(title)}\\({escape(unit)}}}"
 
 
-def _tabular(table: Table, positions: list[int], rows: Sequence[Row], notes: str) -> str:
+def _tabular(table: Table, positions: list[int], rows: Sequence[Row], notes: str, kept: Collection[int]) -> str:
     columns = [table.columns[i] for i in positions]
     top, rules = [], []
     for heading, members in table.groups():
@@ -104,7 +115,7 @@ def _tabular(table: Table, positions: list[int], rows: Sequence[Row], notes: str
     lines = [rf"\begin{{tabular}}{{{''.join(_alignment(column, columns) for column in columns)}}}", r"\toprule"]
     lines += [_line(top), "".join(rules)] if rules else []
     lines += [_line(escape(column.header) for column in columns), r"\midrule"]
-    lines += [_line(_cell(table.columns[i], row.cells[i], notes) for i in positions) for row in rows]
+    lines += [_line(_cell(table.columns[i], row.cells[i], notes, kept) for i in positions) for row in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
@@ -119,10 +130,10 @@ def _line(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _cell(column: Column, cell: Cell, notes: str) -> str:
+def _cell(column: Column, cell: Cell, notes: str, kept: Collection[int]) -> str:
     text = escape(cell.text)
     if cell.best:
         text = rf"\textbf{{{text}}}"
     if text and (cell.failed or column.origin_of(cell) == "predicted"):
         text = rf"\textit{{{text}}}"
-    return text + _mark(cell.notes, notes)
+    return text + _mark([number for number in cell.notes if number in kept], notes)

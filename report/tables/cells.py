@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ctxbench.comparison import Value, known, read_value
-from ctxbench.machine_load import OTHERS_LIMIT
+from ctxbench.machine_load import doubt
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.statistics import FEWEST_PROCESSES
 
@@ -30,10 +30,8 @@ def interval_of(row: RecordRow, quantity: Quantity) -> tuple[float, float] | Non
 
 def doubts(value: Value, over: str = "") -> list[str]:
     """The footnotes of a time, or of a ratio of times (`over` " of the ratio"), that no verdict rests on."""
-    found = []
-    if value.disturbed:
-        limit = f"{OTHERS_LIMIT:.0%} of the cores"
-        found.append(f"Other work kept more than {limit} busy while it was timed: no verdict rests on it.")
+    found: list[str] = []
+    found += map(str, doubt(value.others_share))
     if value.high == math.inf:
         found.append(f"Fewer than {FEWEST_PROCESSES} processes: no interval{over}.")
     return found

@@ -9,6 +9,7 @@ from ctxbench import devices
 from ctxbench.comparison import known, order, read_value
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.notes import BROKEN
 from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
@@ -226,7 +227,8 @@ def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
 def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> list[Cell]:
     """Bold for the best among the rows that ran under the same conditions, and for those that tie with it.
 
-    Times that no verdict rests on are left out, and what derives from times. Counts tie where they look the same.
+    Times that no verdict rests on are left out, what derives from times, and modules that do not meet the contract.
+    Counts tie where they look the same.
     """
     best: set[int] = set()
     if quantity.better is None or quantity.derive:
@@ -234,7 +236,8 @@ def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> lis
     records = rows_of(frame)
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
         rows = {int(i): read_value(records[int(i)], quantity) for i in group.index}
-        values = {i: value for i, value in rows.items() if value and not value.obstacle}
+        broken = {i for i in rows if any(each.code == BROKEN for each in records[i]["notes"])}
+        values = {i: value for i, value in rows.items() if value and not value.obstacle and i not in broken}
         if len(values) < 2:
             continue
         choose = min if quantity.better == "smaller" else max
