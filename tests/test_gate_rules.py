@@ -187,6 +187,14 @@ def test_a_budget_that_ends_during_the_confirmation_is_inconclusive() -> None:
     assert [(row.verdict, row.replicates) for row in rows] == [("ok", 4), ("inconclusive", 6)]
 
 
+def test_a_regression_that_the_time_did_not_let_confirm_says_that() -> None:
+    (row,) = gate(Script({"a": around(0.23)}), has_time=pairs_left(6))
+    assert (row.verdict, row.reason) == (
+        "inconclusive",
+        "The first pairs showed a regression, and the time budget was spent before the confirmation run decided.",
+    )
+
+
 def test_a_clear_regression_is_confirmed_before_undecided_rows_go_on() -> None:
     script = Script({"a": around(0.05), "b": around(0.4)})
     rows = gate(script, has_time=pairs_left(8))

@@ -160,7 +160,9 @@ def _states(parts: Sequence[Part], plan: Plan) -> Iterator[None]:
         yield
         state = "finished"
     except KeyboardInterrupt:
-        done = sum(len(processes) for part in parts for processes in part.folder.finished().values())
+        # What a case has that is not complete is measured again.
+        finished = [processes for part in parts for processes in part.folder.finished().values()]
+        done = sum(plan.processes for each in finished if len(each) > plan.processes)
         total = sum(len(part.cases) for part in parts) * plan.processes
         path = parts[0].folder.path if len(parts) == 1 else parts[0].folder.path.parent
         raise Interrupted(path, done, max(done, total)) from None

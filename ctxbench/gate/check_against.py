@@ -17,7 +17,7 @@ from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
-from ctxbench.gate.rules import NO_TIME, run_gate
+from ctxbench.gate.rules import NO_TIME, UNCONFIRMED, run_gate
 from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
 from ctxbench.suite.cases import Suite
@@ -60,7 +60,7 @@ def _time(
     check.deadline.seconds = pairs.seconds
     rule = check.request.rule(cases)
     rows = run_gate(list(pairs.candidate.rows), pairs, rule, check.deadline.has_time, end_at_regression=True)
-    if any(row.reason == NO_TIME for row in rows) and pairs.seconds:
+    if any(row.reason in (NO_TIME, UNCONFIRMED) for row in rows) and pairs.seconds:
         # The last look, and a confirmation run as long.
         minutes = math.ceil(2 * rule.looks[-1] * pairs.seconds[0] / 60)
         check.notes.append(f"a pair of processes took {pairs.seconds[0]:.0f} s; --budget {minutes}m is always enough")

@@ -20,6 +20,7 @@ ABOVE = "The whole confidence interval lies above the margin."
 FLAGGED = "The first pairs showed a regression"
 CONTAINED = "The confidence interval contains the margin."
 NO_TIME = "The time budget was spent before a decision."
+UNCONFIRMED = f"{FLAGGED}, and the time budget was spent before the confirmation run decided."
 NO_ROOM = "The GPU had no room for one side while it had for the other:"
 # By how much of the control workload's change a row's change may differ from it when the whole machine changes: with a
 # control that other load moved by 28 and by 43 % (standard deviations), 19 and 20 of 22 rows kept within this.
@@ -216,7 +217,7 @@ class _PairGate:
         while rows and len(self.samples[rows[0]]) < look:
             if not self.has_time():
                 for row in rows:
-                    self.settle(row, "inconclusive", NO_TIME)
+                    self.settle(row, "inconclusive", UNCONFIRMED if self.screening_samples[row] else NO_TIME)
                 return []
             answers = self.measure_pair(rows)
             for row in rows:
