@@ -71,7 +71,7 @@ class Measure(BaseModel):
     compile_timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
     seed: int = 0
     recall_tasks: list[str] = ["global", "lookup-8", "where"]
-    recall_steps: Positive = 1200
+    recall_steps: Positive = 800
     recall_seeds: Positive = 3
 
 

@@ -29,6 +29,13 @@ LEARNED, GLANCE_STEPS = 0.9, 100
 MakeModule = Callable[[], nn.Module]
 
 
+class CellNorm(nn.LayerNorm):
+    """Layer norm over the channels of each cell alone: one over the whole scene would be a vector of context."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1).contiguous()
+
+
 class Network(nn.Module):
     """Two 1x1 convolutions that see a cell, the module, and a 1x1 classifier that sees the cell and the module's
     output.
@@ -43,7 +50,7 @@ class Network(nn.Module):
             nn.Conv2d(inputs_of(height, width), HIDDEN, 1),
             nn.ReLU(),
             nn.Conv2d(HIDDEN, channels, 1),
-            nn.GroupNorm(1, channels),
+            CellNorm(channels),
         )
         self.module = make_module()
         with torch.no_grad():
