@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
 from ctxbench.errors import UsageError
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import NONE, Scenes, Task, inputs_of, scenes, task_of
-from ctxbench.recall.training import Trained, repeats, train
+from ctxbench.recall.training import Network, Trained, repeats, train
 
 pytestmark = pytest.mark.slow  # small trainings, which take seconds together
 
@@ -120,6 +120,18 @@ class Framed(nn.Module):
 
 def accuracy(make: Callable[[], nn.Module], task: str, steps: int = 500) -> float:
     return train(make, task_of(task, *SHAPE[1:]), SHAPE, 0, steps).accuracy
+
+
+def test_a_cell_sees_no_other_before_the_module() -> None:
+    network = Network(nn.Identity, *SHAPE).eval()
+    x = torch.rand(2, inputs_of(4, 4), 4, 4)
+    other = x.clone()
+    other[:, :, 0, 0] += 1
+    with torch.no_grad():
+        for one, two in zip(network(x), network(other), strict=True):
+            assert not torch.equal(one[:, :, 0, 0], two[:, :, 0, 0])
+            one[:, :, 0, 0] = two[:, :, 0, 0]
+            torch.testing.assert_close(one, two, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("task", ["global", "lookup-4", "where"])
