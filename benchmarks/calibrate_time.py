@@ -24,8 +24,9 @@ from ctxbench.predict.rates import FACTOR_SD, itemsize, parts, sustained
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIDENCE = 0.8
-# Where the fit of each class begins: shares of peak and of bandwidth, microseconds of a call that is measured alone.
-STARTS = ((0.8, 0.7, 20.0), (0.02, 0.7, 20.0))
+# Where the fits of each class begin, of which the best counts: shares of peak and of bandwidth, microseconds of a call
+# that is measured alone.
+STARTS = ((0.8, 0.7, 20.0), (0.02, 0.7, 20.0), (0.6, 0.2, 20.0))
 LIMITS = ((1e-3, 1e-2, 1.0), (1.5, 1.5, 500.0))
 START_WATTS, LIMIT_WATTS = 6.0, (0.5, 60.0)
 # Logarithmic errors above this count linearly.
