@@ -2,7 +2,7 @@
 
 import json
 
-from ctxbench.claims import Claim, Finding, Outcome, Rows, decided, for_each, measured
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
 from ctxbench.metrics.recall import FAILED, KINDS, SOLVED
 
 CHANCE = 10.0
@@ -40,6 +40,8 @@ def pooling(rows: Rows) -> Finding:
 
 
 def families(rows: Rows) -> Finding:
+    if not rows.modules():
+        raise Missing("no row")
     parts = []
     for kind in KINDS:
         solved = [m for m in rows.modules() if best(rows, kind, m) >= SOLVED]

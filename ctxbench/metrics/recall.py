@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ctxbench.errors import UsageError
 from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
 from ctxbench.notes import Note
-from ctxbench.statistics import t_interval
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,6 +95,8 @@ def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:
 
     The steps are None where most seeds never reached it.
     """
+    from ctxbench.statistics import t_interval
+
     accuracies = [100 * each.accuracy for each in found]
     low, high, _ = t_interval(accuracies) if len(found) > 1 else (math.nan, math.nan, 0.0)
     steps = median(each.steps_to_learned or math.inf for each in found)
