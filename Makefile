@@ -31,10 +31,10 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# What needs the runtimes of the extras onnx and openvino, and timm; these are installed into .venv.
+# What needs the runtimes of the extras onnx and openvino, timm and scikit-learn; these are installed into .venv.
 extras: .venv/.dev
-	$(PIP) --editable ".[onnx,openvino,networks]"
-	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py
+	$(PIP) --editable ".[onnx,openvino,networks,recall]"
+	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py tests/test_recall.py
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed
