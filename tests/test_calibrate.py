@@ -176,7 +176,7 @@ def test_each_kernel_is_one_that_the_prediction_knows(name: str) -> None:
 def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[KernelTime] = []
     monkeypatch.setattr("ctxbench.worker.kernels.BLOCK_S", 1e-4)
-    time_kernels(TimeKernels("cpu", 1, ["add 8", "small 2"]), lambda message: seen.append(message))  # type: ignore[arg-type]
+    time_kernels(TimeKernels("cpu", 1, ["add 8", "small 2"]), lambda message: seen.append(message))  # type: ignore[arg-type]  # no other comes
     assert [each.name for each in seen] == ["control", "add 8", "small 2", "control"]
     assert all(0 < each.ms < math.inf for each in seen)
     assert PLACEMENTS > 1

@@ -216,6 +216,19 @@ def test_the_ratio_of_two_predicted_times_has_the_errors_in_which_they_differ() 
     assert (plain.low, plain.high) == (0.5, 8.0)
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_a_wide_convolution_has_its_workspace_as_a_note_on_its_memory(tmp_path: Path) -> None:
+    run = ctxbench.run(modules=["ppm"], shape=(1, 2048, 32, 32), static=True, out=tmp_path / "run")
+    table = suite_table(open_run(tmp_path / "run"))
+    assert [note.about for note in run.frame["notes"][0] if note.code == "memory_workspace"] == [
+        "memory_infer",
+        "memory_train",
+    ]
+    told = [text for text in table.notes if "if cuDNN takes a workspace for wide 3x3 convolutions" in text]
+    assert len(told) == 2
+
+
 def test_a_measured_and_a_predicted_time_have_no_order() -> None:
     bands = [Value(ms, ms / 2, ms * 2, origin="predicted") for ms in (1.0, 3.0, 5.0)]
     measured = Value(100.0, 99.0, 101.0, origin="measured")

@@ -23,7 +23,7 @@ SHAPE = (16, 4, 4)
 
 
 def made(name: str, part: str = "train", seed: int = 0) -> Scenes:
-    return scenes(task_of(name, 4, 6), 32, 4, 6, part, torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
+    return scenes(task_of(name, 4, 6), 32, 4, 6, part, torch.Generator().manual_seed(seed))  # type: ignore[arg-type]  # a part
 
 
 @pytest.mark.parametrize("name", ["global", "lookup-5", "where"])

@@ -41,7 +41,7 @@ def count(measurement: Measurement) -> None:
         peaks.append(today.peak_bytes)
         marks |= dict.fromkeys(profile.marks)
         values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
-        high = [Note("memory_workspace", {"mib": profile.high_bytes / 2**20}, f"memory_{mode}_predicted")]
+        high = [Note("memory_workspace", {"mib": profile.high_bytes / 2**20}, f"memory_{mode}")]
         may_be_higher = profile.high_bytes > profile.peak_bytes
         measurement.report(values, *_change_since(today.peak_bytes, profile.peak_bytes, mode), *high * may_be_higher)
         measurement.emit(Timeline(mode, _timeline(profile.timeline)))
