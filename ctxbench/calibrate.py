@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import devices
-from ctxbench.devices.sheet import Sheet, by_title, sheet
+from ctxbench.devices.sheet import by_title, sheet
 from ctxbench.errors import UsageError
 from ctxbench.failures import last_line
 from ctxbench.machine_load import CONTROL_LIMIT
@@ -46,11 +46,10 @@ def calibrate(
         return {**known, "host_us": _rounded(host_us), "source": {**known.get("source", {}), **source}}
     devices.check(name, environment)
     times, properties = _times(name, threads, KERNELS[kind], server, on_kernel)
-    product = devices.product(name, environment)
     if kind == "cpu":
         figures = _cpu(environment["cpu"], threads or int(environment["torch_threads"]), times)
     else:
-        figures = _gpu(product, properties)
+        figures = _gpu(devices.product(name, environment), properties)
     kernels_ms = {kernel: _rounded(ms) for kernel, ms in times.items() if kernel != SMALL}
     return {**figures, "host_us": _rounded(_per_operator_us(times)), "kernels_ms": kernels_ms}
 
@@ -146,8 +145,3 @@ def text_of(name: str, content: Mapping[str, Any]) -> str:
 def _toml(value: Any) -> str:
     """Texts, numbers and lists of texts are the same in TOML as in JSON."""
     return json.dumps(value)
-
-
-def read_back(content: Mapping[str, Any]) -> Sheet:
-    """The content as a device."""
-    return Sheet.model_validate(content)

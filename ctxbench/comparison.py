@@ -10,18 +10,16 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 from typing import Any
 
 from ctxbench import machine_load
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Derivation, Origin, Quantity, RecordRow
+from ctxbench.predict import CONFIDENCE_SDS, KERNELS
 from ctxbench.statistics import FEWEST_PROCESSES, t_interval
 
 # A ratio has no more decimals.
 MOST_DECIMALS = 9
-# A band of 80 % in standard deviations, and the source of error that no two predicted times share.
-BAND_SDS, KERNELS = NormalDist().inv_cdf(0.9), "kernels"
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def _predicted(first: Value, second: Value) -> Ratio:
     if not (first.errors and second.errors):
         return Ratio(first.value / second.value, first.low / second.high, first.high / second.low)
     apart = [first.errors.get(source, 0.0) - second.errors.get(source, 0.0) for source in shared_sources(first, second)]
-    factor = math.exp(BAND_SDS * math.hypot(*apart, *(each.errors.get(KERNELS, 0.0) for each in (first, second))))
+    factor = math.exp(CONFIDENCE_SDS * math.hypot(*apart, *(each.errors.get(KERNELS, 0.0) for each in (first, second))))
     value = first.value / second.value
     return Ratio(value, value / factor, value * factor)
 

@@ -10,7 +10,7 @@ import torch
 from conftest import Done
 from torch import nn
 
-from ctxbench.calibrate import calibrate, read_back, text_of
+from ctxbench.calibrate import calibrate, text_of
 from ctxbench.devices.sheet import Sheet, sheet
 from ctxbench.engine.client import Exit
 from ctxbench.errors import UsageError
@@ -80,7 +80,7 @@ def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) 
     path = tmp_path / "mine.toml"
     path.write_text(text_of("mine", found))
     mine = sheet(str(path))
-    assert mine == read_back(found)
+    assert mine == Sheet.model_validate(found)
     assert len(mine.kernels_ms) == len(KERNELS["cuda"]) - 1
     assert all(text.startswith("1.3") for _, _, text in compared(mine))
     works = operators_of(
@@ -117,9 +117,9 @@ def test_an_unknown_gpu_has_what_its_driver_tells() -> None:
 def test_a_cpu_is_a_device_like_any_other() -> None:
     plain = Sheet(title="x", peak_tflops={"float32": 0.1}, bandwidth_gb_s=50, l2_mib=1, processors=1, backend="cpu")
     found = content("cpu", CPU, Server(plain), threads=1)
-    own = read_back(found)
+    own = Sheet.model_validate(found)
     assert (own.title, own.backend, own.launch_us, own.host_us) == ("A processor, 1 thread", "cpu", 2.0, 2.0)
-    assert read_back(content("cpu", CPU, Server(plain))).title == "A processor, 2 threads"
+    assert Sheet.model_validate(content("cpu", CPU, Server(plain))).title == "A processor, 2 threads"
     layer, x = nn.Conv2d(512, 512, 1, bias=False, device="meta"), torch.empty(1, 512, 64, 64, device="meta")
     predicted = time_of(operators_of(layer, x, mode="infer", device="cpu"), own)
     assert predicted.ms == pytest.approx(expected_ms("convolution 1 512 512 1 64 1 1", plain), rel=0.02)
@@ -154,13 +154,13 @@ def test_a_file_that_cannot_be_of_the_device_is_refused() -> None:
     h100 = sheet("h100-sxm").model_dump(exclude_none=True, exclude_defaults=True)
     wrong = {**h100, "kernels_ms": good["kernels_ms"]}
     with pytest.raises(UsageError, match="Are they of another device"):
-        compared(read_back(wrong))
+        compared(Sheet.model_validate(wrong))
     few = {**good, "kernels_ms": dict(list(good["kernels_ms"].items())[:4])}
     with pytest.raises(UsageError, match="has 4 measured kernels, and 5 are needed"):
-        compared(read_back(few))
+        compared(Sheet.model_validate(few))
     unknown = {**good, "kernels_ms": {**good["kernels_ms"], "product 1 2": 1.0}}
     with pytest.raises(UsageError, match="'product 1 2' of a calibration does not have the sizes of 'product'"):
-        compared(read_back(unknown))
+        compared(Sheet.model_validate(unknown))
     with pytest.raises(UsageError, match="unknown kernel of a calibration 'sofmax'; did you mean 'softmax'"):
         kernel("sofmax 8 8")
 

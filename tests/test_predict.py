@@ -14,11 +14,11 @@ from ctxbench.errors import UsageError
 from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import UnpredictableError, predict_peak
 from ctxbench.mode import MODES
+from ctxbench.predict import CONFIDENCE_SDS, rates
 from ctxbench.predict import effects as predict_effects
-from ctxbench.predict import rates
 from ctxbench.predict.effects import CARD_SD, effects_of
 from ctxbench.predict.operators import Operator, operators_of
-from ctxbench.predict.passes import CONFIDENCE_SDS, time_of
+from ctxbench.predict.passes import time_of
 from ctxbench.predict.rates import DTYPE_SD, HOST_SD, HOST_US, Calibration, Efficiency, Era, Factor, effects
 from ctxbench.predict.work import Convolution, Product, Work
 

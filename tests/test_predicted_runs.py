@@ -193,6 +193,8 @@ def test_a_ranking_has_predicted_times(run: Path) -> None:
     assert texts(table, "latency_infer") == ["7.0 [3.5, 14.0]", "50 [25, 100]", "100 [50, 200]"]
     assert texts(table, "latency_infer_ratio") == ["", "7 [2, 29]", "14 [4, 57]"]
     assert any("80 % band" in line for line in table.caption)
+    plain = ranking_table(rankings["titan-xp"], "latency_infer")
+    assert not [column.key for column in plain.columns if "throughput" in column.key or "macs_per_s" in column.key]
 
 
 def test_the_ratio_of_two_predicted_times_has_the_errors_in_which_they_differ() -> None:

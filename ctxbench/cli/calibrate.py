@@ -24,7 +24,8 @@ def calibrate(
     """
     from ctxbench import devices
     from ctxbench.calibrate import calibrate as measure
-    from ctxbench.calibrate import read_back, text_of
+    from ctxbench.calibrate import text_of
+    from ctxbench.devices.sheet import sheet
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.run import machine
     from ctxbench.predict.effects import compared
@@ -38,7 +39,7 @@ def calibrate(
         name = devices.auto(environment) if device == "auto" else device
         content = measure(name, threads, environment, server, lambda kernel, ms: say(f"{kernel}: {ms:.4g} ms"))
     out.write_text(text_of(out.stem.replace(".", "-").replace(" ", "-"), content), encoding="utf-8")
-    found = read_back(content)
+    found = sheet(str(out))
     if found.kernels_ms:
         table = plain_table("class", "kernels", "measured / predicted")
         for group, kernels, ratio in compared(found):

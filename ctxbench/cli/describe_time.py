@@ -10,6 +10,7 @@ from ctxbench.cli.describe import plain_table
 from ctxbench.devices.sheet import Sheet
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES
+from ctxbench.predict import CONFIDENCE_SDS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,8 +78,6 @@ def _by_operator(found: "PassTime") -> "Table":
 
 
 def _basis(kernel: "Kernel") -> str:
-    from ctxbench.predict.passes import CONFIDENCE_SDS
-
     rate = kernel.rate
     like = f", as {rate.like}" if rate.like else ""
     factor = math.exp(CONFIDENCE_SDS * rate.sd)

@@ -9,6 +9,7 @@ from ctxbench.metrics.base import Measurement, Metric
 from ctxbench.metrics.memory import on_meta_as_measured
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
+from ctxbench.predict import CONFIDENCE
 
 if TYPE_CHECKING:
     from ctxbench.devices.sheet import Sheet
@@ -35,7 +36,7 @@ def count(measurement: Measurement) -> None:
 def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
     from ctxbench.memory import UnpredictableError
     from ctxbench.predict.operators import operators_of
-    from ctxbench.predict.passes import CONFIDENCE, time_of
+    from ctxbench.predict.passes import time_of
 
     case, key = measurement.case, f"latency_{mode}"
     model, x = on_meta_as_measured(measurement)

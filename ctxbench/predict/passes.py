@@ -4,12 +4,11 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
 from ctxbench.devices.sheet import Sheet
 from ctxbench.notes import Note
-from ctxbench.predict import LAUNCHES
+from ctxbench.predict import CONFIDENCE_SDS, KERNELS, LAUNCHES
 from ctxbench.predict.effects import effects_of
 from ctxbench.predict.operators import Operator
 from ctxbench.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
@@ -19,9 +18,6 @@ from ctxbench.predict.work import Bound, Work
 ASSUMED_NOTE = 0.05
 # The eras of the software are told where their times differ by this factor.
 ERAS_NOTE = 1.5
-# The share of passes in the band, and its half width in standard deviations.
-CONFIDENCE = 0.8
-CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True)
@@ -138,7 +134,7 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
         device += share * kernel.rate.device
         classes[kernel.work.group] += share * kernel.rate.own
         scatter[kernel.work] += share * kernel.rate.within
-    return {"device": device, **classes, "kernels": math.hypot(*scatter.values())}
+    return {"device": device, **classes, KERNELS: math.hypot(*scatter.values())}
 
 
 def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:

@@ -48,10 +48,9 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
 
 
 def asked_for() -> list[str]:
-    """The quantities of metrics that a suite or a command names, where one of two values is better."""
-    return [
-        each.key for metric in metrics().values() if not metric.default for each in metric.quantities if each.better
-    ]
+    """The stored quantities of metrics that are measured only by name, where one of two values is better."""
+    own = [each for metric in metrics().values() if not metric.default for each in metric.quantities]
+    return [each.key for each in own if each.better and not each.derive]
 
 
 def _caption(
