@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
 from ctxbench.errors import UsageError
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import NONE, Scenes, Task, inputs_of, scenes, task_of
-from ctxbench.recall.training import Network, Trained, repeats, train
+from ctxbench.recall.training import RATES, Network, Trained, repeats, train, trainings
 
 pytestmark = pytest.mark.slow  # small trainings, which take seconds together
 
@@ -182,6 +182,43 @@ def test_a_training_that_diverges_or_does_not_repeat_says_so() -> None:
     assert repeats(Breaks, Task("where"), SHAPE)
 
 
+def fake(accuracies: dict[float, float], monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
+    """Trainings that reach these accuracies by learning rate (nan: it diverged); what was trained."""
+    asked: list[tuple[float, int]] = []
+
+    def run(make: object, task: object, shape: object, seed: int, steps: int, rate: float) -> Trained:
+        asked.append((rate, seed))
+        found = accuracies[rate]
+        return Trained(rate, found - 0.01, found, None, 1.0, "" if found == found else "the loss was nan at step 1")
+
+    monkeypatch.setattr("ctxbench.recall.training.train", run)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("found", "tried", "chosen"),
+    [
+        ((0.95, 0.1, 0.1), 1, 3e-3),
+        ((0.1, 0.92, 0.99), 2, 1e-3),
+        ((0.3, 0.2, 0.4), 3, 1e-2),
+        ((float("nan"), 0.2, float("nan")), 3, 1e-3),
+    ],
+)
+def test_the_learning_rate_is_chosen_on_images_of_its_own_with_the_first_seed(
+    found: tuple[float, ...], tried: int, chosen: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = fake(dict(zip(RATES, found, strict=True)), monkeypatch)
+    rows = trainings(nn.Identity, Task("where"), SHAPE, 3, 10)
+    assert asked == [*((rate, 0) for rate in RATES[:tried]), (chosen, 1), (chosen, 2)]
+    assert {row.rate for row in rows} == {chosen}
+    assert len(rows) == 3
+
+
+def test_a_module_that_diverges_with_each_learning_rate_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(dict.fromkeys(RATES, float("nan")), monkeypatch)
+    assert trainings(nn.Identity, Task("where"), SHAPE, 1, 10)[0].diverged
+
+
 def test_running_statistics_do_not_lag_behind() -> None:
     """A batch norm with the momentum of Hamburger, 3e-4, would be far from its data after so few steps."""
 
@@ -228,6 +265,7 @@ def test_a_row_has_accuracies_their_interval_and_why_there_is_none(
     assert list(curve) == ["global", "lookup-4"]
     assert curve["lookup-4"]["low"] <= first["recall_lookup"] <= curve["lookup-4"]["high"]
     assert curve["global"]["steps"] is None
+    assert curve["global"]["rate"] in RATES
     assert first["recall_where_reason"] == "not asked for, or its training diverged"
     assert (second["status"], json.loads(second["recall_curve"])) == ("ok", {})
     suite.write_text(SUITE.format(modules='"identity"', marks=20))

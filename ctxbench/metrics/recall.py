@@ -71,12 +71,10 @@ def sentence(accuracies: Mapping[str, float]) -> str:
 
 
 def _trained(measurement: Measurement, task: "Task") -> "list[Trained]":
-    """A training for each seed."""
-    from ctxbench.recall.training import train
+    from ctxbench.recall.training import trainings
 
     settings, shape = measurement.settings, measurement.case.shape[1:]
-    made = _maker(measurement)
-    return [train(made, task, shape, seed, settings.recall_steps) for seed in range(settings.recall_seeds)]
+    return trainings(_maker(measurement), task, shape, settings.recall_seeds, settings.recall_steps)
 
 
 def _repeats(measurement: Measurement, task: "Task") -> bool:
@@ -91,7 +89,7 @@ def _maker(measurement: Measurement) -> "Callable[[], nn.Module]":
 
 
 def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:
-    """Mean accuracy in percent with its 95 % interval over seeds, and the median of the steps to 90 %.
+    """Mean accuracy in percent with its 95 % interval over seeds, the learning rate, the median of the steps to 90 %.
 
     The steps are None where most seeds never reached it.
     """
@@ -101,7 +99,8 @@ def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:
     low, high, _ = t_interval(accuracies) if len(found) > 1 else (math.nan, math.nan, 0.0)
     steps = median(each.steps_to_learned or math.inf for each in found)
     ends = {"low": max(low, 0.0), "high": min(high, 100.0)} if len(found) > 1 else {"low": None, "high": None}
-    return {"accuracy": mean(accuracies), **ends, "steps": None if steps == math.inf else steps}
+    learned = None if steps == math.inf else steps
+    return {"accuracy": mean(accuracies), **ends, "rate": found[0].rate, "steps": learned}
 
 
 METRIC = Metric(
