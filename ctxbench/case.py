@@ -44,7 +44,8 @@ class Measure(BaseModel):
     processes, the cheapest first, and the costliest get fewer where the time does not last for all. A first pass of
     `long_pass_s` or more is the only sample of a process that has run the module in another mode before.
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
-    The metric `recall` trains on `recall_tasks` for `recall_steps` with `recall_seeds` seeds.
+    The metric `recall` trains on `recall_tasks` for `recall_steps` with `recall_seeds` seeds, the module built for
+    `recall_shape` (channels, height, width) whatever the case's input is.
     `compile_timeout_s` is for compiling or exporting the module for a mode, `timeout_s` for all else.
     """
 
@@ -70,7 +71,8 @@ class Measure(BaseModel):
     timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
     compile_timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
     seed: int = 0
-    recall_tasks: list[str] = ["global", "lookup-8", "where"]
+    recall_tasks: Annotated[list[str], Field(min_length=1)] = ["global", "lookup-8", "where"]
+    recall_shape: Annotated[list[Positive], Field(min_length=3, max_length=3)] = [64, 8, 8]
     recall_steps: Positive = 800
     recall_seeds: Positive = 3
 

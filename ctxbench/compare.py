@@ -18,7 +18,7 @@ from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.messages import Sample, TimelineStep
-from ctxbench.metrics import quantities
+from ctxbench.metrics import quantities, recall
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
@@ -142,6 +142,12 @@ def rankings(run: RunFolder) -> list[Ranking]:
         standings = [_standing(row, columns, candidates, run.meta.get("broken", ())) for row in rows]
         found.append(Ranking(_condition(Record.of_row(rows[0])), memory, standings))
     return found
+
+
+def abilities(run: RunFolder) -> list[str]:
+    """What each candidate can and cannot bring, where the run has the metric recall: the same for all inputs."""
+    own = [row for row in rows_of(run.frame()) if row["module"] in run.meta["candidates"]]
+    return list(dict.fromkeys(f"{row['module']} {text}" for row in own if (text := recall.sentence(row))))
 
 
 def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:

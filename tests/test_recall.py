@@ -13,6 +13,7 @@ from torch import Tensor, nn
 pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
 
 from ctxbench.errors import UsageError
+from ctxbench.metrics.recall import sentence
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import NONE, Scenes, Task, inputs_of, scenes, task_of
 from ctxbench.recall.training import RATES, Network, Trained, repeats, train, trainings
@@ -119,7 +120,7 @@ class Framed(nn.Module):
 
 
 def accuracy(make: Callable[[], nn.Module], task: str, steps: int = 500) -> float:
-    return train(make, task_of(task, *SHAPE[1:]), SHAPE, 0, steps).accuracy
+    return train(make, SHAPE, task_of(task, *SHAPE[1:]), 0, steps).accuracy
 
 
 def test_a_cell_sees_no_other_before_the_module() -> None:
@@ -147,7 +148,7 @@ def test_a_module_answers_the_task_that_it_was_made_for_and_no_other() -> None:
 
 
 def test_a_seed_gives_the_same_training() -> None:
-    one, two, other = (train(nn.Identity, Task("where"), SHAPE, seed, 5) for seed in (0, 0, 1))
+    one, two, other = (train(nn.Identity, SHAPE, Task("where"), seed, 5) for seed in (0, 0, 1))
     assert one.losses == two.losses != other.losses
 
 
@@ -173,20 +174,20 @@ class OwnDice(nn.Module):
 
 
 def test_a_training_that_diverges_or_does_not_repeat_says_so() -> None:
-    found = train(Breaks, Task("where"), SHAPE, 0, 20)
+    found = train(Breaks, SHAPE, Task("where"), 0, 20)
     assert found.diverged == "the loss was nan at step 4"
     assert found.accuracy != found.accuracy
     assert isinstance(found, Trained)
-    assert not repeats(OwnDice, Task("where"), SHAPE)
-    assert repeats(nn.Identity, Task("where"), SHAPE)
-    assert repeats(Breaks, Task("where"), SHAPE)
+    assert not repeats(OwnDice, SHAPE, Task("where"))
+    assert repeats(nn.Identity, SHAPE, Task("where"))
+    assert repeats(Breaks, SHAPE, Task("where"))
 
 
 def fake(accuracies: dict[float, float], monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
     """Trainings that reach these accuracies by learning rate (nan: it diverged); what was trained."""
     asked: list[tuple[float, int]] = []
 
-    def run(make: object, task: object, shape: object, seed: int, steps: int, rate: float) -> Trained:
+    def run(make: object, shape: object, task: object, seed: int, steps: int, rate: float) -> Trained:
         asked.append((rate, seed))
         found = accuracies[rate]
         return Trained(rate, found - 0.01, found, None, 1.0, "" if found == found else "the loss was nan at step 1")
@@ -208,7 +209,7 @@ def test_the_learning_rate_is_chosen_on_images_of_its_own_with_the_first_seed(
     found: tuple[float, ...], tried: int, chosen: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = fake(dict(zip(RATES, found, strict=True)), monkeypatch)
-    rows = trainings(nn.Identity, Task("where"), SHAPE, 3, 10)
+    rows = trainings(nn.Identity, SHAPE, Task("where"), 3, 10)
     assert asked == [*((rate, 0) for rate in RATES[:tried]), (chosen, 1), (chosen, 2)]
     assert {row.rate for row in rows} == {chosen}
     assert len(rows) == 3
@@ -216,7 +217,7 @@ def test_the_learning_rate_is_chosen_on_images_of_its_own_with_the_first_seed(
 
 def test_a_module_that_diverges_with_each_learning_rate_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     fake(dict.fromkeys(RATES, float("nan")), monkeypatch)
-    assert trainings(nn.Identity, Task("where"), SHAPE, 1, 10)[0].diverged
+    assert trainings(nn.Identity, SHAPE, Task("where"), 1, 10)[0].diverged
 
 
 def test_running_statistics_do_not_lag_behind() -> None:
@@ -233,14 +234,20 @@ title = "Mine"
 modules = [{modules}]
 metrics = ["params", "recall"]
 [axes]
-shape = [1, 16, 4, 4]
+shape = [1, 32, 5, 5]
 threads = 1
 [measure]
+recall_shape = [16, 4, 4]
 processes = 1
 recall_tasks = ["global", "lookup-{marks}"]
 recall_steps = 20
 recall_seeds = 2
 """
+
+
+def test_a_module_that_does_not_fit_the_shape_says_so() -> None:
+    with pytest.raises(UsageError, match=r"with 16 channels and 4 x 4 positions \(recall_shape\), where it fails: "):
+        train(lambda: nn.Conv2d(512, 16, 1), SHAPE, Task("where"), 0, 5)
 
 
 @pytest.mark.processes
@@ -268,6 +275,9 @@ def test_a_row_has_accuracies_their_interval_and_why_there_is_none(
     assert curve["global"]["rate"] in RATES
     assert first["recall_where_reason"] == "not asked for, or its training diverged"
     assert (second["status"], json.loads(second["recall_curve"])) == ("ok", {})
+    assert sentence(first).startswith("cannot pool (")
+    assert sentence(first).endswith("%): accuracy on small tasks, chance is 10 %.")
+    assert sentence(second) == "has no recall: not asked for, or its training diverged"
     suite.write_text(SUITE.format(modules='"identity"', marks=20))
     done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "other")
     (row,) = RunFolder.open(tmp_path / "other").frame().to_dict("records")

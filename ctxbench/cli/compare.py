@@ -125,6 +125,8 @@ def compare(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     for ranking in comparing.rankings(finished):
         _print_ranking(ranking, rank_by)
+    for text in comparing.abilities(finished):
+        say(text)
     print_networks(RunData.read(finished))
     say(f"run folder: {finished.path}")
     if finished.failed or left_out:
@@ -132,7 +134,6 @@ def compare(
 
 
 def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
-    from ctxbench.metrics import recall
     from ctxbench.ranking import sentences
     from ctxbench.report.formats.terminal import render_terminal
     from ctxbench.report.tables.ranking import ranking_table
@@ -140,7 +141,3 @@ def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
     render(render_terminal(ranking_table(ranking, rank_by)))
     for text in sentences(ranking.standings):
         say(text)
-    for standing in ranking.standings:
-        found = {key.removeprefix("recall_"): each.value for key, each in standing.values.items()}
-        if standing.is_candidate and (brings := recall.sentence(found)):
-            say(f"{standing.label} {brings}")

@@ -63,22 +63,19 @@ def _print_recall(module: str, channels: int, hparams: Mapping[str, Any]) -> Non
     from tempfile import TemporaryDirectory
 
     import ctxbench
-    from ctxbench.metrics.recall import KINDS, sentence
+    from ctxbench.metrics.recall import sentence
     from ctxbench.results.csv_file import rows_of
 
     with TemporaryDirectory() as folder:
         run = ctxbench.run(
             "recall",
             modules=[module],
-            shape=(1, channels, 8, 8),
             hparams={module: hparams} if hparams else None,
-            measure={"recall_seeds": 1},
+            metrics=["recall"],
+            measure={"recall_seeds": 1, "recall_shape": [channels, 8, 8]},
             threads=1,
             device="cpu",
             out=f"{folder}/run",
         )
         (row,) = rows_of(run.frame)
-    found = {kind: row[f"recall_{kind}"] for kind in KINDS if row[f"recall_{kind}"] == row[f"recall_{kind}"]}
-    reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
-    name = module.rpartition(":")[2]
-    say(f"{name} {sentence(found)}" if found else f"{name}: no recall: {row['message'] or '; '.join(reasons)}")
+    say(f"{module.rpartition(':')[2]} {sentence(row) or 'has no recall: ' + row['message']}")

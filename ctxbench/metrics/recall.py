@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from ctxbench.errors import UsageError
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Unit
 from ctxbench.notes import Note
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def compute(measurement: Measurement) -> None:
     curve: dict[str, dict[str, float | None]] = {}
     seconds: list[float] = []
     try:
-        tasks = [task_of(name, *measurement.case.shape[2:]) for name in measurement.settings.recall_tasks]
+        _, height, width = measurement.settings.recall_shape
+        tasks = [task_of(name, height, width) for name in measurement.settings.recall_tasks]
         for task in tasks:
             found = _trained(measurement, task)
             seconds += [each.seconds for each in found]
@@ -58,34 +59,39 @@ SOLVED, FAILED = 80.0, 20.0
 _BRINGS = {"global": "pool", "lookup": "look up by content", "where": "find a place"}
 
 
-def sentence(accuracies: Mapping[str, float]) -> str:
-    """What a module can and cannot bring, by its accuracies in percent; "" if none of KINDS is among them."""
-    known = {_BRINGS[kind]: accuracies[kind] for kind in KINDS if kind in accuracies}
+def sentence(row: RecordRow) -> str:
+    """What a row's module can and cannot bring, or why that is not known; "" if it was not asked."""
+    found = {kind: row[f"recall_{kind}"] for kind in KINDS}
+    known = {_BRINGS[kind]: value for kind, value in found.items() if value == value}
     parts = {
         "can": [f"{what} ({value:.0f} %)" for what, value in known.items() if value >= SOLVED],
         "can in part": [f"{what} ({value:.0f} %)" for what, value in known.items() if FAILED < value < SOLVED],
         "cannot": [f"{what} ({value:.0f} %)" for what, value in known.items() if value <= FAILED],
     }
     told = [f"{verb} {' and '.join(texts)}" for verb, texts in parts.items() if texts]
-    return f"{'; '.join(told)}: accuracy on small tasks, chance is 10 %." if told else ""
+    if told:
+        return f"{'; '.join(told)}: accuracy on small tasks, chance is 10 %."
+    reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
+    return f"has no recall: {'; '.join(reasons)}" if reasons else ""
 
 
 def _trained(measurement: Measurement, task: "Task") -> "list[Trained]":
     from ctxbench.recall.training import trainings
 
-    settings, shape = measurement.settings, measurement.case.shape[1:]
-    return trainings(_maker(measurement), task, shape, settings.recall_seeds, settings.recall_steps)
+    settings = measurement.settings
+    return trainings(*_module(measurement), task, settings.recall_seeds, settings.recall_steps)
 
 
 def _repeats(measurement: Measurement, task: "Task") -> bool:
     from ctxbench.recall.training import repeats
 
-    return repeats(_maker(measurement), task, measurement.case.shape[1:])
+    return repeats(*_module(measurement), task)
 
 
-def _maker(measurement: Measurement) -> "Callable[[], nn.Module]":
-    case = measurement.case
-    return lambda: measurement.entry.build(case.shape[1], case.hparams)
+def _module(measurement: Measurement) -> "tuple[Callable[[], nn.Module], tuple[int, int, int]]":
+    """What makes the module, and the shape that it is made for."""
+    channels, height, width = measurement.settings.recall_shape
+    return lambda: measurement.entry.build(channels, measurement.case.hparams), (channels, height, width)
 
 
 def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:

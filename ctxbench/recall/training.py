@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.errors import UsageError
 from ctxbench.recall.scenes import DIGITS, NONE, Part, Scenes, Task, inputs_of, scenes
 
 HIDDEN = 128
@@ -52,9 +53,15 @@ class Network(nn.Module):
             nn.Conv2d(HIDDEN, channels, 1),
             CellNorm(channels),
         )
-        self.module = make_module()
-        with torch.no_grad():
-            outputs = self.module.eval()(torch.zeros(1, channels, height, width)).shape[1]
+        try:
+            self.module = make_module()
+            with torch.no_grad():
+                outputs = self.module.eval()(torch.zeros(1, channels, height, width)).shape[1]
+        except Exception as error:
+            raise UsageError(
+                f"recall takes the module with {channels} channels and {height} x {width} positions (recall_shape), "
+                f"where it fails: {error}"
+            ) from error
         self.own, self.other = nn.Conv2d(channels, DIGITS, 1), nn.Conv2d(outputs, DIGITS, 1)
         self.sum = nn.Sequential(nn.Conv2d(channels + outputs, HIDDEN, 1), nn.ReLU(), nn.Conv2d(HIDDEN, DIGITS, 1))
 
@@ -81,7 +88,7 @@ class Trained:
 
 
 def trainings(
-    make_module: MakeModule, task: Task, shape: tuple[int, int, int], seeds: int, steps: int
+    make_module: MakeModule, shape: tuple[int, int, int], task: Task, seeds: int, steps: int
 ) -> list[Trained]:
     """A training for each seed, with the learning rate of RATES that is best with the first seed.
 
@@ -89,27 +96,27 @@ def trainings(
     """
     tried: list[Trained] = []
     for rate in RATES:
-        tried.append(train(make_module, task, shape, 0, steps, rate))
+        tried.append(train(make_module, shape, task, 0, steps, rate))
         if tried[-1].selected >= LEARNED:
             break
     best = max(tried, key=lambda each: -1.0 if each.diverged else each.selected)
-    return [best, *(train(make_module, task, shape, seed, steps, best.rate) for seed in range(1, seeds))]
+    return [best, *(train(make_module, shape, task, seed, steps, best.rate) for seed in range(1, seeds))]
 
 
 def train(
-    make_module: MakeModule, task: Task, shape: tuple[int, int, int], seed: int, steps: int, rate: float = RATES[0]
+    make_module: MakeModule, shape: tuple[int, int, int], task: Task, seed: int, steps: int, rate: float = RATES[0]
 ) -> Trained:
     """Train on `shape` (channels, height, width) and test. The same seed gives the same on one machine."""
     start = monotonic()
-    run = _Run(make_module, task, shape, seed, steps, rate)
+    run = _Run(make_module, shape, task, seed, steps, rate)
     diverged = run.train()
     accuracy, selected = (math.nan if diverged else run.accuracy(TESTED, part) for part in ("test", "select"))
     return Trained(rate, accuracy, selected, run.learned, monotonic() - start, diverged, run.losses)
 
 
-def repeats(make_module: MakeModule, task: Task, shape: tuple[int, int, int]) -> bool:
+def repeats(make_module: MakeModule, shape: tuple[int, int, int], task: Task) -> bool:
     """Whether a few steps give the same losses twice: a module that draws outside of torch's generator does not."""
-    first, second = (_Run(make_module, task, shape, 0, REPEATED_STEPS, RATES[0]) for _ in range(2))
+    first, second = (_Run(make_module, shape, task, 0, REPEATED_STEPS, RATES[0]) for _ in range(2))
     for run in (first, second):
         torch.manual_seed(0)
         run.train()
@@ -118,7 +125,7 @@ def repeats(make_module: MakeModule, task: Task, shape: tuple[int, int, int]) ->
 
 class _Run:
     def __init__(
-        self, make_module: MakeModule, task: Task, shape: tuple[int, int, int], seed: int, steps: int, rate: float
+        self, make_module: MakeModule, shape: tuple[int, int, int], task: Task, seed: int, steps: int, rate: float
     ) -> None:
         torch.manual_seed(seed)
         self.task, self.shape, self.steps = task, shape, steps

@@ -22,7 +22,7 @@ from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
 from ..tables.cells import heading
 from .layout import ENTRY, parts, wrapped
 from .panels import Panel, origin_of
-from .style import FAINT, PAPER, WIDE, Drawing, Look, log_axis, looks
+from .style import DASHES, FAINT, PAPER, WIDE, Drawing, Look, log_axis, looks
 
 _COLUMNS = 3
 # Ticks that are apart by at least this share of the axis do not collide.
@@ -35,7 +35,6 @@ _LINE, _ENTRY = 0.17, 0.17
 # Markers of a line, all of which count for the fit, and sizes named as failed.
 MOST_POINTS = 200
 MOST_FAILURES = 3
-_DASHES = ("-", "--", ":", "-.")
 # The part of a marker that is filled, for the lines of a module in turn; none: hollow.
 _FILLS = ("full", "none", "left", "top")
 # Words on the x-axis: characters of a line, and how far apart the markers of two lines at one word are, at most.
@@ -169,7 +168,7 @@ def _axes(
         style: dict[str, Any] = {
             "color": look.colour,
             "linewidth": 1.0,
-            "linestyle": _DASHES[place % len(_DASHES)] if numeric else "",
+            "linestyle": DASHES[place % len(DASHES)] if numeric else "",
         }
         fit = fit_of(line, figure) if figure.fit and numeric else None
         (points,) = axes.plot(x[some], y[some], marker=look.marker, label=label, **style)

@@ -77,6 +77,10 @@ KINDS = (
          figure_network.has_network, figure_network.macs_of_networks, drawn="always"),
     Kind("recall", "Recall by task", "two rows with the metric recall",
          figure_recall.has_recall, figure_recall.recall_by_task, drawn="always"),
+    Kind("marks", "Recall by the number of marks", "rows with lookups among two or more numbers of marks",
+         figure_recall.has_marks, figure_recall.recall_by_marks, drawn="always"),
+    Kind("ability", "Ability against cost", "two rows with the metric recall, and the latency and memory of each",
+         figure_recall.has_ability, figure_recall.ability, drawn="always"),
     Kind("samples", "Raw samples", "samples.csv with samples",
          figure_samples.has_samples, figure_samples.sample_streams, drawn="asked"),
 )  # fmt: skip

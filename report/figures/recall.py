@@ -1,20 +1,28 @@
-"""The figure of recall: the accuracy of each module on each task, beside its time where the run has one."""
+"""Figures of recall: the accuracy of each module on each task, against its cost, and against the number of marks."""
 
 import json
 from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS
 from ctxbench.results.csv_file import rows_of
 
-from .layout import names_of, parts
-from .panels import Panel, label_of
-from .style import FAINT, INK, Drawing, looks
+from .labels import freeze_layout, place_labels
+from .layout import NAME, names_of, parts, wrapped
+from .panels import Panel, label_of, origin_of
+from .points import front_of
+from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
 
 # Percent: ten digits.
 CHANCE = 10
+# What ability is drawn against.
+COSTS = ("latency_infer", "memory_train")
 
 
 def has_recall(panels: Sequence[Panel]) -> bool:
@@ -22,12 +30,11 @@ def has_recall(panels: Sequence[Panel]) -> bool:
 
 
 def _rows(panel: Panel) -> pd.DataFrame:
-    """The rows with an accuracy, the most able last: by the mean over the tasks."""
+    """The rows with an accuracy on each task, the most able first: by the mean over the tasks."""
     columns = [f"recall_{kind}" for kind in KINDS]
     if not {*columns} <= {*panel.frame}:
         return panel.frame.iloc[:0]
-    values = panel.frame[columns].astype("float64")
-    order = values.mean(axis=1)
+    order = panel.frame[columns].astype("float64").mean(axis=1, skipna=False)
     return panel.frame.assign(order=order)[order.notna()].sort_values("order", ascending=False, kind="stable")
 
 
@@ -54,14 +61,128 @@ def _task(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, places: S
     appearance = looks(rows["module"])
     axes.axvline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
     for row, place in zip(rows_of(rows), places, strict=True):
-        value = row[f"recall_{kind}"]
-        if pd.isna(value):
-            axes.text(2, place, "none", va="center", fontsize=8, color=FAINT)
-            continue
-        curve = json.loads(row["recall_curve"])
-        found = next(each for name, each in curve.items() if name.partition("-")[0] == kind)
+        found, look = accuracy_of(row, kind), appearance[row["module"]]
         if found["low"] is not None:
             axes.plot([found["low"], found["high"]], [place, place], color=INK, linewidth=0.8, zorder=3)
-        look = appearance[row["module"]]
-        (point,) = axes.plot(value, place, marker=look.marker, color=look.colour, zorder=2)
-        point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {value:.0f} %"))
+        (point,) = axes.plot(found["accuracy"], place, marker=look.marker, color=look.colour, zorder=2)
+        point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {found['accuracy']:.0f} %"))
+
+
+def accuracy_of(row: RecordRow, kind: str) -> dict[str, Any]:
+    """What was found on the first task of a kind: accuracy and its interval in percent, learning rate, steps."""
+    curve = json.loads(row["recall_curve"])
+    found: dict[str, Any] = next(each for name, each in curve.items() if name.partition("-")[0] == kind)
+    return found
+
+
+def has_ability(panels: Sequence[Panel]) -> bool:
+    return any(len(_with_costs(panel)) > 1 for panel in panels)
+
+
+def _with_costs(panel: Panel) -> pd.DataFrame:
+    return _rows(panel).dropna(subset=[quantity(key).column for key in COSTS])
+
+
+def ability(panels: Sequence[Panel]) -> Drawing:
+    """Accuracy on each task against the time and the memory of a block, with the front of what nothing beats."""
+    shown = [(panel, rows) for panel in panels if len(rows := _with_costs(panel)) > 1]
+    figure, found = parts("Ability against cost", 10.5, shown, [7.4] * len(shown), ("measured",))
+    drawing = Drawing(
+        figure, "Accuracy on three small tasks against time and memory; dashed: nothing is cheaper and better."
+    )
+    fronts: list[tuple[Axes, pd.DataFrame]] = []
+    for (_, rows), part in zip(shown, found, strict=True):
+        grid = part.subplots(len(COSTS), len(KINDS), sharex="row", sharey=True)
+        for key, line in zip(COSTS, grid, strict=True):
+            fronts += [(axes, _against(drawing, axes, rows, kind, key)) for kind, axes in zip(KINDS, line, strict=True)]
+    freeze_layout(figure)
+    for axes, front in fronts:
+        names = [wrapped(label_of(row), NAME) for row in rows_of(front)]
+        place_labels(axes, front["x"], front["y"], names, [3.0] * len(names))
+    return drawing
+
+
+def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: str) -> pd.DataFrame:
+    """Draw the points and the front; the rows of the front, with their `x` and `y`."""
+    each, appearance = quantity(key), looks(rows["module"])
+    placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
+    for row in rows_of(placed):
+        look, found = appearance[row["module"]], accuracy_of(row, kind)
+        if found["low"] is not None:
+            axes.vlines(row["x"], found["low"], found["high"], color=FAINT, linewidth=0.7, zorder=1)
+        (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, markersize=5, zorder=2)
+        point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {row['y']:.0f} %, {row['x']:.3g} {each.unit.symbol}"))
+    able = placed[placed["y"] > 2 * CHANCE]
+    front = able.loc[front_of(able.assign(y=-able["y"])).index]
+    axes.step(front["x"], front["y"], where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
+    axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
+    log_axis(axes, "x")
+    axes.set(ylim=(0, 105), title=kind, ylabel="accuracy (%)")
+    axes.label_outer()
+    axes.set_xlabel(f"{each.noun}, {each.unit.symbol} ({origin_of(each, rows).partition(',')[0]})")
+    axes.tick_params(labelbottom=True)
+    axes.margins(x=0.12)
+    axes.grid(which="major")
+    return front
+
+
+def has_marks(panels: Sequence[Panel]) -> bool:
+    return any(len(_marks(panel)) for panel in panels)
+
+
+def _marks(panel: Panel) -> pd.DataFrame:
+    """The rows that were asked to look up among two or more numbers of marks."""
+    if "recall_curve" not in panel.frame:
+        return panel.frame.iloc[:0]
+    curves = panel.frame["recall_curve"].fillna("")
+    return panel.frame[[len(lookups(text or "{}")) > 1 for text in curves]]
+
+
+def lookups(curve: str) -> dict[int, dict[str, Any]]:
+    """What was found by the number of marks."""
+    found = {name.partition("-"): each for name, each in json.loads(curve).items()}
+    return {int(marks): each for (kind, _, marks), each in found.items() if kind == "lookup"}
+
+
+def recall_by_marks(panels: Sequence[Panel]) -> Drawing:
+    """Accuracy against the number of marks, axes for each module and a line for each of its settings."""
+    shown = [(panel, rows) for panel in panels if len(rows := _marks(panel))]
+    columns = max(rows["module"].nunique() for _, rows in shown)
+    figure, found = parts(
+        "Recall by the number of marks", 2.9 * columns + 0.4, shown, [3.6] * len(shown), ("measured",)
+    )
+    drawing = Drawing(
+        figure, "Accuracy in looking up the cell with the same mark, against the number of marks; 95 % over seeds."
+    )
+    for (_, rows), part in zip(shown, found, strict=True):
+        groups = dict(iter(rows.groupby("module", sort=False)))
+        for axes, own in zip(part.subplots(1, columns, sharey=True, squeeze=False).flat, groups.values(), strict=False):
+            _lines(drawing, axes, rows_of(own))
+    return drawing
+
+
+def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
+    for row, dash in zip(rows, cycle(DASHES), strict=False):
+        found = lookups(row["recall_curve"])
+        look = looks([row["module"]])[row["module"]]
+        values = [each["accuracy"] for each in found.values()]
+        (line,) = axes.plot(
+            list(found),
+            values,
+            marker=look.marker,
+            color=look.colour,
+            linestyle=dash,
+            label=row["settings"] or "default",
+        )
+        line.set_gid(drawing.detail(f"{label_of(row)}: {', '.join(f'{value:.0f} %' for value in values)}"))
+        for marks, each in found.items():
+            if each["low"] is not None:
+                axes.vlines(marks, each["low"], each["high"], color=FAINT, linewidth=0.8, zorder=1)
+        axes.set_title(row["name"])
+    axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set(ylim=(0, 105), xlabel="marks", ylabel="accuracy (%)")
+    axes.label_outer()
+    axes.grid(which="major")
+    axes.legend(loc="lower left", fontsize=7)

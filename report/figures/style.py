@@ -49,6 +49,8 @@ OWN_COLOURS, OWN_MARKER = ("#E3120B", "#00857C", "#5B3A00"), "*"
 # Stand for the page's text and background colour, which a browser puts in their place.
 INK, PAPER = "#1a1b1c", "#fefdfc"
 FAINT = "#9a9a9a"
+# Of the lines of one module, in turn.
+DASHES = ("-", "--", ":", "-.")
 # Numbers from here on take so much room that few stand side by side.
 WIDE = 100_000
 PNG_DPI = 160
