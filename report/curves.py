@@ -65,9 +65,9 @@ def figures_of(panel: Panel) -> list[Figure]:
 
 
 def columns_of(quantity: Quantity) -> list[str]:
-    """The columns of a quantity's numbers and of their intervals."""
-    ends = [quantity.detail(end) for end in ("low_ms", "high_ms")] if quantity.has_interval else []
-    return [quantity.column, f"{quantity.key}_published", *ends]
+    """The columns of a quantity's numbers, of their intervals, and of what disturbed them."""
+    timed = [quantity.detail("low_ms"), quantity.detail("high_ms"), "others_share"] if quantity.has_interval else []
+    return [quantity.column, f"{quantity.key}_published", *timed]
 
 
 def numbers_of(frame: pd.DataFrame, quantity: Quantity) -> "pd.Series[float]":

@@ -1,5 +1,6 @@
 """The figures: the data they draw, which appear, and that the same data gives the same bytes."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import PathCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
@@ -19,6 +20,7 @@ from ctxbench.report.figures import cost as figure_cost
 from ctxbench.report.figures import curve as figure_curve
 from ctxbench.report.figures import memory as figure_memory
 from ctxbench.report.figures import points as figure_points
+from ctxbench.report.figures import recall as figure_recall
 from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
 from ctxbench.report.figures.panels import Panel, panels_of
@@ -146,6 +148,43 @@ def test_one_mode_alone_is_drawn_alone(tmp_path: Path) -> None:
     assert [axes.get_title() for axes in drawing.figure.axes] == ["infer"]
 
 
+def test_a_time_has_its_interval_and_a_mark_where_other_work_disturbed_it(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run")
+    for module, others in (("sa", 0.0), ("da", 0.5)):
+        for size in (32, 64):
+            row = record(module, shape=(1, 64, size, size))
+            add(folder, row, timed(row, {"infer": stream(9.0), "train": stream(20.0)}, others_share=others))
+    found = panels(folder.path)
+    with styled():
+        drawing = figure_points.pareto(found)
+    axes = drawing.figure.axes[0]
+    assert {"sa", "da \N{DAGGER}"} <= {text.get_text() for text in axes.texts}
+    low, high = (found[0].main.iloc[0][f"latency_train_{end}_ms"] for end in ("low", "high"))
+    (interval, *_) = [each for each in axes.collections if isinstance(each, LineCollection)]
+    assert interval.get_segments()[0][:, 1].tolist() == [low, high]
+    (heading,) = headings_of(drawing)
+    assert heading.endswith("1 of the run's 2 inputs, \N{DAGGER}: timed beside other work")
+    with styled():
+        heading = headings_of(figure_cost.train_infer_split(found))[0]
+    assert heading.endswith("\N{DAGGER}: timed beside other work")
+
+
+def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide_are_seen(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module in ("sa", "da"):
+        for size in (16, 32, 64):
+            row = record(module, shape=(1, 64, size, size), macs=size**2)
+            times = {"infer": stream(float(size))}
+            add(folder, row, timed(row, times, others_share=0.5 if (module, size) == ("da", 32) else 0.0))
+    with styled():
+        drawing = figure_curve.curve(panels(folder.path), SCALING[0])
+    by_title = {axes.get_title(): axes for axes in drawing.figure.axes}
+    time = by_title["Time, infer (ms)"]
+    assert [(text.get_text(), text.xy[0]) for text in time.texts] == [("\N{DAGGER}", 1024)]
+    first, second = (line for line in by_title["MACs (G)"].lines if line.get_marker() not in ("", "None", None))
+    assert first.get_markersize() < second.get_markersize()
+
+
 def test_published_against_ours_has_the_line_of_equality(tmp_path: Path) -> None:
     with styled():
         drawing = figure_points.published_against_ours(panels(table3_run(tmp_path / "run")))
@@ -167,6 +206,39 @@ def legend_of(figure: Figure) -> list[str]:
     """The entries of the one legend of a figure's only part."""
     ((legend,),) = [part.legends for part in figure.subfigs]
     return [text.get_text() for text in legend.get_texts()]
+
+
+def with_recall(path: Path, accuracies: dict[str, tuple[float, float]]) -> Path:
+    """A run of modules whose accuracy is the same on each task, with the inference time that is given in ms."""
+    folder = new_run(path, definition=definition(published={}))
+    for module, (accuracy, ms) in accuracies.items():
+        found = {"accuracy": accuracy, "low": accuracy - 5, "high": accuracy + 5, "rate": 3e-3, "steps": None}
+        tasks = ("global", "lookup-2", "lookup-8", "where")
+        values = {f"recall_{kind}": accuracy for kind in ("global", "lookup", "where")}
+        add(folder, record(module, latency_infer_ms=ms, recall_curve=json.dumps(dict.fromkeys(tasks, found)), **values))
+    return path
+
+
+def test_ability_against_cost_has_the_front_of_what_is_cheaper_and_better(tmp_path: Path) -> None:
+    path = with_recall(
+        tmp_path / "run", {"sa": (95, 40.0), "da": (90, 50.0), "linear": (60, 4.0), "ham_nmf": (10, 1.0)}
+    )
+    with styled():
+        drawing = figure_recall.ability(panels(path))
+    time = drawing.figure.axes[0]
+    assert [text.get_text() for text in time.texts] == ["linear", "sa"]
+    assert "sa, lookup: 95 %, 40 ms" in drawing.details.values()
+    assert time.get_xlabel() == "inference latency, ms (measured)"
+
+
+def test_recall_by_marks_has_a_point_for_each_number_of_marks(tmp_path: Path) -> None:
+    path = with_recall(tmp_path / "run", {"sa": (95, 40.0), "linear": (60, 4.0)})
+    with styled():
+        drawing = figure_recall.recall_by_marks(panels(path))
+    assert [axes.get_title() for axes in drawing.figure.axes] == ["sa", "linear"]
+    line = drawing.figure.axes[1].lines[0]
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([2, 8], [60, 60])
+    assert names(panels(path)) == ["cost", "pareto", "recall", "marks", "ability"]
 
 
 def test_scaling_names_failed_sizes(tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ from ctxbench.metrics.base import Quantity
 from ..tables.crossover import Pairing, costs_of, crossover_of, differing, pairings, text_of
 from .layout import ENTRY, legend_below, parts, wrapped
 from .panels import Panel, origin_of
-from .style import FAINT, INK, Drawing, log_axis, looks
+from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
 
 MOST_PAIRINGS = 12
 _COLUMNS = 3
-_LINES = ("-", "--", ":", "-.")
 # The distance between two bars below the lines, as a share of the height.
 _BAR = 0.04
 # Points of a band between two sizes.
@@ -87,7 +86,7 @@ def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost
         sizes, answer = each.sizes(cost), crossover_of(each, cost)
         first, second = (appearance[str(row["module"])] for row in each.rows[0][1:])
         label = _entry(each, found, cost)
-        style = _LINES[conditions.index(tuple(each.conditions.values())) % len(_LINES)]
+        style = DASHES[conditions.index(tuple(each.conditions.values())) % len(DASHES)]
         ratios = [ratio_between(size, size, 0.0).value for size in sizes]
         (line,) = axes.plot(
             [size.n for size in sizes], ratios, style, marker=second.marker, color=first.colour, label=label

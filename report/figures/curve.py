@@ -15,13 +15,14 @@ from matplotlib.figure import SubFigure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from ctxbench.comparison import Value, ratio, read_value
+from ctxbench.machine_load import disturbed
 from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.suite.file import POINTS, Figure
 
 from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
 from ..tables.cells import heading
 from .layout import ENTRY, parts, wrapped
-from .panels import Panel, origin_of
+from .panels import DISTURBED, Panel, origin_of
 from .style import DASHES, FAINT, PAPER, WIDE, Drawing, Look, log_axis, looks
 
 _COLUMNS = 3
@@ -37,6 +38,8 @@ MOST_POINTS = 200
 MOST_FAILURES = 3
 # The part of a marker that is filled, for the lines of a module in turn; none: hollow.
 _FILLS = ("full", "none", "left", "top")
+# Lines whose points differ by less, relatively, coincide: the later ones have larger markers, behind the others.
+_SAME, _RING = 0.01, 0.7
 # Words on the x-axis: characters of a line, and how far apart the markers of two lines at one word are, at most.
 _WORD, _BESIDE = 10, 0.06
 # How much of linear axes is above the largest value.
@@ -157,6 +160,7 @@ def _axes(
     words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
     numeric = is_numeric(line.frame["x"] for line in lines)
     before: dict[str, int] = {}
+    others: list[Any] = []
     aside = min(_BESIDE, 0.7 / len(lines)) * (np.arange(len(lines)) - (len(lines) - 1) / 2)
     for line, shift in zip(lines, aside, strict=True):
         place = before[line.module] = before.get(line.module, -1) + 1
@@ -173,6 +177,10 @@ def _axes(
         fit = fit_of(line, figure) if figure.fit and numeric else None
         (points,) = axes.plot(x[some], y[some], marker=look.marker, label=label, **style)
         points.set(fillstyle=_FILLS[place % len(_FILLS)], markerfacecoloralt=PAPER)
+        hidden = sum(len(o) == len(y) and np.allclose(o, y, rtol=_SAME) for o in others)
+        points.set_markersize(points.get_markersize() * (1 + _RING * hidden))
+        points.set_zorder(2 - 0.01 * hidden)
+        others.append(y)
         if points.get_fillstyle() == "none":
             points.set(fillstyle="full", markerfacecolor=PAPER)  # the line below is not seen
         text = f"{label}: {fit.text}" if isinstance(fit, Fit) else label
@@ -186,13 +194,16 @@ def _axes(
 
 
 def _intervals(axes: Axes, line: Series, known: "pd.Series[bool]", x: "np.typing.NDArray[np.float64]") -> None:
-    """The intervals of times."""
+    """The intervals of times, and a mark at those that other work disturbed."""
     each = line.quantity
     if each.has_interval:
         low, high = (
             line.frame[each.detail(end)][known].astype("float64") / each.unit.factor for end in ("low_ms", "high_ms")
         )
         axes.vlines(x, low, high, color=FAINT, linewidth=0.8, zorder=1)
+        for place, y, share in zip(x, line.y[known], line.frame["others_share"][known], strict=True):
+            if pd.notna(share) and disturbed(share):
+                axes.annotate(DISTURBED, (place, y), xytext=(3, 3), textcoords="offset points", fontsize=8)
 
 
 def _scales(axes: Axes, lines: Sequence[Series], figure: Figure, words: Sequence[str], numeric: bool) -> None:

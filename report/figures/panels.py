@@ -7,7 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from ctxbench.comparison import read_value
+from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.mode import MODES
 from ctxbench.results.csv_file import rows_of
 
 from ..run_data import CONDITIONS, SIZES, RunData
@@ -16,6 +19,8 @@ from ..tables.published import with_published
 MOST_ROWS = 60
 # The module that costs are set in relation to.
 REFERENCE = "sa"
+# The mark of a row whose times other work disturbed.
+DISTURBED = "†"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +66,20 @@ class Panel:
         Numbers that were not measured have no device, and published ones none of these conditions either.
         """
         if "measured" in origins:
-            return ", ".join([self.title, *self.run.conditions(rows)])
-        shared = [] if set(origins) == {"published"} else self.run.conditions(rows, threads=False)
-        return ", ".join([*filter(None, [self.name]), *shared, " and ".join(sorted(origins))])
+            marked = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, rows_of(rows))) else []
+            found = [self.title, *self.run.conditions(rows), *self._left_out(rows), *marked]
+        else:
+            shared = [] if set(origins) == {"published"} else self.run.conditions(rows, threads=False)
+            found = [self.name, *shared, *self._left_out(rows), " and ".join(sorted(origins))]
+        return ", ".join(filter(None, found))
+
+    def _left_out(self, rows: pd.DataFrame) -> list[str]:
+        """That the run has rows for other conditions, if these are of some alone."""
+        for names, noun in (([*SIZES], "inputs"), ([*CONDITIONS], "conditions")):
+            shown, every = (len(frame[names].drop_duplicates()) for frame in (rows, self.frame))
+            if shown < every:
+                return [f"{shown} of the run's {every} {noun}"]
+        return []
 
     def by_stream(self, table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
         """The rows of a table of streams (`case`, `mode`, ...) that belong to the main rows, by case and mode."""
@@ -83,8 +99,14 @@ def panels_of(runs: Sequence[RunData]) -> list[Panel]:
 
 
 def label_of(row: RecordRow) -> str:
-    """What the module is called, with its settings if it has any."""
-    return f"{row['name']} {row['settings']}".strip()
+    """What the module is called, with its settings if it has any, and with a mark if its times were disturbed."""
+    return f"{row['name']} {row['settings']}".strip() + (f" {DISTURBED}" if is_disturbed(row) else "")
+
+
+def is_disturbed(row: RecordRow) -> bool:
+    """Whether other work disturbed a time of the row."""
+    times = (read_value(row, quantity(f"latency_{mode}")) for mode in MODES)
+    return any(time.disturbed for time in times if time)
 
 
 def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
@@ -92,11 +114,11 @@ def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
     return (frame["module"] == REFERENCE) & (frame["changed"] == "")
 
 
-def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
+def origin_of(each: Quantity, frame: pd.DataFrame) -> str:
     """How the numbers of rows were obtained: `predicted, cuda`."""
-    known = frame[frame[quantity.column].notna()] if quantity.origin_column else frame
-    origins = dict.fromkeys(map(quantity.origin_of, rows_of(known))) if quantity.origin_column else {}
-    if quantity.origin != "predicted":
-        return " or ".join(origins) or quantity.origin
-    methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
-    return ", ".join([quantity.origin, *filter(None, map(str, methods))])
+    known = frame[frame[each.column].notna()] if each.origin_column else frame
+    origins = dict.fromkeys(map(each.origin_of, rows_of(known))) if each.origin_column else {}
+    if each.origin != "predicted":
+        return " or ".join(origins) or each.origin
+    methods = frame[each.method_column].dropna().unique() if each.method_column else ()
+    return ", ".join([each.origin, *filter(None, map(str, methods))])

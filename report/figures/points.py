@@ -14,7 +14,7 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.results.csv_file import rows_of
 
 from ..run_data import kind_of
-from ..tables.cells import amount, basis
+from ..tables.cells import amount, basis, interval_of
 from ..tables.numbers import significant
 from ..tables.published import unit_of
 from .labels import freeze_layout, place_labels
@@ -58,7 +58,9 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
     width, height = (7.6, 5.6) if crowded else (4.1, 3.5)
     rows = [(panel, pd.concat([_pareto_rows(panel, mode) for mode in modes])) for panel in panels]
     figure, found = parts("Time against memory", width * columns, rows, [height * lines] * len(panels))
-    drawing = Drawing(figure, "Time against peak memory, area by MACs; dashed: nothing is below it in both.")
+    drawing = Drawing(
+        figure, "Time with its interval against peak memory, area by MACs; dashed: nothing is below it in both."
+    )
     drawn: list[tuple[Axes, pd.DataFrame]] = []
     for panel, part in zip(panels, found, strict=True):
         for number, (mode, axes) in enumerate(
@@ -112,6 +114,8 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
     appearance = looks(frame["module"])
     for row, across, up, size in zip(rows_of(frame), x, y, area, strict=True):
         look = appearance[row["module"]]
+        if interval := interval_of(row, time):
+            axes.vlines(across, *interval, color=FAINT, linewidth=0.8, zorder=1)
         marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
         text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
