@@ -23,13 +23,21 @@ from .tables.suite import suite_table
 from .tables.table import Table
 
 
+# Columns of a compact table that fit on a page.
+MOST_COLUMNS = 8
+
+
 @dataclass(frozen=True)
 class Report:
-    """What was written: the page, and every file with it; `claims` are lines on the claims of the runs' suites."""
+    """What was written: the page, and every file with it; `claims` are lines on the claims of the runs' suites.
+
+    `hints` are lines on tables that are too wide for a page.
+    """
 
     page: Path
     files: tuple[Path, ...]
     claims: tuple[str, ...]
+    hints: tuple[str, ...]
 
 
 def write_report(
@@ -82,7 +90,12 @@ def write_report(
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     pictures = [path for figure in drawn for path in figure.paths.values()]
     claims = [line for run in read if (judged := claim_table(run)) for line in claim_lines(judged)]
-    return Report(page, (page, *written, *pictures), tuple(claims))
+    hints = [
+        f"{table.name} has {len(table.columns)} columns, as the run has several inputs; `--shape` takes one"
+        for table, run in zip(compact, read, strict=False)
+        if len(table.columns) > MOST_COLUMNS and run.frame["shape"].nunique() > 1
+    ]
+    return Report(page, (page, *written, *pictures), tuple(claims), tuple(hints))
 
 
 def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any], crossover: Sequence[str]) -> list[RunData]:

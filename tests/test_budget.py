@@ -59,6 +59,28 @@ def run(
     return {record.module: record for record in records}, clock.now
 
 
+class Watched(Quiet):
+    """Keeps what is said of the time that is left."""
+
+    is_watched = True
+
+    def __init__(self) -> None:
+        self.left: list[float | None] = []
+
+    def known(self, record: Record, left_s: float | None) -> None:
+        self.left.append(left_s)
+
+
+def test_what_is_left_follows_what_the_first_processes_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reporter, costs = Watched(), dict.fromkeys(("sa", "a2", "dm"), 53)
+    run(tmp_path / "run", monkeypatch, costs, dict.fromkeys(costs, 0), reporter)
+    *_, before, first, second = reporter.left[:-7]
+    assert before == pytest.approx(9 * 5.3, rel=0.01)  # 0.3 s to start, and 2.5 s for each mode
+    assert first == pytest.approx(8 * 53)
+    assert second == pytest.approx(7 * 53)
+    assert reporter.left[-1] == 0
+
+
 def test_wide_rows_get_more_processes_the_cheapest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     costs, widths = {"sa": 30, "a2": 2, "dm": 1}, {"sa": 3, "a2": 3, "dm": 0}
     records, seconds = run(tmp_path / "run", monkeypatch, costs, widths, total_s=120)

@@ -29,11 +29,13 @@ from ctxbench.engine.client import Exit
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_stored as checked
+from ctxbench.gate.baseline import Baseline
 from ctxbench.gate.check_stored import check_stored
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowVerdict
 from ctxbench.gate.texts import headline, label_of
+from ctxbench.gate.trees import modules_here
 from ctxbench.metrics import control
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
@@ -256,6 +258,17 @@ def test_what_runs_is_the_latency_with_the_baseline_s_own_settings(
     ask(run / "records.csv", "A.py:A")
     suite = load("ci").file
     assert played.plans[1].measure == suite.measure
+
+
+@pytest.mark.parametrize(
+    ("environment", "malloc"), [({"malloc": {}}, "default"), ({"malloc": {"MALLOC_X": "1"}}, "keep"), (None, "keep")]
+)
+def test_the_allocator_is_the_one_that_a_baseline_without_settings_tells_of(
+    environment: dict[str, Any] | None, malloc: str, root: Path
+) -> None:
+    check = checked._StoredCheck(Request(load("ci")), modules_here())
+    check.stored = Baseline("earlier", environment, {})
+    assert check.measure == check.suite.file.measure.model_copy(update={"malloc": malloc})
 
 
 def test_five_times_the_work_is_a_regression(root: Path, run: Path, times: Callable[..., Played]) -> None:

@@ -59,6 +59,9 @@ def test_several_inputs_stand_side_by_side(tmp_path: Path) -> None:
     assert {column.group for column in table.columns[1:]} == {"Time, infer (ms)"}
     assert len(table.rows) == 2
     assert table.rows[0].cells[2].value == pytest.approx(64, rel=0.02)
+    wide = Choice(columns=["params", "macs", "memory_train", "latency_infer"])
+    report = write_report([tmp_path / "run"], tmp_path / "report", choice=wide, figures=[])
+    assert report.hints == ("table3-compact has 9 columns, as the run has several inputs; `--shape` takes one",)
     one = compact_table(open_run(tmp_path / "run"), Choice(shapes=["1x64x64x64"], title="Mine"))
     assert (len(one.columns), one.title) == (5, "Mine")
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -214,7 +215,7 @@ def with_recall(path: Path, accuracies: dict[str, tuple[float, float]]) -> Path:
     for module, (accuracy, ms) in accuracies.items():
         found = {"accuracy": accuracy, "low": accuracy - 5, "high": accuracy + 5, "rate": 3e-3, "steps": None}
         tasks = ("global", "lookup-2", "lookup-8", "where")
-        values = {f"recall_{kind}": accuracy for kind in ("global", "lookup", "where")}
+        values: dict[str, Any] = {f"recall_{kind}": accuracy for kind in ("global", "lookup", "where")}
         add(folder, record(module, latency_infer_ms=ms, recall_curve=json.dumps(dict.fromkeys(tasks, found)), **values))
     return path
 

@@ -72,7 +72,7 @@ def report(
         folders, out, split(figures), choice, numbers, pairs, titles, notes,
         formats=list(dict.fromkeys(split(formats) or [])), on_step=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    for line in written.claims:
+    for line in (*written.claims, *written.hints):
         say(line)
     for kind in ("tables", "figures"):
         names_ = dict.fromkeys(Path(file).stem for file in written.files if Path(file).parent.name == kind)

@@ -75,6 +75,8 @@ class Rounds:
         self.is_timed = bool(plan.repeated().metrics)
         # Seconds until interpreters had started.
         self.starting_s = 0.0
+        # Seconds that the processes of the rounds took, and by their estimates would have taken.
+        self.taken_s = self.expected_s = 0.0
         # What is being measured, and what is still to be in a round beyond the planned ones.
         self.current: Case | None = None
         self.again: list[Case] = []
@@ -140,6 +142,9 @@ class Rounds:
     def _keep(self, case: Case, number: int, outcome: Outcome) -> None:
         self.keep(number, outcome)
         self.finished[case.id][number] = outcome.record
+        if number and outcome.record.status == "ok" and (expected := self._estimate_s(case)):
+            self.expected_s += expected
+            self.taken_s += outcome.record.elapsed_s or 0.0
         if self.reporter.is_watched:
             record = combine(self.finished[case.id], self.processes, self._at_rest()[case.id])
             self.reporter.known(record, self.left_s())
@@ -246,11 +251,17 @@ class Rounds:
         )
 
     def _cost_s(self, case: Case) -> float:
-        """The seconds of the case's longest process of a round so far; before the first, an estimate from its MACs."""
-        finished = self.finished[case.id]
-        rate = finished[0].get("matmul_macs_per_s")
-        estimate = process_s(finished[0], self.plan.measure, rate) if rate else 0.0
-        return max((record.elapsed_s or 0.0 for n, record in finished.items() if n), default=estimate)
+        """The seconds of the case's longest process of a round so far.
+
+        Before the first, an estimate from its MACs, times what the other processes of this run took over theirs.
+        """
+        own = [record.elapsed_s or 0.0 for number, record in self.finished[case.id].items() if number]
+        return max(own) if own else self._estimate_s(case) * (self.taken_s / self.expected_s if self.expected_s else 1)
+
+    def _estimate_s(self, case: Case) -> float:
+        counted = self.finished[case.id][0]
+        rate = counted.get("matmul_macs_per_s")
+        return process_s(counted, self.plan.measure, rate) if rate else 0.0
 
     def _lacks(self, case: Case, number: int) -> bool:
         """Whether a process of a case can be timed that is not there: none can of a case that failed."""
