@@ -1,7 +1,7 @@
 """`ctxbench compare`: candidates and registry modules through the contract, one run, and a ranking."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,15 @@ class Request:
     candidates: Sequence[str]
     modules: Sequence[str] | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def without(self, candidates: Collection[str]) -> "Request":
+        """The request without these candidates, and without the settings that name one of them."""
+        own = {candidate.rpartition(":")[2] for candidate in candidates}
+        return replace(
+            self,
+            candidates=[each for each in self.candidates if each not in candidates],
+            settings={name: value for name, value in self.settings.items() if name not in own},
+        )
 
     def hparams(self, candidate: str) -> dict[str, Any]:
         """A candidate's hyper-parameters, before its file is run: by the name of its class, or its key."""

@@ -13,6 +13,12 @@ LEAST_BEGUN, MOST_BEGUN = 3, 4
 _REGISTRY = Path(__file__).parent / "registry"
 
 
+_OTHER_BUILD = (
+    "\nhint: torchvision is built for another torch; install both from one index, such as\n"
+    "pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+)
+
+
 class UsageError(ValueError):
     """A wrong input. Its text is one clear sentence; the command line prints it and exits with 2."""
 
@@ -28,7 +34,8 @@ class ModuleCodeError(UsageError):
         frames = traceback.extract_tb(error.__traceback__)
         own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
-        super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}")
+        hint = _OTHER_BUILD if "operator torchvision::" in str(error) else ""
+        super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}{hint}")
 
 
 def _is_import(file: str) -> bool:

@@ -22,7 +22,6 @@ from .tables.runs import compare_runs
 from .tables.suite import suite_table
 from .tables.table import Table
 
-
 # Columns of a compact table that fit on a page.
 MOST_COLUMNS = 8
 

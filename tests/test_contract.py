@@ -432,9 +432,33 @@ def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str, mo
     assert found.hint
 
 
+class NeedsOneOfTwo(Base):
+    def __init__(self, channels: int, window: int | None = None) -> None:
+        super().__init__(channels)
+        assert window, "give a window"
+
+
+def test_a_constructor_that_asks_for_a_hyper_parameter_is_told_how_to_give_it() -> None:
+    found = check("constructs", NeedsOneOfTwo)
+    assert found.fact.startswith("AssertionError: give a window (test_contract.py, line ")
+    assert found.hint.startswith("fix it, or give a hyper-parameter with --set: window")
+
+
+class Volume(Base):
+    """Has weights of five dimensions, which have no channels_last format."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.along = nn.Conv3d(1, 1, (1, 3, 3), padding=(0, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.along(x[:, None])[:, 0])
+
+
 @pytest.mark.parametrize(
     ("name", "cls"),
     [
+        ("channels_last", Volume),
         ("reads its input", Constant),
         ("replaces nothing", Base),
         ("global", Squeeze),

@@ -203,3 +203,10 @@ def test_a_failing_import_shows_the_users_frames_alone(tmp_path: Path, monkeypat
     assert "package_of_mine.py" in text
     assert "ctxbench/registry" not in text
     assert "importlib" not in text
+
+
+def test_a_torchvision_of_another_build_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text('raise RuntimeError("operator torchvision::nms does not exist")\n', encoding="utf-8")
+    with pytest.raises(ModuleCodeError, match="hint: torchvision is built for another torch; install both from one"):
+        registry.get(f"{file}:Mine")

@@ -53,8 +53,9 @@ def channels_last(subject: Subject) -> CheckResult:
     module, x = subject.randomised(), subject.image()
     with torch.no_grad():
         y = forward(module, x)
+        torch.nn.utils.convert_conv2d_weight_memory_format(module, torch.channels_last)
         try:
-            other = forward(module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last))  # type: ignore[call-overload]  # torch's stub lacks it
+            other = forward(module, x.to(memory_format=torch.channels_last))
         except RuntimeError as error:
             return failed(
                 describe_failure(error).message,

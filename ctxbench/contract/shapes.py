@@ -21,7 +21,13 @@ def constructs(subject: Subject) -> CheckResult:
             f"the constructor needs more than channels: {listed(bare)}",
             f"give a default, such as `{bare[0]}: int = 8`, or a value with --set {bare[0]}=8",
         )
-    subject.build()
+    try:
+        subject.build()
+    except Exception as error:  # whatever a module raises is a result
+        if not extra:
+            raise
+        names = listed([p.name for p in extra])
+        return failed(describe_failure(error).message, f"fix it, or give a hyper-parameter with --set: {names}")
     chosen = ", ".join(f"{name}={value!r}" for name, value in subject.hparams.items())
     call = f"{subject.cls.__name__}({', '.join(filter(None, [str(subject.channels), chosen]))})"
     starred = [p.name for p in _parameters(subject) if p not in extra]
