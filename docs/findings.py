@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 import pandas as pd
@@ -220,6 +220,17 @@ def recall_cost() -> str:
     return markdown(header, rows)
 
 
+def recall_marks() -> str:
+    """Accuracy in looking up, by the number of marks, and the learning rates that were chosen."""
+    rows = rows_of(open_run(ROOT / "results" / "recall_marks-cpu").frame)
+    found = [json.loads(row["recall_curve"]) for row in rows]
+    cells = [
+        (_name(row), *map(_interval, curve.values()), ", ".join(f"{each['rate']:g}" for each in curve.values()))
+        for row, curve in zip(rows, found, strict=True)
+    ]
+    return markdown(("module", *(f"{name}, %" for name in found[0]), "learning rates"), cells)
+
+
 def recall_published() -> str:
     """Published mIoU of networks beside the recall of their module, and the rank correlation of both."""
     found = {row["module"]: row for row in reversed(_recall()) if row["module"] in PUBLISHED_MIOU}
@@ -243,7 +254,7 @@ def _mean(row: RecordRow) -> float:
 
 
 def _name(row: RecordRow) -> str:
-    return f"`{row['module']}`" + (f" ({row['changed']})" if row["changed"] else "")
+    return f"`{row['module']}`" + (f" ({row['settings']})" if row["changed"] else "")
 
 
 def _accuracies(row: RecordRow) -> list[str]:
@@ -251,9 +262,12 @@ def _accuracies(row: RecordRow) -> list[str]:
     cells = []
     for kind in KINDS:
         curve = json.loads(row["recall_curve"])
-        each = next(found for name, found in curve.items() if name.partition("-")[0] == kind)
-        cells.append(f"{each['accuracy']:.0f} [{each['low']:.0f}, {each['high']:.0f}]")
+        cells.append(_interval(next(found for name, found in curve.items() if name.partition("-")[0] == kind)))
     return cells
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    return f"{found['accuracy']:.0f} [{found['low']:.0f}, {found['high']:.0f}]"
 
 
 FINDINGS: dict[str, Callable[[], str]] = {
@@ -262,5 +276,6 @@ FINDINGS: dict[str, Callable[[], str]] = {
     "findings": findings,
     "choices": choices,
     "recall-cost": recall_cost,
+    "recall-marks": recall_marks,
     "recall-published": recall_published,
 }

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 NAMES = sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
 SUITES = [name for name in NAMES if claims_of(name, load(name).file.title)]
 # About each module of a run; the claims of the other suites are about particular modules.
-OF_ANY = ("recall", "compile", "deploy", "precision", "scaling", "scaling-static")
+OF_ANY = ("recall", "recall_marks", "compile", "deploy", "precision", "scaling", "scaling-static")
 
 
 def committed(suite: str) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from ctxbench.metrics.recall import KINDS
 from ctxbench.results.csv_file import rows_of
 
 from .labels import freeze_layout, place_labels
-from .layout import NAME, names_of, parts, wrapped
+from .layout import NAME, legend_below, names_of, parts, wrapped
 from .panels import Panel, label_of, origin_of
 from .points import front_of
 from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
@@ -23,6 +23,8 @@ from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
 CHANCE = 10
 # What ability is drawn against.
 COSTS = ("latency_infer", "memory_train")
+# The points of two settings at one number of marks are so many times apart.
+BESIDE = 1.08
 
 
 def has_recall(panels: Sequence[Panel]) -> bool:
@@ -149,7 +151,7 @@ def recall_by_marks(panels: Sequence[Panel]) -> Drawing:
     shown = [(panel, rows) for panel in panels if len(rows := _marks(panel))]
     columns = max(rows["module"].nunique() for _, rows in shown)
     figure, found = parts(
-        "Recall by the number of marks", 2.9 * columns + 0.4, shown, [3.6] * len(shown), ("measured",)
+        "Recall by the number of marks", 2.9 * columns + 0.4, shown, [4.0] * len(shown), ("measured",)
     )
     drawing = Drawing(
         figure, "Accuracy in looking up the cell with the same mark, against the number of marks; 95 % over seeds."
@@ -162,12 +164,14 @@ def recall_by_marks(panels: Sequence[Panel]) -> Drawing:
 
 
 def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
-    for row, dash in zip(rows, cycle(DASHES), strict=False):
+    for number, (row, dash) in enumerate(zip(rows, cycle(DASHES), strict=False)):
         found = lookups(row["recall_curve"])
+        beside = BESIDE ** (number - (len(rows) - 1) / 2)
+        x = [beside * marks for marks in found]
         look = looks([row["module"]])[row["module"]]
         values = [each["accuracy"] for each in found.values()]
         (line,) = axes.plot(
-            list(found),
+            x,
             values,
             marker=look.marker,
             color=look.colour,
@@ -175,9 +179,9 @@ def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
             label=row["settings"] or "default",
         )
         line.set_gid(drawing.detail(f"{label_of(row)}: {', '.join(f'{value:.0f} %' for value in values)}"))
-        for marks, each in found.items():
+        for place, each in zip(x, found.values(), strict=True):
             if each["low"] is not None:
-                axes.vlines(marks, each["low"], each["high"], color=FAINT, linewidth=0.8, zorder=1)
+                axes.vlines(place, each["low"], each["high"], color=FAINT, linewidth=0.8, zorder=1)
         axes.set_title(row["name"])
     axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
     axes.set_xscale("log", base=2)
@@ -185,4 +189,4 @@ def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
     axes.set(ylim=(0, 105), xlabel="marks", ylabel="accuracy (%)")
     axes.label_outer()
     axes.grid(which="major")
-    axes.legend(loc="lower left", fontsize=7)
+    legend_below(axes)
