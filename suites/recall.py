@@ -3,11 +3,11 @@
 import json
 
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
-from ctxbench.metrics.recall import FAILED, KINDS, SOLVED
+from ctxbench.metrics.recall import KINDS, NOISE, SOLVED, from_histogram
 
 CHANCE = 10.0
-# What an accuracy on a few thousand cells may differ by from chance.
-NOISE = 3.0
+# Percent, in lookup-8: 15 other digits have marks.
+POOLED = from_histogram(15) + NOISE
 
 
 def accuracy(rows: Rows, kind: str, **wanted: object) -> float:
@@ -34,7 +34,7 @@ def attention(rows: Rows) -> Finding:
 def pooling(rows: Rows) -> Finding:
     def judge(module: str) -> Outcome:
         one, other = (best(rows, kind, module) for kind in ("global", "lookup"))
-        return one >= SOLVED and other <= FAILED, f"global {one:.0f} %, lookup {other:.0f} %"
+        return one >= SOLVED and other <= POOLED, f"global {one:.0f} %, lookup {other:.0f} %"
 
     return for_each(("gc", "se"), judge)
 
@@ -70,7 +70,8 @@ CLAIMS = (
     Claim("Self-attention solves all three tasks", f"`mhsa` reaches {SOLVED:g} % in each", attention),
     Claim(
         "A block that pools solves global and fails lookup",
-        f"{SOLVED:g} % or more in global, {FAILED:g} % or less in lookup; of several settings the best",
+        f"{SOLVED:g} % or more in global; in lookup {POOLED:.0f} % or less, what the histogram of the marked digits allows "
+        "and noise; of several settings the best",
         pooling,
     ),
     Claim("Which modules solve which task", f"{SOLVED:g} % or more; of several settings the best", families),

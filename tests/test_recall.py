@@ -13,7 +13,7 @@ from torch import Tensor, nn
 pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
 
 from ctxbench.errors import UsageError
-from ctxbench.metrics.recall import sentence
+from ctxbench.metrics.recall import from_histogram, sentence
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import NONE, Scenes, Task, inputs_of, scenes, task_of
 from ctxbench.recall.training import RATES, Network, Trained, repeats, train, trainings
@@ -90,6 +90,25 @@ def test_no_image_is_in_two_parts_and_a_seed_gives_the_same_scenes() -> None:
 def test_a_task_that_cannot_be_asked_is_told(name: str, size: tuple[int, int], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         task_of(name, *size)
+
+
+@pytest.mark.parametrize(("others", "percent"), [(1, 100), (2, 55), (3, 43)])
+def test_a_guess_from_the_histogram_worked_by_hand(others: int, percent: float) -> None:
+    # of 2 digits: equal with 1/10; of 3: all different with 72/100, all equal with 1/100
+    assert from_histogram(others) == pytest.approx(percent)
+
+
+def test_a_guess_from_the_histogram_against_a_simulation() -> None:
+    digits = torch.randint(10, (20_000, 15), generator=torch.Generator().manual_seed(0))
+    share = torch.nn.functional.one_hot(digits, 10).sum(1).amax(1).float().mean() / 15
+    assert from_histogram(15) == pytest.approx(100 * share.item(), abs=0.3)
+
+
+def test_a_module_that_only_pools_cannot_look_up() -> None:
+    row = {"recall_global": 95.0, "recall_lookup": 24.0, "recall_where": float("nan")}
+    text = sentence({**row, "recall_curve": '{"global": {}, "lookup-8": {}}'})
+    assert text == "can pool (95 %); cannot look up by content (24 %): accuracy on small tasks, chance is 10 %."
+    assert "can in part look up" in sentence({**row, "recall_curve": '{"lookup-32": {}}'})
 
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

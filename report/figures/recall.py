@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import KINDS
+from ctxbench.metrics.recall import KINDS, from_histogram
 from ctxbench.results.csv_file import rows_of
 
 from .labels import freeze_layout, place_labels
@@ -154,7 +154,9 @@ def recall_by_marks(panels: Sequence[Panel]) -> Drawing:
         "Recall by the number of marks", 2.9 * columns + 0.4, shown, [4.0] * len(shown), ("measured",)
     )
     drawing = Drawing(
-        figure, "Accuracy in looking up the cell with the same mark, against the number of marks; 95 % over seeds."
+        figure,
+        "Accuracy in looking up the cell with the same mark, against the number of marks; 95 % over seeds. Dotted: a "
+        "guess from the histogram of the digits with marks.",
     )
     for (_, rows), part in zip(shown, found, strict=True):
         groups = dict(iter(rows.groupby("module", sort=False)))
@@ -183,7 +185,9 @@ def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
             if each["low"] is not None:
                 axes.vlines(place, each["low"], each["high"], color=FAINT, linewidth=0.8, zorder=1)
         axes.set_title(row["name"])
-    axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
+    few, *_, many = found
+    marks = range(few, many + 1)
+    axes.plot(marks, [from_histogram(2 * each - 1) for each in marks], color=INK, linewidth=0.6, linestyle=":")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set(ylim=(0, 105), xlabel="marks", ylabel="accuracy (%)")
