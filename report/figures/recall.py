@@ -155,8 +155,8 @@ def recall_by_marks(panels: Sequence[Panel]) -> Drawing:
     )
     drawing = Drawing(
         figure,
-        "Accuracy in looking up the cell with the same mark, against the number of marks; 95 % over seeds. Dotted: a "
-        "guess from the histogram of the digits with marks.",
+        "Accuracy in looking up the cell with the same mark, against the number of marks, with its 95 % interval over "
+        "seeds. Dotted: a guess from the histogram of the digits with marks.",
     )
     for (_, rows), part in zip(shown, found, strict=True):
         groups = dict(iter(rows.groupby("module", sort=False)))
