@@ -46,7 +46,8 @@ class Measure(BaseModel):
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
     The metric `recall` trains on `recall_tasks` for `recall_steps` with `recall_seeds` seeds, the module built for
     `recall_shape` (channels, height, width) whatever the case's input is.
-    `compile_timeout_s` is for compiling or exporting the module for a mode, `timeout_s` for all else.
+    `compile_timeout_s` is for compiling or exporting the module for a mode, `recall_timeout_s` for all trainings of a
+    row, `timeout_s` for all else.
     """
 
     model_config = STRICT
@@ -75,6 +76,7 @@ class Measure(BaseModel):
     recall_shape: Annotated[list[Positive], Field(min_length=3, max_length=3)] = [64, 8, 8]
     recall_steps: Positive = 800
     recall_seeds: Positive = 3
+    recall_timeout_s: Annotated[float, Field(gt=0, strict=False)] = 3600.0
 
 
 @dataclass(frozen=True)

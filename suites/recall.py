@@ -70,7 +70,7 @@ CLAIMS = (
     Claim("Self-attention solves all three tasks", f"`mhsa` reaches {SOLVED:g} % in each", attention),
     Claim(
         "A block that pools solves global and fails lookup",
-        f"{SOLVED:g} % or more in global; in lookup {POOLED:.0f} % or less, what the marked digits' histogram allows, and "
+        f"{SOLVED:g} % or more in global; in lookup {POOLED:.0f} % or less, what the digits' histogram allows, and "
         "noise; of several settings the best",
         pooling,
     ),

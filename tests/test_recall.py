@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Done
+from fakes import FakeExecutor, counted
 from torch import Tensor, nn
 
 pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
 
+from ctxbench.case import Case, Measure
+from ctxbench.engine.case import Plan, measure_case
 from ctxbench.errors import UsageError
 from ctxbench.metrics.recall import from_histogram, sentence
 from ctxbench.recall import scenes as scenes_file
@@ -267,6 +270,14 @@ recall_seeds = 2
 def test_a_module_that_does_not_fit_the_shape_says_so() -> None:
     with pytest.raises(UsageError, match=r"with 16 channels and 4 x 4 positions \(recall_shape\), where it fails: "):
         train(lambda: nn.Conv2d(512, 16, 1), SHAPE, Task("where"), 0, 5)
+
+
+def test_trainings_have_a_time_limit_of_their_own() -> None:
+    case = Case("sa", "ctxbench.modules.sa:X", {}, (1, 8, 4, 4))
+    script, measure = FakeExecutor(lambda task: counted()), Measure(timeout_s=7, recall_timeout_s=100)
+    for metrics in (["params"], ["params", "recall"]):
+        measure_case(case, Plan(measure, metrics), script)
+    assert script.timeouts == [7, 107]
 
 
 @pytest.mark.processes

@@ -112,7 +112,7 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     listener = _Listener(blank_record(case), reporter)
     start = time.monotonic()
     kills = _kernel_kills()
-    timeout_s = _timeout_s(case, plan.measure)
+    timeout_s = _timeout_s(case, plan)
     ended = executor.run(plan.task(case), listener, timeout_s)
     record = listener.record
     record.elapsed_s = round(time.monotonic() - start, 3)
@@ -278,10 +278,11 @@ def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) 
     return "ok", ""
 
 
-def _timeout_s(case: Case, measure: Measure) -> float:
-    """Compilation has a time of its own, once for each mode."""
-    way = execution(case.execution)
-    return measure.timeout_s + (len(way.modes) * measure.compile_timeout_s if way.has_limit else 0.0)
+def _timeout_s(case: Case, plan: Plan) -> float:
+    """Compilation has a time of its own, once for each mode, and so has training."""
+    way, measure = execution(case.execution), plan.measure
+    training = measure.recall_timeout_s if "recall" in plan.metrics else 0.0
+    return measure.timeout_s + training + (len(way.modes) * measure.compile_timeout_s if way.has_limit else 0.0)
 
 
 def _kernel_kills() -> int:
