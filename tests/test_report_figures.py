@@ -27,6 +27,7 @@ from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
 from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.figures.style import Drawing, new_figure, styled
 from ctxbench.report.run_data import open_run
+from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -230,6 +231,24 @@ def test_ability_against_cost_has_the_front_of_what_is_cheaper_and_better(tmp_pa
     assert [text.get_text() for text in time.texts] == ["linear", "sa"]
     assert "sa, lookup: 95 %, 40 ms" in drawing.details.values()
     assert time.get_xlabel() == "inference latency, ms (measured)"
+
+
+def test_a_task_without_an_accuracy_is_named(tmp_path: Path) -> None:
+    folder = RunFolder.open(with_recall(tmp_path / "run", {"sa": (95, 40.0), "da": (90, 50.0)}))
+    add(
+        folder,
+        record(
+            "linear",
+            latency_infer_ms=1.0,
+            recall_global=94.0,
+            recall_curve='{"global": {"accuracy": 94.0, "low": null}}',
+        ),
+    )
+    found = panels(folder.path)
+    with styled():
+        by_task, ability = figure_recall.recall_by_task(found), figure_recall.ability(found)
+    assert [[text.get_text() for text in axes.texts] for axes in by_task.figure.axes] == [[], ["none"], ["none"]]
+    assert [[text.get_text() for text in axes.texts] for axes in ability.figure.axes[:2]] == [["linear", "sa"], ["sa"]]
 
 
 def test_recall_by_marks_has_a_point_for_each_number_of_marks(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ def has_recall(panels: Sequence[Panel]) -> bool:
 
 
 def _rows(panel: Panel) -> pd.DataFrame:
-    """The rows with an accuracy on each task, the most able first: by the mean over the tasks."""
+    """The rows with an accuracy, the most able first: by the mean over their tasks."""
     columns = [f"recall_{kind}" for kind in KINDS]
     if not {*columns} <= {*panel.frame}:
         return panel.frame.iloc[:0]
-    order = panel.frame[columns].astype("float64").mean(axis=1, skipna=False)
+    order = panel.frame[columns].astype("float64").mean(axis=1)
     return panel.frame.assign(order=order)[order.notna()].sort_values("order", ascending=False, kind="stable")
 
 
@@ -63,6 +63,9 @@ def _task(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, places: S
     appearance = looks(rows["module"])
     axes.axvline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
     for row, place in zip(rows_of(rows), places, strict=True):
+        if pd.isna(row[f"recall_{kind}"]):
+            axes.text(2, place, "none", va="center", fontsize=8, color=FAINT)
+            continue
         found, look = accuracy_of(row, kind), appearance[row["module"]]
         if found["low"] is not None:
             axes.plot([found["low"], found["high"]], [place, place], color=INK, linewidth=0.8, zorder=3)
@@ -108,6 +111,7 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
     """Draw the points and the front; the rows of the front, with their `x` and `y`."""
     each, appearance = quantity(key), looks(rows["module"])
     placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
+    placed = placed.dropna(subset="y")
     for row in rows_of(placed):
         look, found = appearance[row["module"]], accuracy_of(row, kind)
         if found["low"] is not None:
