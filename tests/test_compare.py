@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -370,6 +371,24 @@ def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_pa
     assert both.exit_code == 1
     assert f"left out: {file}:Local; fix it" in both.output
     assert "Mine" in RunFolder.open(tmp_path / "run").frame()["module"].to_list()
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_a_module_without_weights_has_inference_alone(tmp_path: Path) -> None:
+    file = tmp_path / "spectrum.py"
+    file.write_text(
+        "import torch\n\n\nclass Spectrum(torch.nn.Module):\n    def __init__(self, channels: int) -> None:\n"
+        "        super().__init__()\n\n    def forward(self, x):\n        return torch.fft.fft2(x).real\n"
+    )
+    options = ("--anyway", "--processes", "1", "--sample-time", "0.01", "--shape", "1,8,4,4", "--out", tmp_path / "run")
+    done = invoke("compare", f"{file}:Spectrum", "--modules", "gc", *map(str, options))
+    row = RunFolder.open(tmp_path / "run").frame().set_index("module").loc["Spectrum"]
+    assert row["status"] == "ok", row["message"]
+    assert row["latency_infer_ms"] > 0
+    assert pd.isna(row["latency_train_ms"])
+    assert "no training step: the module has no weight to train" in map(str, row["notes"])
+    assert "Not compared, since not every row has it: training memory." in done.output
 
 
 @pytest.mark.parametrize(

@@ -432,6 +432,23 @@ def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str, mo
     assert found.hint
 
 
+class Spectrum(nn.Module):
+    """Has no weight at all, as the transform of FNet."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        out: Tensor = torch.fft.fft2(wide, norm="ortho").real
+        return out.to(x.dtype)
+
+
+@pytest.mark.parametrize("name", ["gradients", "prints nothing", "global state", "replaces nothing", "torch.compile"])
+def test_a_module_without_weights_meets_the_contract(name: str) -> None:
+    assert check(name, Spectrum).outcome == "passed"
+
+
 class NeedsOneOfTwo(Base):
     def __init__(self, channels: int, window: int | None = None) -> None:
         super().__init__(channels)

@@ -3,7 +3,7 @@
 import torch
 
 from ctxbench.contract import CheckResult
-from ctxbench.contract.subject import Subject, difference, failed, forward, not_applicable, passed
+from ctxbench.contract.subject import Subject, difference, failed, forward, not_applicable, passed, step_input
 from ctxbench.devices import Unsupported
 from ctxbench.executions import execution
 from ctxbench.failures import describe_failure
@@ -75,7 +75,8 @@ def compiles(subject: Subject) -> CheckResult:
     """torch.compile captures the module as one graph (backend aot_eager, which generates no machine code)."""
     import torch._dynamo
 
-    module, x = subject.build(), subject.image(dtype=torch.float32)
+    module = subject.build()
+    x = step_input(subject, module)
     torch._dynamo.reset()
     try:
         y = forward(torch.compile(module, fullgraph=True, backend="aot_eager"), x)  # type: ignore[arg-type]  # a module, compiled

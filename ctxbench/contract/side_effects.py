@@ -14,7 +14,7 @@ import torch
 
 from ctxbench.contract import CheckResult
 from ctxbench.contract.replaced import replaced
-from ctxbench.contract.subject import Subject, failed, listed, passed
+from ctxbench.contract.subject import Subject, failed, listed, passed, step_input
 
 SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.get_num_threads": torch.get_num_threads,
@@ -113,7 +113,7 @@ def captured() -> Iterator[Callable[[], str]]:
 def _use(subject: Subject) -> None:
     """Build the module, run one training step and one eval forward pass."""
     module = subject.build()
-    x = subject.image(dtype=torch.float32)
+    x = step_input(subject, module)
     module.train()(x).sum().backward()
     with torch.no_grad():
         module.eval()(x)

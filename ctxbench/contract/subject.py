@@ -76,6 +76,12 @@ class Subject:
         )
 
 
+def step_input(subject: Subject, module: nn.Module) -> Tensor:
+    """An input in float32 for a training step; it asks for a gradient itself where no weight does."""
+    has_weights = any(parameter.requires_grad for parameter in module.parameters())
+    return subject.image(dtype=torch.float32).requires_grad_(not has_weights)
+
+
 def in_its_dtype(subject: Subject) -> Subject:
     """The subject with float32 in place of float64 if it makes tensors of a fixed dtype; "other dtypes" tells why."""
     try:

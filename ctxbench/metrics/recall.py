@@ -97,7 +97,8 @@ def sentence(row: RecordRow) -> str:
             failed = value <= failed_up_to(kind, curve)
             verb = "can" if value >= SOLVED else "cannot" if failed else "can in part"
             parts[verb].append(f"{_BRINGS[kind]} ({value:.0f} %)")
-    told = [f"{verb} {' and '.join(texts)}" for verb, texts in parts.items() if texts]
+    joined = {"cannot": " or "}
+    told = [f"{verb} {joined.get(verb, ' and ').join(texts)}" for verb, texts in parts.items() if texts]
     if told:
         return f"{'; '.join(told)}: accuracy on small tasks, chance is 10 %."
     reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])

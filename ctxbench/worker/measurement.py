@@ -72,11 +72,11 @@ class CaseMeasurement:
     def _measure(self, wanted: Sequence[Metric]) -> None:
         """Measure what needs the device."""
         self.load()
-        modes = self.execution.modes
-        if modes != MODES:
+        modes: Sequence[Mode] = MODES
+        if note := self._no_training():
+            modes = ("infer",)
             timed = [metric for metric in wanted if metric.measure or metric.time]
             promised = [column for metric in timed for column, _ in metric.promised(static=False)]
-            note = Note("no_training", {"execution": self.case.execution, "reason": self.execution.no_training})
             self.lacks([column for column in promised if "_train" in column], note)
         for metric in wanted:
             for mode in modes if metric.measure else ():
@@ -84,6 +84,13 @@ class CaseMeasurement:
                 metric.measure(self, mode)
         if any(metric.asked_for and metric.time for metric in wanted):
             self._time(wanted, modes)
+
+    def _no_training(self) -> Note | None:
+        """Why there is no training step, such as of a Fourier transform without weights; None if there is one."""
+        if reason := self.execution.no_training:
+            return Note("no_training", {"execution": self.case.execution, "reason": reason})
+        trained = any(parameter.requires_grad for parameter in self.model.parameters())
+        return None if trained else Note("nothing_to_train")
 
     def _time(self, wanted: Sequence[Metric], modes: Sequence[Mode]) -> None:
         """Run the passes of the modes, and tell what others did meanwhile."""
