@@ -55,6 +55,11 @@ def choose(
     suite = load("field", overrides)
     if len(suite.file.axes.dtype) + len(suite.file.axes.network) > 2:
         raise UsageError("choose takes one --dtype and one --network")
+    if suite.file.axes.dtype[0].startswith("autocast"):
+        raise UsageError(
+            "neither memory nor time is predicted under autocast; ask for float32, tf32, float16 or bfloat16, "
+            "or measure it with `ctxbench run --dtype autocast-float16` on a GPU"
+        )
     which: Mode = mode
     with ForkServer() as server:
         executor = Counted(server)
