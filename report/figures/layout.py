@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from ctxbench.results.csv_file import rows_of
 
-from .panels import Panel, label_of
+from .panels import Panel, marked_label_of
 from .style import FAMILIES, new_figure
 
 # Characters of a line of a name, and of a legend below axes.
@@ -64,7 +64,7 @@ class Names:
 
 def names_of(frame: pd.DataFrame) -> Names:
     """The labels of the rows below each other, each with the room that its lines need."""
-    texts = [wrapped(label_of(row), NAME) for row in rows_of(frame)]
+    texts = [wrapped(marked_label_of(row), NAME) for row in rows_of(frame)]
     heights = [0.1 + _NAME_LINE * (text.count("\n") + 1) for text in texts]
     ends = list(itertools.accumulate(heights))
     longest = max(len(line) for text in texts for line in text.split("\n"))

@@ -99,8 +99,13 @@ def panels_of(runs: Sequence[RunData]) -> list[Panel]:
 
 
 def label_of(row: RecordRow) -> str:
-    """What the module is called, with its settings if it has any, and with a mark if its times were disturbed."""
-    return f"{row['name']} {row['settings']}".strip() + (f" {DISTURBED}" if is_disturbed(row) else "")
+    """What the module is called, with its settings if it has any."""
+    return f"{row['name']} {row['settings']}".strip()
+
+
+def marked_label_of(row: RecordRow) -> str:
+    """The same with DISTURBED, which the heading explains, where other work disturbed a time of the row."""
+    return f"{label_of(row)} {DISTURBED}" if is_disturbed(row) else label_of(row)
 
 
 def is_disturbed(row: RecordRow) -> bool:

@@ -19,7 +19,7 @@ from ..tables.numbers import significant
 from ..tables.published import unit_of
 from .labels import freeze_layout, place_labels
 from .layout import NAME, parts, wrapped
-from .panels import Panel, label_of, origin_of
+from .panels import Panel, label_of, marked_label_of, origin_of
 from .style import FAINT, Drawing, log_axis, looks
 
 # Areas of the largest and the smallest marker, points squared.
@@ -130,7 +130,7 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
     missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in rows_of(failed))
     label = f"peak memory, MiB ({kind})"
     axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', _LABEL)}" if missing else label)
-    labels = [label_of(row) for row in rows_of(frame)]
+    labels = [marked_label_of(row) for row in rows_of(frame)]
     return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
 
 

@@ -15,7 +15,7 @@ from ctxbench.results.csv_file import rows_of
 
 from .labels import freeze_layout, place_labels
 from .layout import NAME, legend_below, names_of, parts, wrapped
-from .panels import Panel, label_of, origin_of
+from .panels import Panel, label_of, marked_label_of, origin_of
 from .points import front_of
 from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
 
@@ -102,7 +102,7 @@ def ability(panels: Sequence[Panel]) -> Drawing:
             fronts += [(axes, _against(drawing, axes, rows, kind, key)) for kind, axes in zip(KINDS, line, strict=True)]
     freeze_layout(figure)
     for axes, front in fronts:
-        names = [wrapped(label_of(row), NAME) for row in rows_of(front)]
+        names = [wrapped(marked_label_of(row), NAME) for row in rows_of(front)]
         place_labels(axes, front["x"], front["y"], names, [3.0] * len(names))
     return drawing
 

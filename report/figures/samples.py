@@ -17,7 +17,7 @@ from ctxbench.results.csv_file import rows_of
 from ..run_data import drifts
 from ..tables.cells import interval_of
 from .layout import multiples, wrapped
-from .panels import Panel, label_of
+from .panels import Panel, label_of, marked_label_of
 from .style import FAINT, INK, Drawing, looks
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,7 @@ def _stream_axes(drawing: Drawing, axes: Axes, stream: Stream, colour: str) -> N
         axes.plot([times[0], times[-1]], [np.median(part)] * 2, color=colour, linewidth=2, zorder=4)
     for before, after in pairwise(processes):
         axes.axvline((before[0][-1] + after[0][0]) / 2, color=FAINT, linewidth=0.5, zorder=0)
-    title = wrapped(f"{label_of(row)}, {mode}", _TITLE)
+    title = wrapped(f"{marked_label_of(row)}, {mode}", _TITLE)
     if drifts(row, time):
         for times, part in (half for process in processes for half in _halves(*process)):
             axes.plot([times[0], times[-1]], [np.median(part)] * 2, color="#D55E00", linewidth=2, zorder=4)
