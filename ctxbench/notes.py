@@ -21,6 +21,8 @@ TEXTS = {
     "no_macs_train": "no MACs of a training step: {reason}",
     "no_memory": "no memory prediction: {reason}",
     "no_memory_autocast": "no memory prediction under autocast",
+    "no_peak_autocast": "the peak is not measured under autocast",
+    "autocast_cuda": "Under autocast the casts are those of PyTorch's lists for CUDA; no GPU has confirmed them.",
     "no_memory_mode": "no memory prediction ({mode}): {reason}",
     "memory_changed": (
         "predicted {mode} memory under the installed PyTorch: {now:.0f} MiB, under that of 2020 {then:.0f} MiB "

@@ -84,7 +84,6 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
         (("--memory", "2", "--shape", "1,64,8", "--device", "t4"), "has 3 numbers"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--mode", "test"), "unknown mode 'test'"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--modules", "sab"), "unknown module 'sab'"),
-        (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--dtype", "autocast-float16"), "under autocast"),
     ],
 )
 def test_wrong_input_ends_with_2(command: Callable[..., Done], options: tuple[str, ...], sentence: str) -> None:

@@ -10,6 +10,7 @@ from ctxbench.cli.options import Dtype, Modules, Network, Settings, names, overr
 from ctxbench.cli.printing import render
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES, Mode
+from ctxbench.notes import Note
 from ctxbench.terminal import say
 
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -55,11 +56,6 @@ def choose(
     suite = load("field", overrides)
     if len(suite.file.axes.dtype) + len(suite.file.axes.network) > 2:
         raise UsageError("choose takes one --dtype and one --network")
-    if suite.file.axes.dtype[0].startswith("autocast"):
-        raise UsageError(
-            "neither memory nor time is predicted under autocast; ask for float32, tf32, float16 or bfloat16, "
-            "or measure it with `ctxbench run --dtype autocast-float16` on a GPU"
-        )
     which: Mode = mode
     with ForkServer() as server:
         executor = Counted(server)
@@ -69,6 +65,8 @@ def choose(
             found = [replace(each, batch=choosing.largest_batch(each, limit, peak)) for each in found]
     for part in chosen_modules(found, limit, asked, which, suite.file.axes.shape[0]):
         render(part)
+    if suite.file.axes.dtype[0].startswith("autocast"):
+        say(str(Note("autocast_cuda")))
     say("Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md.")
 
 

@@ -10,6 +10,7 @@ from ctxbench.cli.describe import plain_table
 from ctxbench.devices.sheet import Sheet
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES
+from ctxbench.notes import Note
 from ctxbench.predict import CONFIDENCE_SDS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 15, 0.01
-DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
+DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16")
 
 
 def passes(case: Case, mode: str, sheet: Sheet, dtype: str) -> Iterator["Table | str"]:
@@ -33,12 +34,15 @@ def passes(case: Case, mode: str, sheet: Sheet, dtype: str) -> Iterator["Table |
     for name, value, allowed in (("mode", mode, MODES), ("dtype", dtype, DTYPES)):
         if value not in allowed:
             raise unknown(name, value, allowed)
-    made = getattr(torch, dtype.replace("tf32", "float32"))
+    is_cast, _, product = dtype.rpartition("-")
+    made = torch.float32 if is_cast or dtype == "tf32" else getattr(torch, dtype)
+    autocast = getattr(torch, product) if is_cast else None
     with torch.device("meta"):
         model = case.build().to(made)
         x = torch.empty(case.shape, dtype=made)
     try:
-        found = time_of(operators_of(model, x, mode=mode, device=sheet.backend), sheet, dtype)  # type: ignore[arg-type]  # checked above
+        operators = operators_of(model, x, mode=mode, device=sheet.backend, autocast=autocast)  # type: ignore[arg-type]  # checked above
+        found = time_of(operators, sheet, dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     yield (
@@ -52,7 +56,7 @@ def passes(case: Case, mode: str, sheet: Sheet, dtype: str) -> Iterator["Table |
     yield _by_operator(found)
     bands = dict.fromkeys(f"{kernel.work.group}: {_basis(kernel)}" for kernel in found.kernels)
     yield f"Efficiency of each class, and its band: {'; '.join(bands)}."
-    for note in found.notes(dtype):
+    for note in [*found.notes(dtype), *[Note("autocast_cuda")] * bool(autocast)]:
         yield f"- {note}"
     yield "See docs/prediction.md."
 

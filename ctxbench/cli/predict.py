@@ -20,7 +20,9 @@ def predict(
     ],
     shape: OneShape = None,
     mode: Annotated[str, typer.Option(help="train or infer.")] = "infer",
-    dtype: Annotated[str, typer.Option(help="float32, tf32, bfloat16, float16 or float64.")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(help="float32, tf32, bfloat16, float16, float64 or autocast-float16.")
+    ] = "float32",
     network: Network = None,
     chosen: Settings = None,
 ) -> None:

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import nn
 from torch.autograd.function import BackwardCFunction
 
 from ctxbench.garbage import collector_off
+from ctxbench.memory.autocast import Autocast
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device, Table
@@ -30,13 +31,15 @@ def predict_peak(
     mode: Mode,
     device: Device = "cuda",
     observe: Callable[[], Callable[[Call, Step], object]] | None = None,
+    autocast: torch.dtype | None = None,
 ) -> MemoryProfile:
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
-    prediction is for (`ctxbench.memory.kernels`). What the table does not know is in the profile's `marks`. `observe`
-    begins a pass and returns what gets each operator call and its step once it has run; it is called again where the
-    pass has to be taken again. Raises UnpredictableError, with the reason, where the peak cannot be known.
+    prediction is for (`ctxbench.memory.kernels`), `autocast` the dtype of a forward pass under `torch.autocast`. What
+    the table does not know is in the profile's `marks`. `observe` begins a pass and returns what gets each operator
+    call and its step once it has run; it is called again where the pass has to be taken again. Raises
+    UnpredictableError, with the reason, where the peak cannot be known.
     """
     check_mode(mode)
     table = Table(device)
@@ -55,9 +58,9 @@ def predict_peak(
     for tensor in _tensors(stand_ins):
         tracker.ignore(tensor)
     with prepared(twin, mode), collector_off(), _explained(name):
-        _run(tracker, twin, stand_ins, mode)
+        _run(tracker, twin, stand_ins, mode, autocast)
     if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
-        return predict_peak(module, *inputs, mode=mode, device=device, observe=observe)
+        return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
     if not tracker.timeline:
         raise UnpredictableError(f"{name} calls no PyTorch operator, so there is nothing to predict")
     if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):
@@ -75,8 +78,8 @@ def predict_peak(
     )
 
 
-def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> None:
-    with CallWatch(tracker, mode), tracker:
+def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode, autocast: torch.dtype | None) -> None:
+    with CallWatch(tracker, mode), tracker, Autocast(autocast) if autocast else nullcontext():
         output = forward(twin, inputs, mode)
     tracker.mark_category(output, "output")
     if mode == "train":

@@ -219,6 +219,11 @@ class Measurement(Protocol):
 
     def clock(self) -> "Clock": ...
 
+    @property
+    def autocast_dtype(self) -> "torch.dtype | None":
+        """The dtype of products under autocast; None without it."""
+        ...
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the case's forward passes."""
         ...

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ctxbench.memory.convention import CONVENTION
@@ -27,13 +28,15 @@ def count(measurement: Measurement) -> None:
         return
     target = measurement.settings.memory_device
     model, x = on_meta_as_measured(measurement)
-    measurement.report({"memory_predicted_for": target})
+    autocast = measurement.autocast_dtype
+    measurement.report({"memory_predicted_for": target}, *[Note("autocast_cuda")] * (autocast is not None))
     peaks: list[int] = []
     marks: dict[str, None] = {}
     for mode in MODES:
         try:
-            profile = predict_peak(model, x, mode=mode, device=target)
-            today = profile if target == "cuda" else predict_peak(model, x, mode=mode, device="cuda")
+            predict = partial(predict_peak, model, x, mode=mode, autocast=autocast)
+            profile = predict(device=target)
+            today = profile if target == "cuda" else predict(device="cuda")
         except UnpredictableError as error:
             note = Note("no_memory_mode", {"mode": mode, "reason": str(error)})
             measurement.lacks([f"memory_{mode}_predicted_bytes"], note)
@@ -49,11 +52,9 @@ def count(measurement: Measurement) -> None:
 
 
 def _outside_convention(measurement: Measurement) -> Note | None:
-    """Why the convention does not cover a case's execution or dtype; None if it does."""
-    case = measurement.case
-    if reason := measurement.execution.no_memory:
-        return Note("no_memory", {"reason": reason})
-    return Note("no_memory_autocast") if case.dtype.startswith("autocast") else None
+    """Why the convention does not cover a case's execution; None if it does."""
+    reason = measurement.execution.no_memory
+    return Note("no_memory", {"reason": reason}) if reason else None
 
 
 def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
@@ -86,6 +87,9 @@ def measure(measurement: Measurement, mode: Mode) -> None:
 
     if _outside_convention(measurement):
         measurement.lacks([f"memory_{mode}_bytes"])
+        return
+    if measurement.autocast_dtype:
+        measurement.lacks([f"memory_{mode}_bytes"], Note("no_peak_autocast"))
         return
     measurement.emit(Doing(f"memory_{mode}"))
     peak = measure_allocation(measurement.model, measurement.x, mode=mode)

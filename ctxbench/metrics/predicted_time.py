@@ -13,6 +13,7 @@ from ctxbench.predict import CONFIDENCE
 
 if TYPE_CHECKING:
     from ctxbench.devices.sheet import Sheet
+    from ctxbench.memory.kernels import Device
 
 CONVENTION = (
     "Predicted times: from data sheets and efficiencies that were fitted to other kernels, not measured; 80 % band; "
@@ -25,8 +26,8 @@ def count(measurement: Measurement) -> None:
     case = measurement.case
     for sheet in devices.sheets([case.device]).values():
         measurement.report({"latency_origin": "predicted"})
-        if case.execution != "eager" or case.dtype.startswith("autocast"):
-            reason = f"{case.execution}, {case.dtype}; only eager passes without autocast"
+        if case.execution != "eager":
+            reason = f"{case.execution}; only eager passes"
             measurement.report({}, Note("no_time", {"reason": reason}))
             continue
         for mode in MODES:
@@ -42,7 +43,8 @@ def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
     model, x = on_meta_as_measured(measurement)
     era = measurement.settings.memory_device
     try:
-        operators = operators_of(model, x, mode=mode, device="cpu" if sheet.backend == "cpu" else era)
+        device: Device = "cpu" if sheet.backend == "cpu" else era
+        operators = operators_of(model, x, mode=mode, device=device, autocast=measurement.autocast_dtype)
         found = time_of(operators, sheet, case.dtype, era)
     except (UnpredictableError, UsageError) as error:
         measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))

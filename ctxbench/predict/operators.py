@@ -52,9 +52,12 @@ class Operator:
     phase: str
     where: str
     works: tuple[Work, ...]
+    dtype: str = "float32"
 
 
-def operators_of(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Operator]:
+def operators_of(
+    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
+) -> list[Operator]:
     """The operators of one pass that start kernels, seen where `ctxbench.memory` predicts the peak.
 
     Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
@@ -67,10 +70,17 @@ def operators_of(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "
 
     def take(call: Call, step: Step) -> None:
         if kernels := works(call, step.inner):
-            found.append(Operator(call.packet.removeprefix("aten."), step.phase, step.where, tuple(kernels)))
+            name = call.packet.removeprefix("aten.")
+            found.append(Operator(name, step.phase, step.where, tuple(kernels), _dtype(call)))
 
-    predict_peak(module, *inputs, mode=mode, device=device, observe=observe)
+    predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
     return found
+
+
+def _dtype(call: Call) -> str:
+    """The dtype of an operator's arithmetic: that of its first floating-point tensor."""
+    found = (tensor.dtype for tensor in (*call.tensors, *call.out) if tensor.is_floating_point())
+    return str(next(found, torch.float32)).removeprefix("torch.")
 
 
 def works(call: Call, inner: Sequence[int]) -> list[Work]:

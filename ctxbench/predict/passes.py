@@ -14,6 +14,7 @@ from ctxbench.predict.operators import Operator
 from ctxbench.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
 from ctxbench.predict.work import Bound, Work
 
+AUTOCAST = "autocast-"
 # A larger share of the time in classes without measurements is told.
 ASSUMED_NOTE = 0.05
 # The eras of the software are told where their times differ by this factor.
@@ -99,7 +100,10 @@ class PassTime:
 
 
 def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32", era: Era = "cuda") -> PassTime:
-    """The time of a pass with these operators. UsageError if the device has no unit for `dtype`."""
+    """The time of a pass with these operators. UsageError if the device has no unit for `dtype`.
+
+    Under autocast each operator has a dtype of its own.
+    """
     kernels = _kernels(operators, sheet, dtype, era)
     launches = len(kernels) * sheet.launch_s * 1e3
     device = math.fsum(kernel.ms for kernel in kernels) + launches
@@ -138,10 +142,14 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
 
 
 def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
-    sheet.peak(dtype)
+    autocast = dtype.startswith(AUTOCAST)
+    sheet.peak(dtype.removeprefix(AUTOCAST))
     known = effects_of(sheet, era)
     return tuple(
-        _kernel(each, work, rate(work, known, dtype), (sheet, dtype, era)) for each in operators for work in each.works
+        _kernel(each, work, rate(work, known, own), (sheet, own, era))
+        for each in operators
+        for own in (each.dtype if autocast else dtype,)
+        for work in each.works
     )
 
 

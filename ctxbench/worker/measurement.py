@@ -279,12 +279,17 @@ class CaseMeasurement:
                 if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
                     raise NotFinite(f"the gradient of {name} holds NaN or infinity")
 
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        """The dtype of products under autocast; None without it."""
+        kind, _, name = self.case.dtype.partition("-")
+        found: torch.dtype | None = getattr(torch, name) if kind == "autocast" else None
+        return found
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the case's forward passes."""
-        kind, _, name = self.case.dtype.partition("-")
-        if kind != "autocast":
-            return nullcontext()
-        return torch.autocast(self.device.kind, dtype=getattr(torch, name))
+        dtype = self.autocast_dtype
+        return torch.autocast(self.device.kind, dtype=dtype) if dtype else nullcontext()
 
 
 def _at_one_position(y: Any) -> Tensor:
