@@ -43,7 +43,8 @@ class Autocast(TorchFunctionMode):
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
-        self._weights: dict[int, torch.Tensor] = {}
+        # A weight and its cast, by the weight's id, which stays its own as long as it is here.
+        self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __exit__(self, *error: Any) -> None:
         self._weights.clear()
@@ -73,8 +74,8 @@ class Autocast(TorchFunctionMode):
         if not (value.dtype == torch.float32 and value.requires_grad and value.is_leaf):
             return value.to(self.dtype)
         if id(value) not in self._weights:
-            self._weights[id(value)] = value.to(self.dtype)
-        return self._weights[id(value)]
+            self._weights[id(value)] = value, value.to(self.dtype)
+        return self._weights[id(value)][1]
 
 
 def _is_cast(value: Any) -> bool:

@@ -38,10 +38,10 @@ def count(measurement: Measurement) -> None:
     modules = {id(module): module for module, _ in given_to}
     values = {"alone_params": sum(map(count_params, modules.values())), "alone_macs": parts.get(SLOT, 0)}
     first = {tuple(given.shape): (module, given) for module, given in reversed(given_to)}
-    target = measurement.settings.memory_device
+    target, cast = measurement.settings.memory_device, measurement.autocast_dtype
     try:
         for mode in MODES:
-            peaks = [predict_peak(*each, mode=mode, device=target).peak_bytes for each in first.values()]
+            peaks = [predict_peak(*each, mode=mode, device=target, autocast=cast).peak_bytes for each in first.values()]
             values[f"alone_memory_{mode}_bytes"] = max(peaks)
     except UnpredictableError as error:
         measurement.report({}, Note("no_memory", {"reason": f"of the module alone: {error}"}))
