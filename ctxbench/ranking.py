@@ -129,7 +129,7 @@ def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
     gains = _gains(first, second, better or worse)
     if unclear:
         return f"{first.label}: {gains} than {second.label}{rest}."
-    on_all = "" if same or len(orders) == 1 else f" on all {count}"
+    on_all = "" if same or len(orders) == 1 else " on both" if len(orders) == 2 else f" on all {count}"
     if worse:
         return f"{candidate.label} is dominated by {other.label}{on_all or f': {gains}{rest}'}."
     return f"{candidate.label} dominates {other.label}{on_all}: {gains}{rest}."
