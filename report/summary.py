@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ctxbench.case import EMPTY
 from ctxbench.comparison import Value, order, ratio_text, read_value
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
@@ -46,7 +47,7 @@ def run_sentences(panel: Panel) -> list[str]:
     rows = panel.alike
     done = rows[rows["status"] == "ok"]
     found = []
-    controls = done[done["family"] == CONTROLS]
+    controls = done[(done["family"] == CONTROLS) | (done["module"] == EMPTY)]
     if 0 < len(controls) < len(done) and done["family"].nunique() > 2:
         done = done.drop(controls.index)
         names = listed([label_of(row) for row in rows_of(controls)])
