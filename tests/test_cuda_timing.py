@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +244,17 @@ def test_a_compilation_that_takes_too_long_is_a_timeout() -> None:
         "timeout",
         "still compiling or exporting after 0.01 s (compile_timeout_s)",
     )
+
+
+def test_an_alarm_that_is_swallowed_rings_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiler() -> None:
+        with suppress(BaseException):  # as code around an optional import does
+            time.sleep(600)
+        time.sleep(600)
+
+    monkeypatch.setattr("ctxbench.metrics.compile.AGAIN_S", 0.1)
+    with pytest.raises(OutOfTime), compile_deadline(0.01):
+        compiler()
 
 
 def test_the_deadline_ends_with_the_first_pass() -> None:

@@ -13,6 +13,8 @@ from ctxbench.mode import MODES, Mode
 
 # Where torch keeps compiled code between processes.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+# Seconds between two alarms.
+AGAIN_S = 1.0
 
 
 class _Alarm(BaseException):
@@ -30,10 +32,12 @@ def compile_deadline(seconds: float) -> Iterator[None]:
         raise _Alarm
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # again and again: code that swallows every exception, such as around an optional import, swallows the first one
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
     try:
         yield
     except BaseException:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         if rang:
             raise OutOfTime(f"still compiling or exporting after {seconds:g} s (compile_timeout_s)") from None
         raise
