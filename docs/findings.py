@@ -10,7 +10,7 @@ from lists import ROOT, built_in, markdown, peaks
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import KINDS
+from ctxbench.metrics.recall import KINDS, first_of
 from ctxbench.mode import MODES
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.cells import amount
@@ -264,11 +264,7 @@ def _name(row: RecordRow) -> str:
 
 def _accuracies(row: RecordRow) -> list[str]:
     """`94 [92, 96]` for each task."""
-    cells = []
-    for kind in KINDS:
-        curve = json.loads(row["recall_curve"])
-        cells.append(_interval(next(found for name, found in curve.items() if name.partition("-")[0] == kind)))
-    return cells
+    return [_interval(first_of(kind, row["recall_curve"])) for kind in KINDS]
 
 
 def _interval(found: Mapping[str, float]) -> str:

@@ -1,9 +1,7 @@
 """What a run of the suite `recall` says: which blocks bring which context."""
 
-import json
-
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
-from ctxbench.metrics.recall import KINDS, NOISE, SOLVED, from_histogram
+from ctxbench.metrics.recall import KINDS, NOISE, SOLVED, first_of, from_histogram
 
 CHANCE = 10.0
 # Percent, in lookup-8: 15 other digits have marks.
@@ -61,7 +59,7 @@ def gradient(rows: Rows) -> Finding:
 
 def _interval(rows: Rows, kind: str, gradient: str) -> tuple[float, float, float]:
     row = rows.row("recall_curve", module="ham_nmf", gradient=gradient)
-    found = next(each for name, each in json.loads(row["recall_curve"]).items() if name.partition("-")[0] == kind)
+    found = first_of(kind, row["recall_curve"])
     return found["accuracy"], found["low"], found["high"]
 
 

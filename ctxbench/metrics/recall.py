@@ -81,6 +81,12 @@ def from_histogram(others: int) -> float:
     return 100 * expected / others
 
 
+def first_of(kind: str, curve: str) -> dict[str, Any]:
+    """What was found on the first task of a kind: accuracy and its interval in percent, learning rate, steps."""
+    found: dict[str, Any] = next(each for name, each in json.loads(curve).items() if name.partition("-")[0] == kind)
+    return found
+
+
 def failed_up_to(kind: str, curve: Mapping[str, Any]) -> float:
     """The accuracy in percent up to which the first task of a kind counts as failed."""
     marks = next((name.partition("-")[2] for name in curve if name.startswith("lookup")), "")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.comparison import read_value
-from ctxbench.metrics import quantity
+from ctxbench.comparison import known
+from ctxbench.machine_load import disturbed
 from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.mode import MODES
 from ctxbench.results.csv_file import rows_of
 
 from ..run_data import CONDITIONS, SIZES, RunData
@@ -110,8 +109,7 @@ def marked_label_of(row: RecordRow) -> str:
 
 def is_disturbed(row: RecordRow) -> bool:
     """Whether other work disturbed a time of the row."""
-    times = (read_value(row, quantity(f"latency_{mode}")) for mode in MODES)
-    return any(time.disturbed for time in times if time)
+    return disturbed(known(row, "others_share"))
 
 
 def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
@@ -119,11 +117,11 @@ def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
     return (frame["module"] == REFERENCE) & (frame["changed"] == "")
 
 
-def origin_of(each: Quantity, frame: pd.DataFrame) -> str:
+def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
     """How the numbers of rows were obtained: `predicted, cuda`."""
-    known = frame[frame[each.column].notna()] if each.origin_column else frame
-    origins = dict.fromkeys(map(each.origin_of, rows_of(known))) if each.origin_column else {}
-    if each.origin != "predicted":
-        return " or ".join(origins) or each.origin
-    methods = frame[each.method_column].dropna().unique() if each.method_column else ()
-    return ", ".join([each.origin, *filter(None, map(str, methods))])
+    known = frame[frame[quantity.column].notna()] if quantity.origin_column else frame
+    origins = dict.fromkeys(map(quantity.origin_of, rows_of(known))) if quantity.origin_column else {}
+    if quantity.origin != "predicted":
+        return " or ".join(origins) or quantity.origin
+    methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
+    return ", ".join([quantity.origin, *filter(None, map(str, methods))])

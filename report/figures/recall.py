@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import KINDS, from_histogram
+from ctxbench.metrics.recall import KINDS, first_of, from_histogram
 from ctxbench.results.csv_file import rows_of
 
 from .labels import freeze_layout, place_labels
@@ -66,18 +66,11 @@ def _task(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, places: S
         if pd.isna(row[f"recall_{kind}"]):
             axes.text(2, place, "none", va="center", fontsize=8, color=FAINT)
             continue
-        found, look = accuracy_of(row, kind), appearance[row["module"]]
+        found, look = first_of(kind, row["recall_curve"]), appearance[row["module"]]
         if found["low"] is not None:
             axes.plot([found["low"], found["high"]], [place, place], color=INK, linewidth=0.8, zorder=3)
         (point,) = axes.plot(found["accuracy"], place, marker=look.marker, color=look.colour, zorder=2)
         point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {found['accuracy']:.0f} %"))
-
-
-def accuracy_of(row: RecordRow, kind: str) -> dict[str, Any]:
-    """What was found on the first task of a kind: accuracy and its interval in percent, learning rate, steps."""
-    curve = json.loads(row["recall_curve"])
-    found: dict[str, Any] = next(each for name, each in curve.items() if name.partition("-")[0] == kind)
-    return found
 
 
 def has_ability(panels: Sequence[Panel]) -> bool:
@@ -113,7 +106,7 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
     placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
     placed = placed.dropna(subset="y")
     for row in rows_of(placed):
-        look, found = appearance[row["module"]], accuracy_of(row, kind)
+        look, found = appearance[row["module"]], first_of(kind, row["recall_curve"])
         if found["low"] is not None:
             axes.vlines(row["x"], found["low"], found["high"], color=FAINT, linewidth=0.7, zorder=1)
         (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, markersize=5, zorder=2)
