@@ -1,7 +1,7 @@
 """Fixtures that several test files share."""
 
 import gc
-import math
+import importlib
 import os
 import signal
 import sys
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,11 @@ LONGEST = (
     "test_report_layout",
     "test_paper_suites",
 )
+# This process and those that it starts have the machine of the tests (`start/sitecustomize.py`).
+START = str(Path(__file__).parent / "start")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [START, os.environ.get("PYTHONPATH")]))
+sys.path.insert(0, START)
+machines: Any = importlib.import_module("machines")
 # One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
 os.environ["OMP_NUM_THREADS"] = "1"
 # A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
@@ -49,7 +55,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files whose tests take long come first, so that no worker is left alone with them at the end."""
+    """Choose the machine: the real one for tests that judge real times, which are then the only ones.
+
+    The files whose tests take long come first, so that no worker is left alone with them at the end.
+    """
+    timing = [item for item in items if item.get_closest_marker("timing")]
+    os.environ.setdefault(machines.VARIABLE, "real" if len(timing) == len(items) else "quiet")
+    machines.take_place()
+    machine = os.environ[machines.VARIABLE]
+    for item in timing if machine != "real" else ():
+        item.add_marker(pytest.mark.skip(reason="judges real times: run pytest -m timing"))
+    for item in items if machine == "restless" else ():
+        if item.get_closest_marker("at_rest"):
+            item.add_marker(pytest.mark.xfail(strict=True, reason="is about a machine at rest"))
     items.sort(key=lambda item: (item.path.stem not in LONGEST, item.get_closest_marker("processes") is None))
 
 
@@ -92,12 +110,7 @@ def _server() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs and commands of this process fork their children from one server: torch is imported once, not for each.
-
-    Tests that run side by side are each other's load, which is no reason to measure again here.
-    """
-    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)
-    monkeypatch.setattr("ctxbench.engine.rounds.CONTROL_LIMIT", math.inf)
+    """Runs and commands of this process fork their children from one server: torch is imported once, not for each."""
     server: ForkServer = request.getfixturevalue("_server")
     for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
         monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))

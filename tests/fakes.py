@@ -11,6 +11,7 @@ from ctxbench.engine.client import Exit
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.messages import Failure, Missing, Samples, Values
 from ctxbench.messages import Sample as Block
+from ctxbench.this_machine import Machine
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 ENDED_WELL = Exit(0, 0, False, "")
@@ -60,21 +61,21 @@ class FakeExecutor:
         return self.ended
 
 
-class EngineClock:
-    """The engine's clock: it stands still but for 1,000 s, which pass at once when a child sends a message of `at`.
+class EngineClock(Machine):
+    """A machine whose wall time stands still but for 1,000 s, which pass when a child sends a message of `at`.
 
     So a time limit below 1,000 s is reached at a point of the child's work, however slow the machine is.
     """
 
     def __init__(self, *at: Reply) -> None:
-        self.at, self.now = at, 0.0
+        self.at, self.seconds = at, 0.0
 
-    def monotonic(self) -> float:
-        return self.now
+    def wall_s(self) -> float:
+        return self.seconds
 
     def __call__(self, message: Reply) -> None:
         if message in self.at:
-            self.now += 1000
+            self.seconds += 1000
 
 
 class ScriptedSlot:

@@ -14,20 +14,21 @@ from ctxbench.engine.progress import Plain, Quiet
 from ctxbench.engine.rounds import MOST_PROCESSES, execute
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.this_machine import Machine
 from ctxbench.worker.protocol import MeasureCase
 
 ROOT = Path(__file__).parents[1]
 CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
 
 
-class Clock:
+class Clock(Machine):
     """Time passes only while a process runs."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.seconds = 0.0
 
-    def monotonic(self) -> float:
-        return self.now
+    def wall_s(self) -> float:
+        return self.seconds
 
 
 def run(
@@ -40,23 +41,22 @@ def run(
 ) -> tuple[dict[str, Record], float]:
     """Run with processes of so many seconds, whose times differ by so much; the records, and the seconds of all."""
     clock = Clock()
-    for module in ("case", "rounds"):
-        monkeypatch.setattr(f"ctxbench.engine.{module}.time", clock)
+    monkeypatch.setattr("ctxbench.this_machine.here", clock)
     made = dict.fromkeys(costs, 0)
 
     def answer(task: MeasureCase) -> Any:
         key = task.case.module
         if "latency" not in task.metrics:
-            clock.now += 1
+            clock.seconds += 1
             return counted()
-        clock.now += costs[key]
+        clock.seconds += costs[key]
         made[key] += 1
         return timed(10 + widths[key] * (-1) ** made[key])
 
     script = FakeExecutor(answer)
     plan = Plan(Measure(processes=3, **measure), ["params", "latency"])
     records = execute(CASES, plan, script, script.launch, RunFolder.create(path, {}), reporter or Quiet())
-    return {record.module: record for record in records}, clock.now
+    return {record.module: record for record in records}, clock.seconds
 
 
 class Watched(Quiet):

@@ -362,12 +362,13 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_path: Path) -> None:
-    refused = invoke("compare", f"{file}:Local", "--modules", "sa", "--out", tmp_path / "run")
+    options = ("--modules", "sa", "--shape", "1,8,4,4", "--processes", "1", "--out", tmp_path / "run")
+    refused = invoke("compare", f"{file}:Local", *options)
     assert refused.exit_code == 1
     assert "local: a change at the centre reaches 9 of 1023 positions (1%), a 3x3 window" in refused.output
     assert not (tmp_path / "run").exists()
     candidates, own = (f"{file}:Local", f"{file}:Mine"), ("--set", "Local.kernel=3")
-    both = invoke("compare", *candidates, *own, "--modules", "sa", "--out", tmp_path / "run")
+    both = invoke("compare", *candidates, *own, *options)
     assert both.exit_code == 1
     assert f"left out: {file}:Local; fix it" in both.output
     assert "Mine" in RunFolder.open(tmp_path / "run").frame()["module"].to_list()

@@ -18,6 +18,7 @@ from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.metrics.energy import BLOCK_S, IDLE_S, SETTLE_S, WINDOW_S, idle_power, measure_energy
 from ctxbench.metrics.matmul import matmul_rate
+from ctxbench.this_machine import Machine
 
 CUDA = torch.device("cuda", 0)
 UUIDS = ("aaaaaaaa-0000", "bbbbbbbb-1111")
@@ -445,7 +446,7 @@ def test_a_busy_machine_is_warned_of() -> None:
 def test_busy_cores_come_from_the_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.cpu_percent", lambda interval: 37.5)
     monkeypatch.setattr("psutil.cpu_count", lambda: 4)
-    assert machine_load.busy_cores() == 1.5
+    assert Machine().busy_cores() == 1.5
 
 
 ENVIRONMENT = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-from fakes import EngineClock, FakeExecutor
+from fakes import LONGEST_S, EngineClock, FakeExecutor
 
 import ctxbench
 from ctxbench.case import Case, Measure
@@ -71,7 +71,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     )
     clock = EngineClock(Doing("first_infer"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ctxbench.engine.client.time", clock)
+        patch.setattr("ctxbench.this_machine.here", clock)
         frame = ctxbench.run(str(suite), out=folder / "run", reporter=TimePassesInSleep(clock)).frame
     return frame.set_index("module")
 
@@ -315,7 +315,7 @@ def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
         watched = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
         process.kill()
     assert len(watched) == 2
-    _, alive = psutil.wait_procs(watched, timeout=60)
+    _, alive = psutil.wait_procs(watched, timeout=LONGEST_S)
     assert alive == []
 
 
@@ -328,7 +328,7 @@ def test_a_machine_that_is_not_described_is_an_error() -> None:
 @pytest.mark.long
 def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = EngineClock(Doing("first_infer"))
-    monkeypatch.setattr("ctxbench.engine.client.time", clock)
+    monkeypatch.setattr("ctxbench.this_machine.here", clock)
     monkeypatch.setattr("ctxbench.engine.client.KILL_S", 0.2)
     case = Case("Sleep", f"{FAILING}:Sleep", {}, (1, 8, 6, 5))
     with ForkServer() as server:

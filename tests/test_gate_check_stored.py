@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import re
 import shutil
@@ -84,9 +85,6 @@ def _no_fresh_interpreters() -> Iterator[None]:
         patch.setattr("ctxbench.engine.run.ForkServer", forked)
         patch.setattr(checked, "ForkServer", forked)
         patch.setattr(rounds, "matmul_rate", lambda *arguments: None)
-        patch.setattr(machine_load, "OTHERS_LIMIT", float("inf"))
-        patch.setattr(Device, "control_workload", lambda device: partial(time.sleep, 0.004))
-        patch.setattr(control, "BLOCK_S", 0.012)
         patch.setattr(sys, "dont_write_bytecode", True)
         for name, value in OWN_GIT.items():
             patch.setenv(name, value)
@@ -219,6 +217,9 @@ def outcomes(result: GateResult) -> dict[str, str]:
 def test_the_same_code_is_ok_and_is_measured_as_the_run_was(
     root: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(machine_load, "OTHERS_LIMIT", math.inf)
+    monkeypatch.setattr(Device, "control_workload", lambda device: partial(time.sleep, 0.004))
+    monkeypatch.setattr(control, "BLOCK_S", 0.012)
     asked: list[Task] = []
 
     def note(self: Forked, task: Task, *arguments: Any) -> Exit:
@@ -286,7 +287,6 @@ def test_a_baseline_that_other_work_disturbed_decides_nothing(
     root: Path, run: Path, times: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times(5)
-    monkeypatch.setattr(machine_load, "OTHERS_LIMIT", 0.1)
     edit_records(run, lambda record: {**record, "others_share": "0.7" if record["module"] == "A" else "0.1"})
     result = ask(run, margin=0.3)
     found = dict.fromkeys(("A infer", "A train"), "inconclusive") | dict.fromkeys(("B infer", "B train"), "regressed")

@@ -8,15 +8,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import pytest
 import torch
 
-from ctxbench import registry
+from ctxbench import registry, this_machine
 from ctxbench.case import Case, Measure
-from ctxbench.devices import cpu
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.rows import RowKey
@@ -275,7 +274,7 @@ def test_history_keeps_each_pair_and_seconds_each_duration(monkeypatch: pytest.M
     now = iter([10.0, 12.5, 20.0, 21.0])
     bench = Bench({}, {"a": [READY, *[block([2.0 * math.e], [1.0])] * 6]}, rows="ab")
     with monkeypatch.context() as patched:
-        patched.setattr(time, "monotonic", lambda: next(now))
+        patched.setattr(this_machine, "here", SimpleNamespace(wall_s=now.__next__))
         bench.measure("ab")
         bench.measure("a")
     assert bench.pairs.seconds == [2.5, 1.0]
@@ -366,8 +365,9 @@ def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(time, "sleep", advance)
     monkeypatch.setattr(time, "perf_counter", read)
-    monkeypatch.setattr(cpu, "monotonic", lambda: now[0])
-    monkeypatch.setattr(cpu, "perf_counter_ns", lambda: round(now[0] * 1e9))
+    monkeypatch.setattr(this_machine, "here", this_machine.Machine())
+    monkeypatch.setattr(this_machine, "monotonic", lambda: now[0])
+    monkeypatch.setattr(this_machine, "perf_counter_ns", lambda: round(now[0] * 1e9))
 
 
 def talk(rows: list[PairRow], commands: bytes) -> list[Answer]:

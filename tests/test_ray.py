@@ -2,7 +2,6 @@
 
 import builtins
 import contextlib
-import math
 import os
 import re
 import signal
@@ -73,13 +72,6 @@ def nodes(node: Any) -> Iterator[Any]:
     for added in list(node.worker_nodes):
         node.remove_node(added)
     node.wait_for_nodes(timeout=LONGEST_S)
-
-
-@pytest.fixture(autouse=True)
-def _load_is_no_reason_to_measure_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nodes share one machine, so the slots are each other's load."""
-    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", math.inf)
-    monkeypatch.setattr("ctxbench.engine.rounds.CONTROL_LIMIT", math.inf)
 
 
 @pytest.fixture

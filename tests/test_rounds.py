@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fakes import FakeExecutor, counted, timed
 
-from ctxbench import machine_load
+from ctxbench import machine_load, this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.engine.case import Outcome, Plan, blank_record, measure_case
 from ctxbench.engine.combined import combine
@@ -25,6 +25,7 @@ from ctxbench.messages import Failure, Values
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.statistics import t_interval
+from ctxbench.this_machine import Machine
 from ctxbench.worker.protocol import MeasureCase, Reply
 
 CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
@@ -65,7 +66,7 @@ class Script(FakeExecutor):
 
 @pytest.fixture(autouse=True)
 def _each_process_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.engine.case.time", SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr("ctxbench.this_machine.here", SimpleNamespace(wall_s=itertools.count().__next__))
 
 
 def run(script: Script, path: Path, cases: Sequence[Case] = CASES, **measure: Any) -> dict[str, Record]:
@@ -301,19 +302,19 @@ def test_a_failed_first_process_of_the_rounds_needs_no_number() -> None:
 
 def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, own, clock = iter([100.0, 103.0]), iter([10.0, 11.5]), iter([5.0, 7.0])
-    monkeypatch.setattr(machine_load, "_machine_s", lambda: next(machine))
-    monkeypatch.setattr(machine_load, "_own_s", lambda: next(own))
-    monkeypatch.setattr(machine_load, "_usable", lambda: [0, 1])
-    monkeypatch.setattr("ctxbench.machine_load.monotonic", lambda: next(clock))
-    assert machine_load.Others().share() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
+    monkeypatch.setattr(this_machine, "_machine_s", lambda: next(machine))
+    monkeypatch.setattr(this_machine, "_own_s", lambda: next(own))
+    monkeypatch.setattr(this_machine, "_usable", lambda: [0, 1])
+    monkeypatch.setattr("ctxbench.this_machine.monotonic", lambda: next(clock))
+    assert Machine().others()() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
     assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]
 
 
 def test_processes_that_this_one_started_are_no_others() -> None:
-    before = machine_load._own_s()
+    before = this_machine._own_s()
     code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\ninput()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
-        while machine_load._own_s() - before < 0.2 and process.poll() is None:
+        while this_machine._own_s() - before < 0.2 and process.poll() is None:
             time.sleep(0.01)
         assert process.poll() is None  # counted while it still runs
         process.kill()

@@ -1,30 +1,15 @@
-"""The CPU: a monotonic clock, the allocation events of torch.profiler, the memory that the system could give."""
+"""The CPU: this machine's clock, the allocation events of torch.profiler, the memory that the system could give."""
 
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, perf_counter_ns  # bound before a module can replace them
 from typing import Any
 
+from ctxbench import this_machine
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
-from ctxbench.devices.clock import Clock, Step
-from ctxbench.garbage import collector_off
-
-
-class CpuClock:
-    """The monotonic clock around a block, the garbage collector off."""
-
-    def time_block(self, step: Step, passes: int) -> float:
-        with collector_off():
-            start = perf_counter_ns()
-            for _ in range(passes):
-                step()
-            return (perf_counter_ns() - start) * 1e-9
-
-    def now(self) -> float:
-        return monotonic()
+from ctxbench.devices.clock import Clock
 
 
 class Cpu(Device):
@@ -68,7 +53,7 @@ class Cpu(Device):
         super().set_flags(dtype, threads, cudnn_benchmark)
 
     def clock(self, flush_l2: bool = False) -> Clock:
-        return CpuClock()
+        return this_machine.here
 
     def synchronize(self) -> None:
         pass

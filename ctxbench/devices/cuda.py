@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic  # bound before a module can replace it
 from typing import TYPE_CHECKING, Any
 
+from ctxbench import this_machine
 from ctxbench.devices import nvml
 from ctxbench.devices.base import Device, NotMeasurable
 from ctxbench.devices.clock import Clock, Step
@@ -55,7 +55,7 @@ class CudaClock:
         return float(sum(start.elapsed_time(end) for start, end in pairs)) * 1e-3
 
     def now(self) -> float:
-        return monotonic()
+        return this_machine.here.now()
 
     def _event(self) -> "torch.cuda.Event":
         return self._cuda.Event(enable_timing=True)

@@ -3,12 +3,12 @@
 import math
 import re
 import signal
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from ctxbench import this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.client import Exit
@@ -110,12 +110,12 @@ class Outcome:
 def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
     """One case through the executor. Whatever happens to the child becomes the record's status and message."""
     listener = _Listener(blank_record(case), reporter)
-    start = time.monotonic()
+    start = this_machine.here.wall_s()
     kills = _kernel_kills()
     timeout_s = _timeout_s(case, plan)
     ended = executor.run(plan.task(case), listener, timeout_s)
     record = listener.record
-    record.elapsed_s = round(time.monotonic() - start, 3)
+    record.elapsed_s = round(this_machine.here.wall_s() - start, 3)
     record.note(*ended.notes)
     if listener.refused:
         record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"

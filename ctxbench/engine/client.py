@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ctxbench import this_machine
 from ctxbench.errors import UsageError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
@@ -181,12 +181,12 @@ class ForkServer:
 
     def _follow(self, on_message: Callable[[Reply], None], timeout_s: float | None) -> Answer | Exit:
         """The child's messages go to `on_message` until it answers a command or has ended, or the fork server has."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else this_machine.here.wall_s() + timeout_s
         timed_out = False
         while True:
             match self._next(deadline):
                 case _Late() if not timed_out:
-                    timed_out, deadline = True, time.monotonic() + KILL_S
+                    timed_out, deadline = True, this_machine.here.wall_s() + KILL_S
                     self._kill_child()
                 case _Late():
                     # Stuck in a driver, it keeps its end of the pipe open: nothing more is waited for.
@@ -265,7 +265,7 @@ class ForkServer:
             if own is None:
                 if line and not line.startswith(self._former):
                     self._foreign = repr(line[:_FOREIGN].decode(errors="replace"))
-                if deadline is not None and time.monotonic() > deadline:
+                if deadline is not None and this_machine.here.wall_s() > deadline:
                     return _Late()
                 continue
             try:
@@ -276,9 +276,11 @@ class ForkServer:
 
     def _line(self, deadline: float | None) -> "bytes | _Late | _Gone":
         while b"\n" not in self._buffer:
-            wait = None if deadline is None else deadline - time.monotonic()
-            if not self._selector.select(wait) or (wait is not None and wait < 0):
+            wait = None if deadline is None else deadline - this_machine.here.wall_s()
+            if wait is not None and wait < 0:
                 return _Late()
+            if not self._selector.select(None if wait is None else wait * this_machine.here.pace):
+                continue
             chunk = os.read(self._messages, 65536)
             if not chunk:
                 return _Gone()

@@ -12,6 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from ctxbench import this_machine
 from ctxbench.engine.case import Executor
 from ctxbench.engine.client import KILL_S, EngineError, Exit
 from ctxbench.engine.ray_actor import OPEN_S, Measurer
@@ -61,8 +62,9 @@ class RaySlot:
         """Have the actor do something. SlotLost if it is gone, or silent for too long, and is then ended."""
         import ray
 
+        seconds = (timeout_s + SILENT_S) * this_machine.here.pace
         try:
-            return ray.get(getattr(self.actor, method).remote(*arguments), timeout=timeout_s + SILENT_S)
+            return ray.get(getattr(self.actor, method).remote(*arguments), timeout=seconds)
         except ray.exceptions.GetTimeoutError:
             ray.kill(self.actor)
             raise SlotLost(f"{self.name} was silent for {timeout_s + SILENT_S:g} s") from None
@@ -120,7 +122,7 @@ class Cluster:
 
         actors = [self._start(node, kind, malloc) for node in places]
         answers = [actor.describe.remote(list(files)) for actor in actors]
-        ready, _ = ray.wait(answers, num_returns=len(answers), timeout=OPEN_S)
+        ready, _ = ray.wait(answers, num_returns=len(answers), timeout=OPEN_S * this_machine.here.pace)
         slots = []
         for node, actor, answer in zip(places, actors, answers, strict=True):
             host = f"{node['NodeManagerHostname']}/{node['NodeID'][:6]}"
@@ -204,7 +206,7 @@ def _check_address(address: str) -> None:
         raise UsageError(f"--ray takes {LOCAL}, or HOST:PORT of a cluster that this host is a part of; not {address!r}")
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
-        subprocess.run(command, capture_output=True, check=True, timeout=ANSWER_S)
+        subprocess.run(command, capture_output=True, check=True, timeout=ANSWER_S * this_machine.here.pace)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         if b"InvalidAuthToken" in (error.stderr or b""):
             raise UsageError(

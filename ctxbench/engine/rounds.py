@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +10,7 @@ from dataclasses import replace
 from operator import itemgetter
 from statistics import median
 
+from ctxbench import this_machine
 from ctxbench.case import Case
 from ctxbench.devices import has_clock
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
@@ -115,9 +115,9 @@ class Rounds:
                 break
             random.Random(f"{self.plan.measure.seed} {number}").shuffle(cases)
             if cases:
-                begin = time.monotonic()
+                begin = this_machine.here.wall_s()
                 with launch() as executor:
-                    self.starting_s += time.monotonic() - begin
+                    self.starting_s += this_machine.here.wall_s() - begin
                     for place, case in enumerate(cases, 1):
                         self.again = cases[place:] if number > self.processes else []
                         self._keep(case, number, self._measure(case, number, executor))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ctxbench import devices, machine_load
+from ctxbench import devices, machine_load, this_machine
 from ctxbench.case import Case
 from ctxbench.errors import UsageError
 from ctxbench.gate.request import Deadline, Request
@@ -25,7 +25,7 @@ class Check:
         self.here = here
         self.suite = suite_in_tree(request.suite, here.root) if here.root else request.suite
         self.request = replace(request, suite=self.suite)
-        self.notes = [str(note) for note in machine_load.notes({"busy_cores": machine_load.busy_cores()})]
+        self.notes = [str(note) for note in machine_load.notes({"busy_cores": this_machine.here.busy_cores()})]
 
     def result(
         self,

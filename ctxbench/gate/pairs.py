@@ -1,7 +1,6 @@
 """Measures rows in pairs of fresh processes, baseline and candidate, in blocks that alternate between the two."""
 
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from ctxbench import this_machine
 from ctxbench.case import Measure
 from ctxbench.engine.case import exit_status
 from ctxbench.engine.client import Exit, ForkServer
@@ -82,14 +82,14 @@ class Pairs:
 
     def __call__(self, rows: Sequence[RowKey]) -> dict[RowKey, PairResult]:
         """Each row's result in one pair. After a process has died, the rows that are left go on in new children."""
-        begin = time.monotonic()
+        begin = this_machine.here.wall_s()
         results: dict[RowKey, PairResult] = {}
         with ExitStack() as stack:
             workers = {side: stack.enter_context(self.launch(source.tree)) for side, source in self._sides.items()}
             waiting = list(rows)
             while waiting:
                 waiting = self._take(workers, waiting, results)
-        self.seconds.append(time.monotonic() - begin)
+        self.seconds.append(this_machine.here.wall_s() - begin)
         for row, result in results.items():
             if isinstance(result, PairRatios):
                 self.history[row].append(result)

@@ -1,9 +1,9 @@
 """What a check is asked for: the suite, the margin, the time; and how these are written on a command line."""
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ctxbench import this_machine
 from ctxbench.case import Case
 from ctxbench.errors import UsageError, unknown
 from ctxbench.gate.result import EXACT_COLUMNS, InconclusiveIs
@@ -48,13 +48,13 @@ class Deadline:
     """
 
     def __init__(self, budget_s: float) -> None:
-        self._start = time.monotonic()
+        self._start = this_machine.here.wall_s()
         self._budget_s = budget_s
         self.seconds: Sequence[float] = ()
 
     @property
     def elapsed_s(self) -> float:
-        return time.monotonic() - self._start
+        return this_machine.here.wall_s() - self._start
 
     def has_time(self) -> bool:
         return self.has_time_for(self.seconds[-1] if self.seconds else 0.0)

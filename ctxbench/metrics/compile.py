@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from ctxbench import this_machine
 from ctxbench.failures import OutOfTime
 from ctxbench.metrics.base import Measurement, Metric, Pass, Quantity, Unit, by_mode
 from ctxbench.mode import MODES, Mode
@@ -33,7 +34,7 @@ def compile_deadline(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     # again and again: code that swallows every exception, such as around an optional import, swallows the first one
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    signal.setitimer(signal.ITIMER_REAL, seconds * this_machine.here.pace, AGAIN_S)
     try:
         yield
     except BaseException:

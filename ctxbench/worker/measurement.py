@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench import devices, machine_load
+from ctxbench import devices, machine_load, this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.contract.replaced import replaced
 from ctxbench.devices.clock import Clock, Step
@@ -94,7 +94,7 @@ class CaseMeasurement:
 
     def _time(self, wanted: Sequence[Metric], modes: Sequence[Mode]) -> None:
         """Run the passes of the modes, and tell what others did meanwhile."""
-        others = machine_load.Others()
+        others_share = this_machine.here.others()
         before = self.device.state()
         self.report({}, *machine_load.notes(before))
         under_load: dict[str, Any] = {}
@@ -114,7 +114,7 @@ class CaseMeasurement:
             "after": self.device.state(),
             "flags": {**self.device.flags(), "seed": self.settings.seed},
         }
-        self.report({"machine_state": json.dumps(state), "others_share": others.share()})
+        self.report({"machine_state": json.dumps(state), "others_share": others_share()})
         if names := replaced():
             self.report({}, Note("replaces", {"names": [*names]}))
 

@@ -9,6 +9,8 @@ import signal
 import sys
 import time
 
+from ctxbench import this_machine
+
 # From linux/prctl.h.
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 # Processes that SIGKILL has not ended after this many seconds are stuck in a driver; they are left.
@@ -33,8 +35,8 @@ def end_left(group: int) -> list[str]:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
     left: dict[int, str] = {}
-    deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline:
+    deadline = this_machine.here.wall_s() + _END_S
+    while this_machine.here.wall_s() < deadline:
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:

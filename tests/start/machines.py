@@ -1,0 +1,66 @@
+"""The machines that tests run on in place of the real one, so that none judges how fast or how busy that one is."""
+
+import itertools
+import os
+from collections.abc import Callable
+
+from ctxbench import this_machine
+
+# Names one of MACHINES, in this process and in all that it starts.
+VARIABLE = "CTXBENCH_TEST_MACHINE"
+PASS_S = 0.002
+# What the timing of a block costs on top.
+COST_S = 1e-7
+
+
+class Quiet(this_machine.Machine):
+    """A pass takes 2 ms, up to 0.1 % more in some; nobody else computes; a limit is reached after 20 times its seconds.
+
+    Processes differ by the same 0.1 %, so that no interval is empty.
+    """
+
+    pace = 20.0
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._blocks = itertools.count()
+
+    def time_block(self, step: Callable[[], object], passes: int) -> float:
+        for _ in range(passes):
+            step()
+        seconds = COST_S + passes * PASS_S * self._factor(next(self._blocks))
+        self._now_s += seconds
+        return seconds
+
+    def _factor(self, block: int) -> float:
+        return 1 + 5e-4 * (block * 7 % 11 / 11 + os.getpid() * 7 % 13 / 13)
+
+    def now(self) -> float:
+        return self._now_s
+
+    def busy_cores(self) -> float:
+        return 0.0
+
+    def others(self) -> Callable[[], float]:
+        return lambda: 0.0
+
+
+class Restless(Quiet):
+    """Others use all cores, all the time, and no block takes as long as the one before."""
+
+    def _factor(self, block: int) -> float:
+        return 1.0 + block % 5
+
+    def busy_cores(self) -> float:
+        return float(os.cpu_count() or 1)
+
+    def others(self) -> Callable[[], float]:
+        return lambda: 1.0
+
+
+MACHINES = {"real": this_machine.Machine, "quiet": Quiet, "restless": Restless}
+
+
+def take_place() -> None:
+    """Put the machine that the environment names in the place of the real one."""
+    this_machine.here = MACHINES[os.environ.get(VARIABLE, "real")]()
