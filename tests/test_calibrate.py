@@ -182,6 +182,7 @@ def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.Monk
     assert PLACEMENTS > 1
 
 
+@pytest.mark.at_rest
 def test_of_a_data_sheet_the_command_writes_the_host_alone(command: Callable[..., Done], tmp_path: Path) -> None:
     path = tmp_path / "there.toml"
     done = command("calibrate", "--device", "t4", "--out", path)

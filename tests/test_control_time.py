@@ -45,6 +45,7 @@ def test_the_columns_are_the_median_and_its_interval() -> None:
     assert control_columns(independent) == {"control_ms": 51.0, "control_low_ms": 41.0, "control_high_ms": 61.0}
 
 
+@pytest.mark.at_rest
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
 def test_every_timed_case_of_a_run_has_its_control(suite_file: SuiteFile, tmp_path: Path) -> None:

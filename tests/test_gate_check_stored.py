@@ -404,6 +404,7 @@ def test_a_module_that_neither_has_is_a_wrong_argument(root: Path, run: Path) ->
         ask(run, "A.py:A", "saa")
 
 
+@pytest.mark.at_rest
 def test_another_copy_of_the_repository_measures_its_own_files_or_none(
     root: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

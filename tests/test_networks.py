@@ -164,6 +164,8 @@ def test_an_interval_of_a_difference_may_hold_0() -> None:
 
 
 def test_amounts_are_signed() -> None:
+    assert Amount(0.0, -0.42, 0.42).text("+") == "0.00 [-0.42, 0.42]"
+    assert Amount(0.0, 0.0, 0.0).text() == "0 [0, 0]"
     assert Amount(12.34).text("+") == "+12.3"
     assert Amount(-12.34).text("+") == "-12.3"
     assert Amount(0.0).text("+") == "0"

@@ -77,8 +77,11 @@ def justified(value: float, low: float, high: float) -> str:
 
 
 def _justified_decimals(value: float, low: float, high: float) -> int:
-    """The decimal place of the half width, rounded to one digit; two to four digits of `value`."""
+    """The decimal place of the half width, rounded to one digit; two to four digits of `value`, which may be 0."""
     half = (high - low) / 2
+    value = value or half
+    if value == 0:
+        return 0
     most, fewest = _decimals_for(value, MOST_DIGITS), _decimals_for(value, 2)
     if half <= 0:
         return most

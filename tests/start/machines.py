@@ -46,10 +46,10 @@ class Quiet(this_machine.Machine):
 
 
 class Restless(Quiet):
-    """Others use all cores, all the time, and no block takes as long as the one before."""
+    """Others use all cores, all the time, and a pass takes a fifth longer after every eight blocks."""
 
     def _factor(self, block: int) -> float:
-        return 1.0 + block % 5
+        return 1.2 ** (block // 8 % 12)
 
     def busy_cores(self) -> float:
         return float(os.cpu_count() or 1)
