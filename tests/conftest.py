@@ -3,10 +3,12 @@
 import gc
 import importlib
 import os
+import random
 import signal
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,21 +45,42 @@ LONGEST = (
     "test_report_layout",
     "test_paper_suites",
 )
-# This process and those that it starts have the machine of the tests (`start/sitecustomize.py`).
+# What puts the machine of the tests in place of the real one, here and in each process that a test starts.
 START = str(Path(__file__).parent / "start")
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [START, os.environ.get("PYTHONPATH")]))
 sys.path.insert(0, START)
 machines: Any = importlib.import_module("machines")
+# A seed that shuffles the test files; `random` draws one, which the workers of a parallel run inherit.
+ORDER = "CTXBENCH_TEST_ORDER"
+if os.environ.get(ORDER) == "random":
+    os.environ[ORDER] = str(random.randrange(10**6))
 # One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
 os.environ["OMP_NUM_THREADS"] = "1"
 # A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_start_process = subprocess.Popen.__init__
+
+
+def _start_on_the_machine_of_the_tests(
+    process: Any, *arguments: Any, env: Mapping[str, str] | None = None, **more: Any
+) -> None:
+    """Start a process whose Python begins with `start/sitecustomize.py`, whatever environment a test gives it."""
+    environment = dict(os.environ if env is None else env)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [START, environment.get("PYTHONPATH")]))
+    if machines.VARIABLE in os.environ:
+        environment[machines.VARIABLE] = os.environ[machines.VARIABLE]
+    _start_process(process, *arguments, env=environment, **more)
+
+
+subprocess.Popen.__init__ = _start_on_the_machine_of_the_tests  # type: ignore[method-assign]  # by whatever a test does
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Choose the machine: the real one for tests that judge real times, which are then the only ones.
 
-    The files whose tests take long come first, so that no worker is left alone with them at the end.
+    The files whose tests take long come first, so that no worker is left alone with them at the end; or the files come
+    in the order of a seed.
     """
     timing = [item for item in items if item.get_closest_marker("timing")]
     os.environ.setdefault(machines.VARIABLE, "real" if len(timing) == len(items) else "quiet")
@@ -68,7 +91,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items if machine == "restless" else ():
         if item.get_closest_marker("at_rest"):
             item.add_marker(pytest.mark.xfail(strict=True, reason="is about a machine at rest"))
-    items.sort(key=lambda item: (item.path.stem not in LONGEST, item.get_closest_marker("processes") is None))
+    if seed := os.environ.get(ORDER):
+        items.sort(key=lambda item: random.Random(f"{seed} {item.path.name}").random())
+    else:
+        items.sort(key=lambda item: (item.path.stem not in LONGEST, item.get_closest_marker("processes") is None))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -79,7 +105,7 @@ def _few_objects_to_collect() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """For each reason of a skip one line: how many tests were skipped, and what to install."""
+    """For each reason of a skip one line: how many tests were skipped, and what to install; the order of the files."""
     reasons = Counter(
         str(report.longrepr[2]).removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])
@@ -87,6 +113,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
+    if ORDER in os.environ:
+        terminalreporter.write_line(f"the order of the files: {ORDER}={os.environ[ORDER]}")
 
 
 @pytest.fixture(autouse=True)
