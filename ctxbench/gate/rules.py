@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
+from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict, unmeasured
 from ctxbench.machine_load import OTHERS_LIMIT
+from ctxbench.messages import Failure
 from ctxbench.statistics import FEWEST_PROCESSES, FloatArray, holm, p_value_above, t_interval, t_quantile, t_test_above
 
 Side = Literal["baseline", "candidate", "both"]
@@ -22,6 +23,7 @@ CONTAINED = "The confidence interval contains the margin."
 NO_TIME = "The time budget was spent before a decision."
 UNCONFIRMED = f"{FLAGGED}, and the time budget was spent before the confirmation run decided."
 NO_ROOM = "The GPU had no room for one side while it had for the other:"
+OUT_OF_TIME = "It was stopped at a time limit, which other work on the machine can cause:"
 # By how much of the control workload's change a row's change may differ from it when the whole machine changes: with a
 # control that other load moved by 28 and by 43 % (standard deviations), 19 and 20 of 22 rows kept within this.
 CONTROL_SHARE = 0.25
@@ -43,13 +45,13 @@ class PairRatios:
 class PairFailure:
     """A row that could not be measured in a pair: which side failed or lacks it, why, and whether its process ended.
 
-    `no_gpu_room`: the GPU had no room for that side, which may be the fault of another one.
+    `excuse` is what else may be the cause, if anything.
     """
 
     side: Side
     message: str
     process_ended: bool = False
-    no_gpu_room: bool = False
+    excuse: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,22 @@ class GateRule:
     def log_margin(self, row: RowKey) -> float:
         """The margin of a row on the scale of its log ratios."""
         return math.log1p(self.margins.get(row, self.margin))
+
+
+def excuse(failure: Failure) -> str:
+    """What else may be the cause where one side alone fails so; empty if nothing.
+
+    Both sides are on one GPU at once; whether the module needs more memory is compared exactly. A time limit counts
+    the wall's seconds.
+    """
+    return NO_ROOM if failure.no_gpu_room else OUT_OF_TIME if failure.status == "timeout" else ""
+
+
+def failed_now(row: RowKey, failure: Failure) -> RowVerdict:
+    """The verdict on a row that worked in the baseline: broken, or inconclusive if there is an excuse."""
+    if reason := excuse(failure):
+        return UNKNOWN.verdict(row, "measured", "inconclusive", 0, f"{reason} {failure}")
+    return unmeasured(row, "broken", str(failure))
 
 
 def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
@@ -281,9 +299,8 @@ class _PairGate:
     def take(self, row: RowKey, answer: PairResult) -> None:
         if isinstance(answer, PairRatios):
             self.samples[row].append(answer)
-        elif answer.side != "both" and answer.no_gpu_room:
-            # Both sides are on one GPU at once. Whether the module needs more memory is compared exactly.
-            self.settle(row, "inconclusive", f"{NO_ROOM} {answer.message}")
+        elif answer.side != "both" and answer.excuse:
+            self.settle(row, "inconclusive", f"{answer.excuse} {answer.message}")
         elif answer.side == "candidate":
             self.settle(row, None, answer.message, "broken")
         elif self.used(row):
