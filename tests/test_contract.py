@@ -6,7 +6,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -780,11 +780,12 @@ def test_a_module_that_sleeps_is_stopped_by_the_wall_s_clock_and_not_decided(
 
 
 def test_checks_that_only_inform_may_be_stopped_as_often_as_there_are_and_decide_nothing() -> None:
-    messages = [[CheckStarted(name, required=False, vital=False)] for name in ("a", "b", "c")]
-    last = [CheckStarted("d", required=True, vital=False), CheckDone(CheckResult("d", "passed", "well"))]
-    played: Iterator[tuple[list[Reply], Exit]] = iter(
-        [*((said, Exit(0, signal.SIGPROF, False, "")) for said in messages), (last, Exit(0, 0, False, ""))]
-    )
+    runs: list[tuple[list[Reply], Exit]] = [
+        ([CheckStarted(name, required=False, vital=False)], Exit(0, signal.SIGPROF, False, "")) for name in "abc"
+    ]
+    passed = CheckResult("d", "passed", "well")
+    runs.append(([CheckStarted("d", required=True, vital=False), CheckDone(passed)], Exit(0, 0, False, "")))
+    played = iter(runs)
 
     class Played:
         def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
@@ -795,7 +796,7 @@ def test_checks_that_only_inform_may_be_stopped_as_often_as_there_are_and_decide
 
     results = verify("sa", Played())
     assert [(each.name, each.outcome) for each in results] == [
-        *((name, "not decided") for name in ("a", "b", "c")),
+        *((name, "not decided") for name in "abc"),
         ("d", "passed"),
     ]
     assert judged(results) == "met"

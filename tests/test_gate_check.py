@@ -31,8 +31,8 @@ from ctxbench.gate.check_against import check_against
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request, parse_accepted, parse_renamed
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult, exit_code
-from ctxbench.gate.rows import RowKey, RowVerdict
-from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult, failed_now
+from ctxbench.gate.rows import RowKey, RowVerdict, failed_now
+from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
 from ctxbench.gate.texts import label_of
 from ctxbench.gate.trees import baseline_tree, working_tree
 from ctxbench.messages import Failure

@@ -19,8 +19,8 @@ from ctxbench.case import Case, Measure
 from ctxbench.devices import cpu
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.rows import RowKey
-from ctxbench.gate.rules import OUT_OF_TIME, PairFailure, PairRatios, PairResult, Side
+from ctxbench.gate.rows import OUT_OF_TIME, RowKey
+from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side
 from ctxbench.gate.tree_cases import count_exact, list_cases
 from ctxbench.gate.trees import Tree
 from ctxbench.messages import Failure

@@ -11,10 +11,8 @@ import pytest
 from synthetic import LAPTOP, NOISE_LEVELS, SHARED_CI, Noise, SyntheticMachine, block_samples
 
 from ctxbench.gate.result import ExitCode, exit_code
-from ctxbench.gate.rows import RowKey, RowVerdict
+from ctxbench.gate.rows import NO_ROOM, OUT_OF_TIME, RowKey, RowVerdict
 from ctxbench.gate.rules import (
-    NO_ROOM,
-    OUT_OF_TIME,
     GateRule,
     PairFailure,
     PairRatios,

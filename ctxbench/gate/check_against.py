@@ -16,8 +16,8 @@ from ctxbench.gate.check import Check, task_rows
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import GateResult
-from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
-from ctxbench.gate.rules import NO_TIME, UNCONFIRMED, failed_now, run_gate
+from ctxbench.gate.rows import RowKey, RowVerdict, failed_now, unmeasured
+from ctxbench.gate.rules import NO_TIME, UNCONFIRMED, run_gate
 from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
 from ctxbench.suite.cases import Suite

@@ -19,8 +19,8 @@ from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_bas
 from ctxbench.gate.check import Check
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange, GateResult
-from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, unmeasured
-from ctxbench.gate.rules import ProcessLogs, failed_now, judge_processes
+from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, failed_now, unmeasured
+from ctxbench.gate.rules import ProcessLogs, judge_processes
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
 from ctxbench.messages import Failure

@@ -13,8 +13,8 @@ from typing import Protocol, Self
 from ctxbench.case import Measure
 from ctxbench.engine.case import exit_status
 from ctxbench.engine.client import Exit, ForkServer
-from ctxbench.gate.rows import RowKey
-from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, excuse, pair_log_ratio
+from ctxbench.gate.rows import RowKey, excuse
+from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.messages import Failure
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
 

@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict, unmeasured
+from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
 from ctxbench.machine_load import OTHERS_LIMIT
-from ctxbench.messages import Failure
 from ctxbench.statistics import FEWEST_PROCESSES, FloatArray, holm, p_value_above, t_interval, t_quantile, t_test_above
 
 Side = Literal["baseline", "candidate", "both"]
@@ -22,8 +21,6 @@ FLAGGED = "The first pairs showed a regression"
 CONTAINED = "The confidence interval contains the margin."
 NO_TIME = "The time budget was spent before a decision."
 UNCONFIRMED = f"{FLAGGED}, and the time budget was spent before the confirmation run decided."
-NO_ROOM = "The GPU had no room for one side while it had for the other:"
-OUT_OF_TIME = "It was stopped at a time limit, which other work on the machine can cause:"
 # By how much of the control workload's change a row's change may differ from it when the whole machine changes: with a
 # control that other load moved by 28 and by 43 % (standard deviations), 19 and 20 of 22 rows kept within this.
 CONTROL_SHARE = 0.25
@@ -101,22 +98,6 @@ class GateRule:
     def log_margin(self, row: RowKey) -> float:
         """The margin of a row on the scale of its log ratios."""
         return math.log1p(self.margins.get(row, self.margin))
-
-
-def excuse(failure: Failure) -> str:
-    """What else may be the cause where one side alone fails so; empty if nothing.
-
-    Both sides are on one GPU at once; whether the module needs more memory is compared exactly. A time limit counts
-    the wall's seconds.
-    """
-    return NO_ROOM if failure.no_gpu_room else OUT_OF_TIME if failure.status == "timeout" else ""
-
-
-def failed_now(row: RowKey, failure: Failure) -> RowVerdict:
-    """The verdict on a row that worked in the baseline: broken, or inconclusive if there is an excuse."""
-    if reason := excuse(failure):
-        return UNKNOWN.verdict(row, "measured", "inconclusive", 0, f"{reason} {failure}")
-    return unmeasured(row, "broken", str(failure))
 
 
 def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
