@@ -101,7 +101,15 @@ class Rows:
         return list(self.split("module"))
 
     def failed(self) -> list[Row]:
-        return [row for row in self.rows if row["status"] != "ok"]
+        """The rows that failed, but for those stopped at a time limit, which other work can cause.
+
+        Missing if only such rows did not end ok.
+        """
+        stopped = [row for row in self.rows if row["status"] == "timeout"]
+        failed = [row for row in self.rows if row["status"] not in ("ok", "timeout")]
+        if stopped and not failed:
+            raise Missing(f"a row of {stopped[0]['module']} ended with timeout")
+        return failed
 
     def extreme(self, name: str, largest: bool = True) -> "Rows":
         """The rows with the largest or the smallest value of a column or hyper-parameter."""

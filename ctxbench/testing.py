@@ -13,10 +13,10 @@ def assert_context_module(
 ) -> list[CheckResult]:
     """Assert that a class meets the contract of context modules, built as `cls(channels, **hparams)`.
 
-    The checks run in this process, so a module that hangs makes the test hang. The checks that only inform
-    (torch.compile, torch.export, position mixing, types of hyper-parameters) never fail the test. Returns all results.
-    Raises AssertionError with a line for each broken check, and UsageError for a hyper-parameter that the class does
-    not have.
+    The checks run in this process, in one thread and without a limit, so none is left undecided, and a module that
+    hangs makes the test hang. The checks that only inform (torch.compile, torch.export, position mixing, types of
+    hyper-parameters) never fail the test. Returns all results. Raises AssertionError with a line for each broken check,
+    and UsageError for a hyper-parameter that the class does not have.
     """
     from ctxbench import registry
     from ctxbench.contract.checks import run_checks

@@ -95,6 +95,14 @@ def test_a_number_is_of_one_row_that_ended_ok() -> None:
         rows_of('{"steps": 1}', macs=None).number("macs", steps=1)
 
 
+def test_a_row_that_was_stopped_at_a_time_limit_is_no_failure_and_no_success() -> None:
+    stopped, wrong = rows_of("", status="timeout"), rows_of("", status="error")
+    assert [row["status"] for row in Rows([*stopped.rows, *wrong.rows]).failed()] == ["error"]
+    with pytest.raises(Missing, match=r"^a row of ham_cd ended with timeout$"):
+        Rows([*stopped.rows, *rows_of("").rows]).failed()
+    assert rows_of("").failed() == []
+
+
 @pytest.mark.parametrize("cell", ["", "no JSON", "[1]", '{"steps": [1, 2]}'])
 def test_settings_that_cannot_be_read_are_none(cell: str) -> None:
     with pytest.raises(Missing, match="no row with steps=1"):

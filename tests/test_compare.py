@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from ctxbench import cli, compare
 from ctxbench.comparison import Ratio, Value, exactly, order, ratio, times
+from ctxbench.contract import CheckResult
 from ctxbench.errors import UsageError
 from ctxbench.ranking import Standing, dominates, front, ranked, sentence, sentences, shared_axes
 from ctxbench.results.run_folder import RunFolder
@@ -291,6 +292,21 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "my_module.py"
     path.write_text(CANDIDATES, encoding="utf-8")
     return path
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_compare_measures_a_candidate_with_undecided_checks_and_names_them(
+    file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = CheckResult("1x1", "not decided", "still running after 60 s of processor time", "it was stopped")
+    monkeypatch.setattr("ctxbench.compare.verify", lambda *arguments, **options: [stopped])
+    suite = suite_file(["sa"], metrics=("params",))
+    found = invoke("compare", f"{file}:Mine", "--suite", suite, "--modules", "sa", "--out", tmp_path / "run")
+    assert found.exit_code == 0, found.output
+    assert re.search(r"^undecided 1x1 +still running after 60 s of processor time$", found.output, re.MULTILINE)
+    assert f"it is not decided whether {file}:Mine meets the contract: 1 undecided" in found.output.replace("\n", "")
+    assert list(RunFolder.open(tmp_path / "run").frame()["module"]) == ["Mine", "sa"]
 
 
 def invoke(*arguments: object) -> Result:

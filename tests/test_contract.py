@@ -6,25 +6,28 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fakes import EngineClock
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench import contract, register, registry
 from ctxbench.cli import template
-from ctxbench.contract import CheckResult, lines
-from ctxbench.contract.checks import CHECKS, COMPILERS, run_checks
+from ctxbench.contract import CheckResult, judged, lines
+from ctxbench.contract.checks import CHECKS, COMPILERS, Check, run_checks
 from ctxbench.contract.subject import Subject, difference
-from ctxbench.engine.client import ForkServer
+from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.engine.verify import verify
 from ctxbench.errors import UsageError
 from ctxbench.executions import execution
 from ctxbench.testing import assert_context_module
+from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Task
 
 CORE = [check for check in CHECKS if check not in COMPILERS]
 
@@ -328,6 +331,12 @@ class Threads(Base):
         return super().forward(x)
 
 
+class OneThread(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        torch.set_num_threads(1)
+        return super().forward(x)
+
+
 class Branches(Base):
     def forward(self, x: Tensor) -> Tensor:
         y = super().forward(x)
@@ -415,6 +424,7 @@ def test_a_constructor_may_accept_any_argument() -> None:
         ("global state", Reseeds, "torch's generator is reseeded"),
         ("global state", ReseedsPython, "Python's random is reseeded"),
         ("global state", Threads, "torch.get_num_threads changes from"),
+        ("global state", OneThread, "torch.get_num_threads changes from 2 to 1"),
         ("reads its input", Remembers, "it gives the output of the input before"),
         ("reads its input", RemembersTheLast, "it gives the output of the input before"),
         ("replaces nothing", StopsTheClock, "it replaces time.perf_counter_ns"),
@@ -555,6 +565,31 @@ def test_the_generators_and_settings_are_left_as_they_were() -> None:
     assert (random.getstate(), torch.get_num_threads()) == states[1:]
 
 
+def test_every_check_runs_in_one_thread_but_the_one_that_sees_their_number_change() -> None:
+    seen: dict[str, set[int]] = {}
+    running = ""
+
+    class Counts(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.setdefault(running, set()).add(torch.get_num_threads())
+            return super().forward(x)
+
+    def start(check: Check) -> None:
+        nonlocal running
+        running = check.name
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        list(run_checks(subject_of(Counts), CORE, start))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    assert seen.pop("global state") == {1, 2}
+    assert set(map(tuple, seen.values())) == {(1,)}
+    assert len(seen) >= 15
+
+
 def test_difference_is_relative_and_infinite_for_nan() -> None:
     assert difference(torch.tensor([2.0, 4.0]), torch.tensor([2.0, 3.0])) == 0.25
     assert difference(torch.zeros(2), torch.zeros(2)) == 0.0
@@ -599,7 +634,7 @@ def test_the_template_refuses_with_a_sentence(tmp_path: Path, name: str, class_n
 
 
 MISBEHAVING = """
-import os, signal
+import itertools, os, signal, time
 import torch
 from torch import nn
 
@@ -610,22 +645,43 @@ class Fine(nn.Module):
     def forward(self, x):
         return self.conv(x) + x.mean((2, 3), keepdim=True)
 
-def hang():
-    # The timer of the check is set; what it would send in the end comes at once.
-    left, _ = signal.getitimer(signal.ITIMER_REAL)
-    assert 0 < left <= 600
-    signal.raise_signal(signal.SIGALRM)
+def shorten():
+    # The clock of the check runs, which the kernel reads in steps; a hundredth of a second is left on it now.
+    left, _ = signal.getitimer(signal.ITIMER_PROF)
+    assert 0 < left < 601
+    signal.setitimer(signal.ITIMER_PROF, 0.01)
 
-class Hangs(Fine):
+class LoopsInPython(Fine):
     def forward(self, x):
-        if x.shape[2] in (1, 9):
-            hang()
+        if x.shape[2:] == (1, 1):
+            shorten()
+            while True:
+                pass
         return super().forward(x)
 
-class HangsOnce(Fine):
+class LoopsInC(Fine):
     def forward(self, x):
-        if x.shape[2] == 1 and x.shape[3] == 1:
-            hang()
+        if x.shape[2:] == (1, 1):
+            shorten()
+            sum(itertools.repeat(0))
+        return super().forward(x)
+
+class LoopsTwice(LoopsInPython):
+    def forward(self, x):
+        if x.shape[2] == 9:
+            shorten()
+            sum(itertools.repeat(0))
+        return super().forward(x)
+
+class LoopsFromTheStart(Fine):
+    def __init__(self, channels: int):
+        shorten()
+        sum(itertools.repeat(0))
+
+class Sleeps(Fine):
+    def forward(self, x):
+        if x.shape[2:] == (1, 1):
+            time.sleep(1e6)
         return super().forward(x)
 
 class Leaves(Fine):
@@ -674,18 +730,76 @@ def test_the_engine_holds_what_hangs_crashes_or_eats_memory(
     assert hint in results[-1].hint
 
 
+@pytest.mark.parametrize("name", ["LoopsInPython", "LoopsInC"])
 @pytest.mark.processes
-def test_the_checks_after_one_that_hangs_run_and_those_after_two_do_not(server: ForkServer, file: Path) -> None:
-    limit = 600.0
-    once = verify(f"{file}:HangsOnce", server, channels=4, timeout_s=limit, compilers=False)
-    assert [result.name for result in once] == [c.name for c in CORE]
-    broken = {result.name: result for result in once if result.broken}
-    assert broken["1x1"].fact == "still running after 600 s"
-    assert broken["1x1"].hint == "it was stopped; look for an endless loop, or allow more time"
-    twice = verify(f"{file}:Hangs", server, channels=4, timeout_s=limit, compilers=False)
-    assert [result.name for result in twice if result.broken] == ["odd and non-square", "1x1"]
-    assert twice[-1].name == "1x1"
-    assert twice[-1].hint.endswith("the checks after this one did not run")
+def test_a_check_whose_processor_time_is_used_up_is_not_decided_and_the_others_run(
+    server: ForkServer, file: Path, name: str
+) -> None:
+    results = verify(f"{file}:{name}", server, channels=4, timeout_s=600, compilers=False)
+    assert [result.name for result in results] == [c.name for c in CORE]
+    (stopped,) = [result for result in results if result.outcome == "not decided"]
+    assert stopped.name == "1x1"
+    assert stopped.fact == "still running after 600 s of processor time"
+    assert stopped.hint == "it was stopped; look for an endless loop, or allow more with verify --timeout"
+    assert judged(results) == "not decided"
+
+
+@pytest.mark.parametrize(
+    ("name", "undecided"), [("LoopsTwice", ["odd and non-square", "1x1"]), ("LoopsFromTheStart", ["constructs"])]
+)
+@pytest.mark.processes
+def test_after_two_stopped_checks_or_one_that_the_others_need_no_other_runs(
+    server: ForkServer, file: Path, name: str, undecided: list[str]
+) -> None:
+    results = verify(f"{file}:{name}", server, channels=4, timeout_s=600, compilers=False)
+    assert [result.name for result in results if result.outcome == "not decided"] == undecided
+    assert results[-1].name == undecided[-1]
+    assert results[-1].hint.endswith("the checks after this one did not run")
+    assert not any(result.broken for result in results)
+
+
+@pytest.mark.processes
+def test_a_module_that_sleeps_is_stopped_by_the_wall_s_clock_and_not_decided(
+    server: ForkServer, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = EngineClock(CheckStarted("1x1", required=True, vital=False))
+    monkeypatch.setattr("ctxbench.engine.client.time", clock)
+
+    class Timed:
+        def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+            def listen(message: Reply) -> None:
+                clock(message)
+                on_message(message)
+
+            return server.run(task, listen, timeout_s)
+
+    results = verify(f"{file}:Sleeps", Timed(), channels=4, timeout_s=150, compilers=False)
+    assert [result.name for result in results] == [c.name for c in CORE]
+    (stopped,) = [result for result in results if result.outcome == "not decided"]
+    assert (stopped.name, stopped.fact) == ("1x1", "the process was still running after 750 s")
+
+
+def test_checks_that_only_inform_may_be_stopped_as_often_as_there_are_and_decide_nothing() -> None:
+    runs: list[tuple[list[Reply], Exit]] = [
+        ([CheckStarted(name, required=False, vital=False)], Exit(0, signal.SIGPROF, False, "")) for name in "abc"
+    ]
+    passed = CheckResult("d", "passed", "well")
+    runs.append(([CheckStarted("d", required=True, vital=False), CheckDone(passed)], Exit(0, 0, False, "")))
+    played = iter(runs)
+
+    class Played:
+        def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
+            said, ended = next(played)
+            for message in said:
+                on_message(message)
+            return ended
+
+    results = verify("sa", Played())
+    assert [(each.name, each.outcome) for each in results] == [
+        *((name, "not decided") for name in "abc"),
+        ("d", "passed"),
+    ]
+    assert judged(results) == "met"
 
 
 @pytest.mark.processes
@@ -724,3 +838,25 @@ def test_a_line_says_verdict_name_fact_and_hint() -> None:
     assert lines.verdict(note) == "note"
     assert lines.summary("mine", [note]).plain == "mine meets the contract: 1 note"
     assert lines.summary("mine", [note, failed]).plain == "mine does not meet the contract: 1 failed, 1 note"
+    stopped = CheckResult("1x1", "not decided", "still running after 60 s of processor time", "allow more")
+    assert lines.line(stopped).plain.startswith("undecided 1x1   ")
+    sentence = "it is not decided whether mine meets the contract: 1 undecided, 1 note"
+    assert lines.summary("mine", [note, stopped]).plain == sentence
+    assert lines.summary("mine", [failed, stopped]).plain == "mine does not meet the contract: 1 failed, 1 undecided"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([("passed", True), ("failed", False)], 0),
+        ([("passed", True), ("not decided", False)], 0),
+        ([("passed", True), ("not decided", True)], 3),
+        ([("not decided", True), ("failed", True)], 1),
+    ],
+)
+def test_the_exit_code_of_verify_says_whether_the_contract_is_met(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, outcomes: list[tuple[Any, bool]], code: int
+) -> None:
+    results = [CheckResult("1x1", outcome, "", required=required) for outcome, required in outcomes]
+    monkeypatch.setattr("ctxbench.engine.verify.verify", lambda *arguments, **options: results)
+    assert command("verify", "sa").returncode == code

@@ -26,14 +26,17 @@ from ctxbench.cli import main
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_against as check
+from ctxbench.gate import tree_cases
 from ctxbench.gate.check_against import check_against
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request, parse_accepted, parse_renamed
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult, exit_code
-from ctxbench.gate.rows import RowKey, RowVerdict
+from ctxbench.gate.rows import RowKey, RowVerdict, failed_now
 from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
 from ctxbench.gate.texts import label_of
 from ctxbench.gate.trees import baseline_tree, working_tree
+from ctxbench.messages import Failure
+from ctxbench.results.record import Record
 from ctxbench.suite.read import load
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import PairRow, Reply, Task
@@ -784,6 +787,8 @@ def verdict(status: Any, verdict: Any = None) -> RowVerdict:
 
 OK, REGRESSED, UNSURE = (verdict("measured", each) for each in ("ok", "regressed", "inconclusive"))
 BROKEN, LEFT_OUT = verdict("broken"), verdict("not compared")
+# Counting it was stopped at a time limit.
+STOPPED = failed_now(RowKey("a"), Failure("timeout", "still in macs after 60 s"))
 
 
 @pytest.mark.parametrize(
@@ -802,9 +807,36 @@ BROKEN, LEFT_OUT = verdict("broken"), verdict("not compared")
         ([LEFT_OUT], [UP], 4, ExitCode.REGRESSED),
         ([], [], 0, ExitCode.NOTHING_COMPARED),
         ([], [], 4, ExitCode.OK),
+        ([OK, STOPPED], [], 4, ExitCode.INCONCLUSIVE),
+        ([STOPPED], [], 4, ExitCode.NOTHING_COMPARED),
     ],
 )
 def test_exit_codes(rows: list[RowVerdict], changes: list[ExactChange], compared: int, code: ExitCode) -> None:
     assert exit_code(rows, changes, compared) == code
     relaxed = ExitCode.OK if code == ExitCode.INCONCLUSIVE else code
     assert exit_code(rows, changes, compared, inconclusive_is="ok") == relaxed
+
+
+@pytest.mark.parametrize(
+    ("rows", "advisory"), [([STOPPED], False), ([OK, STOPPED], True), ([REGRESSED, STOPPED], True)]
+)
+def test_a_count_that_was_stopped_is_inconclusive_where_counts_alone_decide(
+    rows: list[RowVerdict], advisory: bool
+) -> None:
+    assert exit_code(rows, [], 4, timed=advisory, advisory=advisory) == ExitCode.INCONCLUSIVE
+    assert exit_code(rows[:-1], [], 4, timed=advisory, advisory=advisory) == ExitCode.OK
+
+
+def test_a_case_whose_count_was_stopped_is_inconclusive(
+    repository: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(server: Forked, measure: Measure, metrics: Sequence[str], case: Case) -> Record | Failure:
+        if case.module == "Same" and server.tree == repository:
+            return Failure("timeout", "still in macs after 60 s")
+        return count(server, measure, metrics, case)  # type: ignore[arg-type]  # a stand-in for the server
+
+    count = tree_cases.measured
+    monkeypatch.setattr(tree_cases, "measured", measured)
+    result = ask("same.py:Same", "shrunk.py:Shrunk")
+    assert {name: row.verdict for name, row in rows_of(result).items()} == {"Same": "inconclusive"}
+    assert result.exit_code == ExitCode.INCONCLUSIVE

@@ -37,6 +37,7 @@ from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowVerdict
 from ctxbench.gate.texts import headline, label_of
 from ctxbench.gate.trees import modules_here
+from ctxbench.messages import Failure
 from ctxbench.metrics import control
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
@@ -383,6 +384,21 @@ def test_a_gpu_without_room_now_is_inconclusive(root: Path, run: Path, times: Ca
     assert result.exit_code == ExitCode.NOTHING_COMPARED
     times(1, "oom", "out of memory: DefaultCPUAllocator")
     assert ask(run, "A.py:A").exit_code == ExitCode.BROKEN
+
+
+def test_a_case_that_is_stopped_at_a_time_limit_now_is_inconclusive(
+    root: Path, run: Path, times: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "still in latency_infer after 60 s"
+    times(1, "timeout", message)
+    result = ask(run, "A.py:A")
+    assert outcomes(result) == {"A infer": "inconclusive", "A train": "inconclusive"}
+    told = "It was stopped at a time limit, which other work on the machine can cause: timeout:"
+    assert rows_of(result)["A infer"].reason == f"{told} {message}"
+    monkeypatch.setattr(checked, "measured", lambda *arguments: Failure("timeout", "still in macs after 60 s"))
+    result = ask(run, "A.py:A")
+    assert outcomes(result) == {"A": "inconclusive"}
+    assert rows_of(result)["A"].reason == f"{told} still in macs after 60 s"
 
 
 def test_a_module_that_the_baseline_lacks_is_not_compared(root: Path, run: Path, times: Callable[..., Played]) -> None:

@@ -18,7 +18,7 @@ from ctxbench import registry, this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.engine.client import Exit, ForkServer
 from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.rows import RowKey
+from ctxbench.gate.rows import OUT_OF_TIME, RowKey
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side
 from ctxbench.gate.tree_cases import count_exact, list_cases
 from ctxbench.gate.trees import Tree
@@ -217,6 +217,7 @@ def test_after_a_death_the_other_rows_are_measured_in_new_children_of_the_same_w
     assert isinstance(result, PairFailure)
     assert (result.side, result.process_ended) == (side, True)
     assert result.message.startswith(message)
+    assert result.excuse == (OUT_OF_TIME if message.startswith("timeout") else "")
     assert results["a"] == results["c"] == PairRatios(0.0, 0.0)
     assert bench.did(b"start") == [(each, rows) for rows in ("a,b,c", "c") for each in ("baseline", "candidate")]
     assert len(bench.workers) == 2

@@ -11,7 +11,7 @@ import pytest
 from synthetic import LAPTOP, NOISE_LEVELS, SHARED_CI, Noise, SyntheticMachine, block_samples
 
 from ctxbench.gate.result import ExitCode, exit_code
-from ctxbench.gate.rows import RowKey, RowVerdict
+from ctxbench.gate.rows import NO_ROOM, OUT_OF_TIME, RowKey, RowVerdict
 from ctxbench.gate.rules import (
     GateRule,
     PairFailure,
@@ -248,23 +248,33 @@ def test_a_baseline_that_fails_after_it_was_measured_is_inconclusive() -> None:
 
 GPU_FULL = "oom: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."
 GPU_BUSY = "error: AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+STOPPED = "timeout: still in the measurement after 60 s"
 
 
-@pytest.mark.parametrize("message", [GPU_FULL, GPU_BUSY])
+@pytest.mark.parametrize(
+    ("message", "excuse", "told"),
+    [
+        (GPU_FULL, NO_ROOM, "The GPU had no room for one side while it had for the other:"),
+        (GPU_BUSY, NO_ROOM, "The GPU had no room for one side while it had for the other:"),
+        (STOPPED, OUT_OF_TIME, "It was stopped at a time limit, which other work on the machine can cause:"),
+    ],
+)
 @pytest.mark.parametrize("side", ["baseline", "candidate"])
 @pytest.mark.parametrize("pairs", [0, 2])
-def test_a_gpu_without_room_for_one_side_is_inconclusive(message: str, side: Side, pairs: int) -> None:
-    script = Script(
-        {"a": [*itertools.islice(around(0.0), pairs), PairFailure(side, message, no_gpu_room=True)], "b": around(0.0)}
-    )
+def test_a_failure_of_one_side_that_others_may_cause_is_inconclusive(
+    message: str, excuse: str, told: str, side: Side, pairs: int
+) -> None:
+    failure = PairFailure(side, message, excuse=excuse)
+    script = Script({"a": [*itertools.islice(around(0.0), pairs), failure], "b": around(0.0)})
     rows = gate(script)
     assert (rows[0].status, rows[0].verdict, rows[0].replicates) == ("measured", "inconclusive", pairs)
-    assert rows[0].reason == f"The GPU had no room for one side while it had for the other: {message}"
+    assert rows[0].reason == f"{told} {message}"
     assert (rows[1].verdict, exit_code(rows)) == ("ok", ExitCode.INCONCLUSIVE)
 
 
-def test_a_gpu_without_room_for_either_side_compares_nothing() -> None:
-    rows = gate(Script({"a": [PairFailure("both", GPU_FULL, no_gpu_room=True)]}))
+@pytest.mark.parametrize(("message", "excuse"), [(GPU_FULL, NO_ROOM), (STOPPED, OUT_OF_TIME)])
+def test_where_both_sides_fail_so_nothing_is_compared(message: str, excuse: str) -> None:
+    rows = gate(Script({"a": [PairFailure("both", message, excuse=excuse)]}))
     assert (rows[0].status, exit_code(rows)) == ("not compared", ExitCode.NOTHING_COMPARED)
 
 

@@ -53,7 +53,7 @@ REPLIES: list[Reply] = [
     Done(),
     Ended(0, 9, ["sleep"]),
     Environment({"cpu": "Z80", "load_average": [0.1, 0.2, 0.3]}),
-    CheckStarted("gradients"),
+    CheckStarted("gradients", required=True, vital=False),
     CheckDone(CheckResult("gradients", "failed", "none", "add one", required=False)),
     WrongInput("no such module"),
     Cases([ListedCase(CASE, "/a/m.py")], {"sa": "gone"}, ["/b/x.py"], ["b"]),

@@ -74,7 +74,7 @@ def compare(
 ) -> None:
     """Verify your modules, measure them beside those of the registry, and print a ranking."""
     from ctxbench import compare as comparing
-    from ctxbench.contract import lines
+    from ctxbench.contract import judged, lines
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.run import machine
     from ctxbench.report.run_data import RunData
@@ -93,10 +93,10 @@ def compare(
         for candidate in candidates:
             for name, results in comparing.check_contract(request, candidate, server, channels):
                 for result in results:
-                    if result.outcome == "failed":
+                    if result.outcome in ("failed", "not decided"):
                         render(lines.line(result))
                 render(lines.summary(name, results))
-                broken += [candidate] if any(result.broken for result in results) else []
+                broken += [candidate] if judged(results) == "broken" else []
     left_out = [] if anyway else broken
     if left_out == candidates:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)

@@ -21,6 +21,7 @@ def complete_network() -> list[str]:
 
 EXIT_FAILED_CASES = 1
 EXIT_USAGE = 2
+EXIT_UNDECIDED = 3  # the number that `ctxbench check` has for inconclusive
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 

@@ -7,6 +7,7 @@ import typer
 
 from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
+    EXIT_UNDECIDED,
     Settings,
     complete_module,
 )
@@ -27,16 +28,17 @@ def verify(
         11,
         9,
     ),
-    timeout: Annotated[float, typer.Option(min=1, help="Stop a check after this many seconds.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Stop a check after so many seconds of processor time.")] = 60.0,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also train it on small tasks: what context can it bring? A minute.")
     ] = False,
 ) -> None:
     """Check that a module meets the contract of context modules; print one line for each check.
 
-    A failed check has a hint. Exit codes: 0 the contract is met, 1 it is broken, 2 nothing to check.
+    A failed check has a hint. One that is stopped is undecided. Exit codes: 0 the contract is met, 1 it is broken,
+    2 nothing to check, 3 not decided.
     """
-    from ctxbench.contract import lines
+    from ctxbench.contract import judged, lines
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.verify import verify as check_module
     from ctxbench.suite import settings
@@ -52,10 +54,12 @@ def verify(
             on_result=lambda result: render(lines.line(result)),
         )
     render(lines.summary(module, results))
-    if any(result.broken for result in results):
+    if judged(results) == "broken":
         raise typer.Exit(EXIT_FAILED_CASES)
     if deep:
         _print_recall(module, channels, settings.of_one_module(chosen or [], module, settings.class_name(module)))
+    if judged(results) == "not decided":
+        raise typer.Exit(EXIT_UNDECIDED)
 
 
 def _print_recall(module: str, channels: int, hparams: Mapping[str, Any]) -> None:

@@ -1,14 +1,15 @@
 """The contract of a context module: what one check says, and the inputs and limits of all checks."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["passed", "failed", "not applicable"]
+Outcome = Literal["passed", "failed", "not applicable", "not decided"]
 
 CHANNELS = 64
 # Odd, not square, and 99 positions: enough for the hams' default rank of 64.
 SIZE = (11, 9)
-# Of one check. After so many that took longer, no other is tried.
+# Processor time of one check. After so many required checks that took longer, no other is tried.
 TIMEOUT_S, MOST_HANGS = 60.0, 2
 # The checks feed inputs of a few hundred KiB; a module that needs more than this has a defect.
 MEMORY_LIMIT_GIB = 8.0
@@ -16,10 +17,10 @@ MEMORY_LIMIT_GIB = 8.0
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check: a measured `fact` and, if the check failed, a `hint` at the cause.
+    """The result of one check: a measured `fact` and, if the check failed or was stopped, a `hint` at the cause.
 
-    A check that is not `required` only informs: its failure does not break the contract. `run_checks` fills in `name`
-    and `required`.
+    A check that was stopped at a limit is not decided. One that is not `required` only informs: its failure does not
+    break the contract. `run_checks` fills in `name` and `required`.
     """
 
     name: str
@@ -32,3 +33,9 @@ class CheckResult:
     def broken(self) -> bool:
         """Whether this result breaks the contract."""
         return self.required and self.outcome == "failed"
+
+
+def judged(results: Iterable[CheckResult]) -> Literal["met", "broken", "not decided"]:
+    """What the required checks say of the contract: broken by one that failed, else not decided if one was not."""
+    required = {result.outcome for result in results if result.required}
+    return "broken" if "failed" in required else "not decided" if "not decided" in required else "met"

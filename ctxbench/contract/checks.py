@@ -4,6 +4,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from ctxbench.contract import CheckResult
 from ctxbench.contract.behaviour import batch_items, gradients, keeps_state, modes, reads_input, repeatable, state_dict
 from ctxbench.contract.costs import closed_forms
@@ -17,7 +19,7 @@ from ctxbench.failures import describe_failure
 
 @dataclass(frozen=True)
 class Check:
-    """One check. After a `vital` one fails, no other check runs; one that is not `required` only informs."""
+    """One check. Unless a `vital` one passes, no other check runs; one that is not `required` only informs."""
 
     name: str
     run: Callable[[Subject], CheckResult]
@@ -57,14 +59,18 @@ CHECKS = (
 
 
 def run_checks(
-    subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[str], object] = lambda name: None
+    subject: Subject, checks: Sequence[Check] = CHECKS, on_start: Callable[[Check], object] = lambda check: None
 ) -> Iterator[CheckResult]:
-    """Run the checks in this process, one result at a time; an exception of the module becomes a result."""
+    """Run the checks in this process, one result at a time; an exception of the module becomes a result.
+
+    In one thread: on busy cores the threads of a small operation wait for each other far longer than they compute.
+    """
     knows_dtype = False
     for check in checks:
-        on_start(check.name)
+        on_start(check)
         with restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            torch.set_num_threads(1)
             try:
                 if not knows_dtype and not check.vital and check.required:  # it has run once, in float32
                     subject, knows_dtype = in_its_dtype(subject), True

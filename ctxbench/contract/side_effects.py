@@ -43,6 +43,7 @@ def quiet(subject: Subject) -> CheckResult:
 
 def global_state(subject: Subject) -> CheckResult:
     """Threads, default dtype, gradient mode and flags are unchanged; no random generator is seeded."""
+    torch.set_num_threads(2)  # from one, a change to one would not be seen
     before = {name: read() for name, read in SETTINGS.items()}
     _use(subject)
     changed = [name for name, read in SETTINGS.items() if read() != before[name]]
@@ -51,6 +52,7 @@ def global_state(subject: Subject) -> CheckResult:
         return failed(
             f"{name} changes from {before[name]} to {SETTINGS[name]()}", "do not set it, or restore it after use"
         )
+    torch.set_num_threads(1)
     first, second = _generators_after(subject, 11), _generators_after(subject, 12)
     reseeded = [name for name in first if first[name] == second[name]]
     if reseeded:

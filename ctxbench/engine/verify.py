@@ -9,8 +9,9 @@ from ctxbench.errors import UsageError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, WrongInput
 
-# A module that stops the clock of its own checks is stopped after so many times the time of one.
+# A module that sleeps takes no processor time: its process is stopped after so many times the limit of a check.
 PROCESS_LIMIT = 5
+NO_MORE = "; the checks after this one did not run"
 
 if TYPE_CHECKING:
     from ctxbench.engine.case import Executor
@@ -31,16 +32,18 @@ def verify(
     """Check a module (a key, `path.py:Class` or `package.module:Class`) in a fresh process of `executor`.
 
     `on_result` gets each result as soon as it is known. Without `compilers`, torch.compile and torch.export are left
-    out: they take seconds and only inform. A check that takes longer than `timeout_s` has failed, and the others go
-    on in a new process; after MOST_HANGS such checks they do not. A check in which the process crashes or runs out of
-    memory has failed, and no check runs after it. Raises UsageError, with the traceback of the module's own file, if
-    there is nothing to check.
+    out: they take seconds and only inform. A check that takes more than `timeout_s` of processor time is not decided;
+    nor is one in which the process reaches PROCESS_LIMIT times as much on the wall's clock. The others go on in a new
+    process, but not without a check that they need, nor after MOST_HANGS required ones that were stopped. A check in
+    which the process crashes or runs out of memory has failed, and no check runs after it. Raises UsageError, with the
+    traceback of the module's own file, if there is nothing to check.
     """
     if min(size) < 1:
         raise UsageError(f"size {size[0]} {size[1]} is not a height and a width of at least 1")
     results: list[CheckResult] = []
-    running = "load"
+    running = CheckStarted("load", required=True, vital=True)
     problem: str | None = None
+    stopped = 0
 
     def add(result: CheckResult) -> None:
         results.append(result)
@@ -49,36 +52,49 @@ def verify(
     def on_message(message: Reply) -> None:
         nonlocal running, problem
         match message:
-            case CheckStarted(name):
-                running = name
+            case CheckStarted():
+                running = message
             case CheckDone(result):
                 add(result)
             case WrongInput(sentence):
                 problem = sentence
 
-    for hangs in range(1, MOST_HANGS + 1):
+    while True:
         done = [result.name for result in results]
         task = Verify(reference, channels, hparams or {}, size, compilers, MEMORY_LIMIT_GIB, timeout_s, done)
         ended = executor.run(task, on_message, PROCESS_LIMIT * timeout_s)
         if problem is not None:
             raise UsageError(problem)
-        is_last = ended.signal != signal.SIGALRM or running == "load" or hangs == MOST_HANGS
-        if reason := _early_end(ended, timeout_s):
+        if reason := _stop(ended, timeout_s):
             fact, hint = reason
-            after = "; the checks after this one did not run" if is_last else ""
-            add(CheckResult(running, "failed", fact, hint + after))
-        if is_last:
-            break
-    return results
+            stopped += running.required
+            is_last = running.vital or stopped == MOST_HANGS
+            add(CheckResult(running.name, "not decided", fact, hint + NO_MORE * is_last, running.required))
+            if not is_last:
+                continue
+        elif reason := _death(ended):
+            fact, hint = reason
+            add(CheckResult(running.name, "failed", fact, hint + NO_MORE))
+        return results
 
 
-def _early_end(ended: "Exit", timeout_s: float) -> tuple[str, str] | None:
-    """Fact and hint if the process ended before its last check."""
-    if ended.timed_out or ended.signal == signal.SIGALRM:
+def _stop(ended: "Exit", timeout_s: float) -> tuple[str, str] | None:
+    """Fact and hint if the process was stopped at a limit."""
+    if ended.signal == signal.SIGPROF:
         return (
-            f"still running after {timeout_s:g} s",
-            "it was stopped; look for an endless loop, or allow more time",
+            f"still running after {timeout_s:g} s of processor time",
+            "it was stopped; look for an endless loop, or allow more with verify --timeout",
         )
+    if ended.timed_out:
+        return (
+            f"the process was still running after {PROCESS_LIMIT * timeout_s:g} s",
+            "it was stopped; look for what it waits for, or allow more with verify --timeout if the machine is busy",
+        )
+    return None
+
+
+def _death(ended: "Exit") -> tuple[str, str] | None:
+    """Fact and hint if the process ended before its last check."""
     if ended.signal:
         return f"the process was killed by {signal_name(ended.signal)}", last_line(ended.output)
     if ended.code or ended.early:

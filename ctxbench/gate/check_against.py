@@ -16,7 +16,7 @@ from ctxbench.gate.check import Check, task_rows
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import GateResult
-from ctxbench.gate.rows import RowKey, RowVerdict, unmeasured
+from ctxbench.gate.rows import RowKey, RowVerdict, failed_now, unmeasured
 from ctxbench.gate.rules import NO_TIME, UNCONFIRMED, run_gate
 from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
@@ -98,9 +98,9 @@ def _not_timed(before: TreeCases, now: TreeCases) -> list[RowVerdict]:
     rows += [unmeasured(RowKey(name), "not compared", f"new: {reason}") for name, reason in new.items()]
     for name in common:
         if name in before.failures:
-            rows.append(unmeasured(RowKey(name), "not compared", before.failures[name]))
+            rows.append(unmeasured(RowKey(name), "not compared", str(before.failures[name])))
         elif name in now.failures:
-            rows.append(unmeasured(RowKey(name), "broken", now.failures[name]))
+            rows.append(failed_now(RowKey(name), now.failures[name]))
     return rows
 
 

@@ -19,10 +19,11 @@ from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_bas
 from ctxbench.gate.check import Check
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange, GateResult
-from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, unmeasured
-from ctxbench.gate.rules import NO_ROOM, ProcessLogs, judge_processes
+from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, failed_now, unmeasured
+from ctxbench.gate.rules import ProcessLogs, judge_processes
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
+from ctxbench.messages import Failure
 from ctxbench.metrics.base import RecordRow
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
@@ -143,9 +144,9 @@ class _StoredCheck(Check):
             each = self.stored.cases[name]
             measure = _measure_of(each, self.suite.file.measure)
             record = measured(server, measure, list(EXACT_COLUMNS), _static(case))
-            if isinstance(record, str):
-                worked = each.status == "ok" or each.exact
-                self.rows.append(unmeasured(RowKey(name), "broken" if worked else "not compared", record))
+            if isinstance(record, Failure):
+                worked, row = each.status == "ok" or each.exact, RowKey(name)
+                self.rows.append(failed_now(row, record) if worked else unmeasured(row, "not compared", str(record)))
                 continue
             comparison = compare_exact(self.stored, name, record.values, environment["packages"]["torch"])
             changes += comparison.changes
@@ -192,13 +193,11 @@ class _StoredCheck(Check):
         sides, failed = {}, []
         for row in asked:
             record = records[row.case]
-            message = f"{record['status']}: {record['message']}"
             if record["status"] == "ok":
                 sides[row] = self.stored.cases[row.case].rows[row.mode], process_logs(record, row.mode)
-            elif any(note.code == "no_gpu_room" for note in record["notes"]):
-                failed.append(_undecided(row, f"{NO_ROOM} {message}"))
             else:
-                failed.append(unmeasured(row, "broken", message))
+                no_room = any(note.code == "no_gpu_room" for note in record["notes"])
+                failed.append(failed_now(row, Failure(record["status"], record["message"], no_gpu_room=no_room)))
         return [*judge_processes(sides, self.request.rule(cases)), *failed]
 
     def execute(self, cases: Sequence[Case], server: ForkServer, shown: QuietGate) -> list[RecordRow]:

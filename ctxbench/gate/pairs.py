@@ -13,8 +13,9 @@ from ctxbench import this_machine
 from ctxbench.case import Measure
 from ctxbench.engine.case import exit_status
 from ctxbench.engine.client import Exit, ForkServer
-from ctxbench.gate.rows import RowKey
+from ctxbench.gate.rows import RowKey, excuse
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
+from ctxbench.messages import Failure
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
 
 # Blocks run A B B A this many times; A is the baseline in one pair and the candidate in the next.
@@ -138,21 +139,22 @@ class Pairs:
 
     def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:
         """What the sides answered to a command; raises _Failed unless all are well. One that crashed ends its pair."""
-        messages: dict[Side, str] = {}
+        failures: dict[Side, Failure] = {}
         answers: list[Answer] = []
-        ended = no_gpu_room = False
+        ended = False
         for side, reply in replies.items():
             if isinstance(reply, Exit):
-                status, message = exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
-                messages[side] = f"{status}: {message}"
+                failures[side] = Failure(
+                    *exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
+                )
                 ended = True
             elif reply.failure:
-                messages[side] = str(reply.failure)
+                failures[side] = reply.failure
                 ended |= reply.failure.status == "crashed"
-                no_gpu_room |= reply.failure.no_gpu_room
             else:
                 answers.append(reply)
-        if messages:
-            failed: Side = "both" if len(messages) == 2 else next(iter(messages))
-            raise _Failed(PairFailure(failed, messages.get("candidate") or messages["baseline"], ended, no_gpu_room))
+        if failures:
+            failed: Side = "both" if len(failures) == 2 else next(iter(failures))
+            failure = failures.get("candidate") or failures["baseline"]
+            raise _Failed(PairFailure(failed, str(failure), ended, excuse(failure)))
         return answers

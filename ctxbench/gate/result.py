@@ -93,21 +93,20 @@ def exit_code(
 ) -> ExitCode:
     """The exit code of latency rows and exact quantities together.
 
-    Without latency (not `timed`, or no row at all) the quantities that were `compared` are enough. Where rows were
-    `slowed` on purpose, a wrong verdict counts as a regression and a slowdown that is not found as inconclusive,
-    whatever `inconclusive_is`.
+    Without latency (not `timed`, or no row at all) the quantities that were `compared` are enough. In an `advisory`
+    result the rows of a mode decide nothing. Where rows were `slowed` on purpose, a wrong verdict counts as a
+    regression and a slowdown that is not found as inconclusive, whatever `inconclusive_is`.
     """
     if any(row.status == "broken" for row in rows):
         return ExitCode.BROKEN
     if any(change.worse for change in exact):
         return ExitCode.REGRESSED
     measured = [row for row in rows if row.status == "measured"]
-    if not any(row.replicates for row in measured):
-        return ExitCode.OK if compared and not (rows and timed) else ExitCode.NOTHING_COMPARED
-    if advisory:
-        return ExitCode.OK
-    undecided = [row for row in measured if row.verdict == "inconclusive"]
-    if any(row.verdict != ("regressed" if row.row in slowed else "ok") for row in measured if row not in undecided):
+    if not any(row.replicates for row in measured) and not (compared and not (rows and timed)):
+        return ExitCode.NOTHING_COMPARED
+    deciding = [row for row in measured if not (advisory and row.row.mode)]
+    undecided = [row for row in deciding if row.verdict == "inconclusive"]
+    if any(row.verdict != ("regressed" if row.row in slowed else "ok") for row in deciding if row not in undecided):
         return ExitCode.REGRESSED
     if any(inconclusive_is == "fail" or row.row in slowed for row in undecided):
         return ExitCode.INCONCLUSIVE

@@ -7,10 +7,13 @@ from typing import Literal
 import numpy as np
 
 from ctxbench.case import Case
+from ctxbench.messages import Failure
 from ctxbench.mode import MODES
 
 Verdict = Literal["ok", "regressed", "inconclusive"]
 Status = Literal["measured", "broken", "not compared"]
+NO_ROOM = "The GPU had no room for one side while it had for the other:"
+OUT_OF_TIME = "It was stopped at a time limit, which other work on the machine can cause:"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,22 @@ UNKNOWN = Estimate(math.nan, -math.inf, math.inf, math.nan)
 def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
     """The verdict on a row, or a whole case, that was not measured at all."""
     return UNKNOWN.verdict(row, status, None, 0, reason)
+
+
+def excuse(failure: Failure) -> str:
+    """What else may be the cause where one side alone fails so; empty if nothing.
+
+    Both sides are on one GPU at once; whether the module needs more memory is compared exactly. A time limit counts
+    the wall's seconds.
+    """
+    return NO_ROOM if failure.no_gpu_room else OUT_OF_TIME if failure.status == "timeout" else ""
+
+
+def failed_now(row: RowKey, failure: Failure) -> RowVerdict:
+    """The verdict on a row that worked in the baseline: broken, or inconclusive if there is an excuse."""
+    if reason := excuse(failure):
+        return UNKNOWN.verdict(row, "measured", "inconclusive", 0, f"{reason} {failure}")
+    return unmeasured(row, "broken", str(failure))
 
 
 def _relative(log_ratio: float) -> float:

@@ -21,7 +21,6 @@ FLAGGED = "The first pairs showed a regression"
 CONTAINED = "The confidence interval contains the margin."
 NO_TIME = "The time budget was spent before a decision."
 UNCONFIRMED = f"{FLAGGED}, and the time budget was spent before the confirmation run decided."
-NO_ROOM = "The GPU had no room for one side while it had for the other:"
 # By how much of the control workload's change a row's change may differ from it when the whole machine changes: with a
 # control that other load moved by 28 and by 43 % (standard deviations), 19 and 20 of 22 rows kept within this.
 CONTROL_SHARE = 0.25
@@ -43,13 +42,13 @@ class PairRatios:
 class PairFailure:
     """A row that could not be measured in a pair: which side failed or lacks it, why, and whether its process ended.
 
-    `no_gpu_room`: the GPU had no room for that side, which may be the fault of another one.
+    `excuse` is what else may be the cause, if anything.
     """
 
     side: Side
     message: str
     process_ended: bool = False
-    no_gpu_room: bool = False
+    excuse: str = ""
 
 
 @dataclass(frozen=True)
@@ -281,9 +280,8 @@ class _PairGate:
     def take(self, row: RowKey, answer: PairResult) -> None:
         if isinstance(answer, PairRatios):
             self.samples[row].append(answer)
-        elif answer.side != "both" and answer.no_gpu_room:
-            # Both sides are on one GPU at once. Whether the module needs more memory is compared exactly.
-            self.settle(row, "inconclusive", f"{NO_ROOM} {answer.message}")
+        elif answer.side != "both" and answer.excuse:
+            self.settle(row, "inconclusive", f"{answer.excuse} {answer.message}")
         elif answer.side == "candidate":
             self.settle(row, None, answer.message, "broken")
         elif self.used(row):

@@ -10,6 +10,7 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.trees import Modules, Tree
+from ctxbench.messages import Failure
 from ctxbench.results.record import Record
 from ctxbench.suite.cases import Suite
 from ctxbench.worker.protocol import Cases, ListCases, Reply, WrongInput
@@ -32,7 +33,7 @@ class TreeCases:
     foreign: Sequence[str] = ()
     without_class: Sequence[str] = ()
     exact: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
 
     def why_missing(self, case: Case, other: Modules) -> str:
         """Why this tree has no such case of its own, which the `other` tree has."""
@@ -102,16 +103,16 @@ def count_exact(server: ForkServer, suite: Suite, found: TreeCases, cases: Itera
     metrics = [metric for metric in suite.file.metrics if metric in EXACT_COLUMNS]
     for name in cases if metrics else ():
         record = measured(server, suite.file.measure, metrics, replace(found.cases[name], device=META))
-        if isinstance(record, str):
+        if isinstance(record, Failure):
             found.failures[name] = record
         else:
             found.exact[name] = {column: record.get(column) for metric in metrics for column in EXACT_COLUMNS[metric]}
 
 
-def measured(server: ForkServer, measure: Measure, metrics: Sequence[str], case: Case) -> Record | str:
+def measured(server: ForkServer, measure: Measure, metrics: Sequence[str], case: Case) -> Record | Failure:
     """The record of a case, measured as a run does it, or why there is none."""
     record = measure_case(case, Plan(measure, metrics, force=True), server).record
-    return record if record.status == "ok" else f"{record.status}: {record.message}"
+    return record if record.status == "ok" else Failure(record.status, record.message)
 
 
 def exact_changes(

@@ -28,7 +28,8 @@ class DescribeEnvironment:
 class Verify:
     """Check the contract of a module; without `compilers`, torch.compile and torch.export are left out.
 
-    A check that takes longer than `timeout_s` ends the process with SIGALRM. The checks in `done` are left out.
+    A check that takes more than `timeout_s` of processor time ends the process with SIGPROF. The checks in `done` are
+    left out.
     """
 
     reference: str
@@ -135,9 +136,11 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class CheckStarted:
-    """A check of the contract begins."""
+    """A check of the contract begins; if it is `vital`, those after it need it."""
 
     name: str
+    required: bool
+    vital: bool
 
 
 @dataclass(frozen=True, slots=True)

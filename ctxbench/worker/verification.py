@@ -13,12 +13,13 @@ from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, Wro
 def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
     """Run the checks and report each result as it is known."""
 
-    def start(name: str) -> None:
-        emit(CheckStarted(name))
-        signal.setitimer(signal.ITIMER_REAL, task.timeout_s)  # the kernel ends even a loop that is not Python's
+    def start(started: CheckStarted) -> None:
+        emit(started)
+        # The process's own time: other work decides nothing. The kernel ends even a loop that is not Python's.
+        signal.setitimer(signal.ITIMER_PROF, task.timeout_s)
 
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    start("load")
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    start(CheckStarted("load", required=True, vital=True))
     try:
         entry = registry.get(task.reference)
         subject = Subject(
@@ -28,5 +29,7 @@ def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
         emit(WrongInput(str(error)))
         return
     checks = [check for check in CHECKS if check.name not in task.done and (task.compilers or check not in COMPILERS)]
-    for result in run_checks(subject, checks, on_start=start):
+    for result in run_checks(
+        subject, checks, on_start=lambda check: start(CheckStarted(check.name, check.required, check.vital))
+    ):
         emit(CheckDone(result))
