@@ -193,6 +193,7 @@ def test_own_files_are_those_of_no_library_and_not_of_ctxbench(tmp_path: Path, m
     }
     others = {
         "installed": imported("installed", library / "installed.py"),
+        "space.installed": imported("space.installed", library / "space" / "installed.py"),
         "installed.made": imported("installed.made", tmp_path / "cache" / "made.py"),
         "system": imported("system", tmp_path / "dist-packages" / "system.py"),
         "hash0.kernel": imported("hash0.kernel", tmp_path / "cache" / "kernel.so"),
