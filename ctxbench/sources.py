@@ -29,11 +29,11 @@ def _own_file(name: str) -> Path | None:
     """The file of an imported module, unless it, or the package that it says it is in, is no person's own."""
     top = name.partition(".")[0]
     path, package = _file_of(name), _file_of(top)
-    if top in (PACKAGE, "__main__") or not path.is_file() or _is_library(path) or _is_library(package):
+    if top in (PACKAGE, "__main__") or _is_library(path) or _is_library(package):
         return None
     if top not in sys.modules and path.suffix != ".py":
         return None  # a kernel that torch.compile has built for this process
-    return path.resolve()
+    return path.resolve() if path.is_file() else None
 
 
 def _file_of(name: str) -> Path:

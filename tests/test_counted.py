@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import distribution
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -134,10 +135,10 @@ def test_another_file_of_ctxbench_has_all_counted_anew(file: str, monkeypatch: p
 def test_another_build_of_a_package_has_all_counted_anew(
     package: str, change: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, real = Counts(), cache.distribution
+    script = Counts()
 
     def installed(name: str) -> object:
-        found = real(name)
+        found = distribution(name)
         facts = {"version": found.version, "record": found.read_text("RECORD"), **(change if name == package else {})}
         return SimpleNamespace(version=facts["version"], read_text={"RECORD": facts["record"]}.get)
 

@@ -109,7 +109,7 @@ class Outcome:
         if changed := folder.keep_imports(row_name(self.record.module, self.record.network), self.imports):
             self.record.status, self.record.values = "error", {}
             self.record.message = f"{', '.join(changed)} changed since the run began; start a new run"
-            self.samples = self.timelines = {}
+            self.samples, self.timelines = {}, {}
         for text in self.log:
             folder.log(self.record.case, text)
         folder.append(number, self.record, self.samples, self.timelines)

@@ -22,7 +22,7 @@ from ctxbench.metrics import static_metrics
 from ctxbench.metrics.macs import COUNTERS
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
-from ctxbench.sources import changed_files, row_name, sha256, source_of, sources_of
+from ctxbench.sources import PACKAGE, changed_files, row_name, sha256, source_of, sources_of
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import restore
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
@@ -143,7 +143,10 @@ def reopen(
         )
     rows = {row_name(case.module, case.network) for case in kept}
     imports = {row: files for row, files in (meta.get("imports") or {}).items() if row in rows}
-    folder.save_meta(sources=sources_of(cases), imports=imports, state="running", tables={})
+    sources = sources_of(cases)
+    if kept and PACKAGE not in (meta.get("sources") or {}):
+        del sources[PACKAGE]  # the rows of an older run may be of another ctxbench
+    folder.save_meta(sources=sources, imports=imports, state="running", tables={})
     folder.drop(failed)
     return Plan(measure, meta["metrics"], meta["counter"], meta["force"])
 
