@@ -13,7 +13,7 @@ from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.case import Executor, Outcome
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.run import changed_modules, run_suite
+from ctxbench.engine.run import run_suite
 from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
@@ -26,6 +26,7 @@ from ctxbench.results.csv_file import rows_of
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
+from ctxbench.sources import changed_files, row_name
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import Overrides, load
 from ctxbench.suite.settings import combinations
@@ -201,23 +202,25 @@ def reusable(
     folder.warn_if_altered()
     if folder.meta["state"] != "finished":
         raise UsageError(f"{path} cannot be reused: it is not finished; continue it with ctxbench resume {path}")
-    if changed := _changed(folder.meta, suite, environment):
+    cases = [case for case in suite.cases() if case.module not in candidates]
+    if changed := _changed(folder.meta, suite, cases, environment):
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
     found = {}
     for case, processes in folder.finished().items():
         if 0 in processes and processes[0].module not in candidates:
             processes[0].note(Note("reused", {"path": str(path)}))
-            found[case] = {number: Outcome(record, {}, {}) for number, record in processes.items()}
+            imports = (folder.meta.get("imports") or {}).get(row_name(processes[0].module, processes[0].network), {})
+            found[case] = {n: Outcome(record, {}, {}, imports=imports) for n, record in processes.items()}
     return _with_streams(found, folder)
 
 
-def _changed(meta: Mapping[str, Any], suite: Suite, environment: Mapping[str, Any]) -> list[str]:
-    """What was otherwise in an earlier run: machine, software, settings, metrics."""
+def _changed(meta: Mapping[str, Any], suite: Suite, cases: Sequence[Case], environment: Mapping[str, Any]) -> list[str]:
+    """What was otherwise in an earlier run: machine, software, settings, the code of these cases, metrics."""
     changed = differences(meta["environment"], environment)
     default, now = (each.model_dump(mode="json") for each in (Measure(), suite.file.measure))
     then = {**default, **meta["definition"]["measure"]}
     changed += [f"{name}: {then[name]} then, {now[name]} now" for name in now if then[name] != now[name]]
-    changed += [f"another source of {key}" for key in changed_modules(meta, suite.cases())]
+    changed += [f"{file} has changed" for file in changed_files(meta, cases)]
     metrics = [metric for metric in suite.file.metrics if metric not in meta["metrics"]]
     if meta["static"] or metrics:
         changed.append(f"{', '.join(metrics) or 'everything but static metrics'} was not measured")

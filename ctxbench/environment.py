@@ -1,12 +1,9 @@
 """What machine, software and settings a run was made with."""
 
-import hashlib
-import importlib.util
 import os
 import platform
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 from ctxbench import devices
 from ctxbench.executions import executions
+from ctxbench.sources import commit_of
 
 PACKAGES = ("ctxbench", "torch", "torchprofile", "numpy", "pandas")
 
@@ -28,7 +26,7 @@ def describe() -> dict[str, Any]:
         "platform": platform.platform(),
         "load_average": os.getloadavg(),
         "packages": {name: _version(name) for name in PACKAGES} | _runtimes(),
-        "commit": _commit(Path(__file__), Path(__file__).parent),
+        "commit": commit_of(Path(__file__), Path(__file__).parent),
         "torch_build": {"cuda": torch.version.cuda, "git": torch.version.git_version},
         **devices.fingerprint(),
     }
@@ -44,51 +42,6 @@ def _version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
-        return None
-
-
-def source_of(file: Path) -> dict[str, Any]:
-    """Where a source file lies (from the working folder, if inside it), its hash, and the commit that it is of."""
-    file = file.resolve()
-    return {
-        "file": relative(file),
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "commit": _commit(file, file),
-    }
-
-
-def relative(path: Path) -> str:
-    """A path from the working folder if it lies inside, so that another copy of that folder has it, too."""
-    return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def code_digest() -> str:
-    """SHA-256 over the source of ctxbench and its modules."""
-    specs = [importlib.util.find_spec(name) for name in ("ctxbench", "ctxbench.modules", "ctxbench.networks")]
-    folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
-    return digest(sorted(file for folder in folders for file in Path(folder).rglob("*.py")))
-
-
-def digest(files: Sequence[Path]) -> str:
-    """SHA-256 over the names and contents of files."""
-    found = hashlib.sha256()
-    for file in files:
-        found.update(file.name.encode() + file.read_bytes())
-    return found.hexdigest()
-
-
-def _commit(file: Path, changed: Path) -> str | None:
-    """The commit of a tracked file, with `+changes` if tracked files at or below `changed` differ; None without one."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(file.parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", str(file))
-        status = git("status", "--porcelain", "--untracked-files=no", "--", str(changed))
-        return git("rev-parse", "HEAD") + ("+changes" if status else "")
-    except (OSError, subprocess.CalledProcessError):
         return None
 
 

@@ -106,20 +106,6 @@ def test_a_run_keeps_the_sources_that_it_measured(
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("shared_server")
-@pytest.mark.parametrize("changed", ["mine.py", "tiny.toml"])
-def test_a_run_is_not_resumed_after_a_source_changed(
-    suite_file: SuiteFile, module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = static(suite_file([f"{module}:Mine"]), tmp_path / "run")
-    path = tmp_path / changed
-    path.write_text(path.read_text() + "# another\n")
-    with pytest.raises(UsageError, match=f"cannot be resumed: {changed} changed since it began"):
-        resume(run.path)
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("shared_server")
 def test_settings_of_a_module_that_is_not_asked_for_are_left_out(
     suite_file: SuiteFile, module: Path, tmp_path: Path
 ) -> None:

@@ -1,22 +1,27 @@
 """What was counted before is told again: when, when not, and with a cache folder that is of no use."""
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import distribution
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from conftest import Done
 from fakes import ENDED_WELL, FakeExecutor, counted
 
-from ctxbench import registry
 from ctxbench.case import Case, Measure
 from ctxbench.engine import counted as cache
 from ctxbench.engine.client import Exit
 from ctxbench.engine.counted import Counted
 from ctxbench.messages import Failure
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.worker.protocol import MeasureCase, Reply, encode
+from ctxbench.worker.protocol import Imported, MeasureCase, Reply, encode
 
+ROOT = Path(__file__).resolve().parents[1]
 CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), device="meta")
 TOLD = [*map(encode, counted())]
 TASK = MeasureCase(CASE, Measure(), ["params"])
@@ -108,25 +113,113 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
     assert [path.name for path in folder.iterdir()] == ["other"]
 
 
-def test_each_source_file_and_version_is_part_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = cache._code()
-    read = Path.read_bytes
-    for path in (Path(registry.get("ham_nmf").file), Path(cache.__file__)):
-        monkeypatch.setattr(Path, "read_bytes", lambda self, path=path: read(self) + b"#" * (self == path))
-        assert cache._code() != before
-    monkeypatch.setattr(Path, "read_bytes", read)
-    monkeypatch.setattr(cache, "version", lambda name: "0")
-    assert cache._code() != before
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("modules/ham_nmf.py", "modules/_ham.py", "ctxbench/macs/rules.py", "ctxbench/engine/counted.py"),
+        *("ctxbench/predict/efficiencies.csv", "ctxbench/predict/devices.csv", "ctxbench/devices/sheets.toml"),
+    ],
+)
+def test_another_file_of_ctxbench_has_all_counted_anew(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, read = Counts(), Path.read_bytes
+    told(Counted(script))
+    changed = ROOT / file
+    assert changed.is_file()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + b"#" * (self == changed))
+    told(Counted(script))
+    assert script.asked == 2
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"type": "Values"}\n', b'{"type": "TakeSide"}\n', b"\xff\n"])
-def test_a_damaged_file_is_counted_anew(folder: Path, damage: bytes) -> None:
+@pytest.mark.parametrize("package", cache.PACKAGES)
+@pytest.mark.parametrize("change", [{"version": "0"}, {"record": "torch/version.py,sha256=0,9"}])
+def test_another_build_of_a_package_has_all_counted_anew(
+    package: str, change: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Counts()
+
+    def installed(name: str) -> object:
+        found = distribution(name)
+        facts = {"version": found.version, "record": found.read_text("RECORD"), **(change if name == package else {})}
+        return SimpleNamespace(version=facts["version"], read_text={"RECORD": facts["record"]}.get)
+
+    told(Counted(script))
+    monkeypatch.setattr(cache, "distribution", installed)
+    told(Counted(script))
+    assert script.asked == 2
+
+
+def test_another_python_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Counts()
+    told(Counted(script))
+    monkeypatch.setattr("platform.python_version", lambda: "3.0.0")
+    told(Counted(script))
+    assert script.asked == 2
+
+
+def test_another_sheet_has_its_times_predicted_anew(tmp_path: Path) -> None:
+    script, sheet = Counts(), tmp_path / "mine.toml"
+    task = replace(TASK, case=replace(CASE, device=str(sheet)))
+    text = (ROOT / "ctxbench/devices/sheets.toml").read_text().split("[p100-pcie]")[0]
+    for content in (text, text, text.replace("bandwidth_gb_s = ", "bandwidth_gb_s = 1")):
+        sheet.write_text(content)
+        told(Counted(script), task)
+    assert script.asked == 2
+
+
+def damaged(whole: bytes) -> Iterator[bytes]:
+    """An entry with one bit flipped at each byte, cut at each byte, torn into its lines, and other things than one."""
+    yield from (whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole)))
+    yield from (whole[:at] for at in range(len(whole)))
+    lines = whole.splitlines(keepends=True)
+    yield from (b"".join(lines[:at] + lines[at + 1 :]) for at in range(len(lines)))
+    yield from (whole + b"\n", whole + whole, b"{", b"\xff\n", *TOLD)
+
+
+def test_a_damaged_file_is_counted_anew_and_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)  # hundreds of them
+    script = Counts()
+    executor = Counted(script)
+    told(executor)
+    (path,) = folder.glob("*/*")
+    whole = path.read_bytes()
+    kinds = [*damaged(whole)]
+    assert len(kinds) > 2 * len(whole) > 200
+    for index, damage in enumerate(kinds):
+        path.write_bytes(damage)
+        assert told(executor) == TOLD
+        assert script.asked == index + 2, damage
+        assert path.read_bytes() == whole
+
+
+def test_what_was_kept_for_another_task_or_by_other_code_is_counted_anew(folder: Path) -> None:
     script = Counts()
     told(Counted(script))
     (path,) = folder.glob("*/*")
-    path.write_bytes(damage)
-    assert told(Counted(script)) == told(Counted(script)) == TOLD
-    assert script.asked == 2
+    told(Counted(script), replace(TASK, metrics=["macs"]))
+    (other,) = {*folder.glob("*/*")} - {path}
+    elsewhere = folder / "other code" / path.name
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(cache._sealed(elsewhere, b"".join(TOLD)))
+    for foreign in (other, elsewhere):
+        path.write_bytes(foreign.read_bytes())
+        assert told(Counted(script)) == TOLD
+    assert script.asked == 4
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_what_cannot_be_written_leaves_no_file(
+    failing: str, error: BaseException, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"os.{failing}", Mock(side_effect=error))
+    with nullcontext() if isinstance(error, OSError) else pytest.raises(KeyboardInterrupt):
+        assert told(Counted(Counts())) == TOLD
+    assert [*folder.glob("*/*")] == []
+
+
+def test_a_count_that_a_persons_file_had_a_part_in_is_not_kept(folder: Path) -> None:
+    told(Counted(Counts(Imported({"/mine.py": "0"}), *counted())))
+    assert not folder.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:

@@ -4,7 +4,7 @@ import math
 import re
 import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +12,6 @@ from ctxbench import this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.client import Exit
-from ctxbench.environment import relative
 from ctxbench.executions import execution
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
@@ -23,7 +22,8 @@ from ctxbench.notes import Note
 from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import PHASES
-from ctxbench.worker.protocol import MatmulRate, MeasureCase, Reply, Task
+from ctxbench.sources import relative, relative_reference, row_name
+from ctxbench.worker.protocol import Imported, MatmulRate, MeasureCase, Reply, Task
 
 
 class Executor(Protocol):
@@ -93,15 +93,23 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one case: its record, its samples by stream, its memory over a pass, what it printed."""
+    """What came of one case: its record, its samples by stream, its memory over a pass, what it printed.
+
+    `imports` are the files of a person's own that were imported for it, with their SHA-256.
+    """
 
     record: Record
     samples: Mapping[str, Sequence[Sample]]
     timelines: Mapping[str, Sequence[TimelineStep]]
     log: Sequence[str] = ()
+    imports: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, folder: RunFolder, number: int) -> None:
-        """Put it into the run folder, as process `number` of its case."""
+        """Put it into the run folder, as process `number` of its case; without numbers, if they are of other code."""
+        if changed := folder.keep_imports(row_name(self.record.module, self.record.network), self.imports):
+            self.record.status, self.record.values = "error", {}
+            self.record.message = f"{', '.join(changed)} changed since the run began; start a new run"
+            self.samples, self.timelines = {}, {}
         for text in self.log:
             folder.log(self.record.case, text)
         folder.append(number, self.record, self.samples, self.timelines)
@@ -125,7 +133,7 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
         record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
     texts = (*_shorten(record), listener.traceback, ended.output)
     log = [text for text in texts if text and text.strip()]
-    return Outcome(record, listener.samples, listener.timelines, log)
+    return Outcome(record, listener.samples, listener.timelines, log, listener.imports)
 
 
 def _shorten(record: Record) -> list[str]:
@@ -171,6 +179,7 @@ class _Listener:
         self.samples: dict[str, Sequence[Sample]] = {}
         self.timelines: dict[str, Sequence[TimelineStep]] = {}
         self.missing: set[str] = set()
+        self.imports: dict[str, str] = {}
         self.traceback: str | None = None
         self.refused = ""
         self.doing = "start"
@@ -197,6 +206,8 @@ class _Listener:
                 self.samples[stream] = samples
             case Timeline(mode, steps):
                 self.timelines[mode] = steps
+            case Imported(files):
+                self.imports |= {relative(Path(file)): sha256 for file, sha256 in files.items()}
             case Failure(status, sentence, traceback, no_gpu_room):
                 self.record.note(*[Note("no_gpu_room")] * no_gpu_room)
                 self.record.status, self.record.message, self.traceback = status, sentence, traceback
@@ -243,7 +254,7 @@ def blank_record(case: Case) -> Record:
         module=case.module,
         title="",
         family="",
-        reference=_relative(case.reference),
+        reference=relative_reference(case.reference),
         hparams=case.hparams_json,
         changed=case.changed,
         batch=batch,
@@ -255,14 +266,8 @@ def blank_record(case: Case) -> Record:
         execution=case.execution,
         threads=case.threads,
         device=case.device,
-        network=_relative(case.network),
+        network=relative_reference(case.network),
     )
-
-
-def _relative(reference: str) -> str:
-    """A reference to a file from the working folder, so that the same module is found in another copy of it."""
-    source, colon, class_name = reference.rpartition(":")
-    return f"{relative(Path(source))}{colon}{class_name}" if source.endswith(".py") else reference
 
 
 def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:

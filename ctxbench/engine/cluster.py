@@ -14,10 +14,11 @@ from ctxbench.engine.case import Plan
 from ctxbench.engine.ray_slots import Cluster, RaySlot, connect
 from ctxbench.engine.run import Interrupted, locked, meta_of, reopen
 from ctxbench.engine.sweep import Part, bundles, sweep
-from ctxbench.environment import differences, digest
+from ctxbench.environment import differences
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
 from ctxbench.results.run_meta import CONTINUED
+from ctxbench.sources import digest
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import parse_pair
 from ctxbench.suite.read import restore

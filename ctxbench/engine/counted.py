@@ -1,6 +1,7 @@
 """What was counted before on this machine is read again: counts depend on code, versions and settings, never on time.
 
-Only of ctxbench's own modules: of another one, no list of files tells all that its counts depend on.
+Only of ctxbench's own modules: of another one, no list of files tells all that its counts depend on. A torch that is
+edited where it is installed, or patched as Python starts, is not known from another.
 """
 
 import hashlib
@@ -8,11 +9,10 @@ import json
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from importlib.metadata import version
+from importlib.metadata import distribution
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -20,12 +20,15 @@ from platformdirs import user_cache_path
 from ctxbench import devices, registry
 from ctxbench.engine.case import Executor
 from ctxbench.engine.client import Exit
-from ctxbench.environment import code_digest
 from ctxbench.messages import Failure
-from ctxbench.worker.protocol import MeasureCase, ProtocolError, Reply, Task, decode, encode
+from ctxbench.results.csv_file import replace_file
+from ctxbench.sources import code_digest
+from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task, decode, encode
 
 # Set to anything, it has all counted anew.
 SWITCH = "CTXBENCH_NO_CACHE"
+# What counts besides ctxbench.
+PACKAGES = ("torch", "torchprofile", "numpy")
 
 
 class Counted:
@@ -50,7 +53,7 @@ class Counted:
             on_message(message)
 
         ended = self._executor.run(task, take, timeout_s)
-        if ended == Exit(0, 0, False, "") and not any(isinstance(each, Failure) for each in told):
+        if ended == Exit(0, 0, False, "") and not any(isinstance(each, Failure | Imported) for each in told):
             self._write(path, told)
         return ended
 
@@ -64,9 +67,7 @@ class Counted:
             if not path.parent.exists():
                 shutil.rmtree(path.parent.parent, ignore_errors=True)
                 path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.writelines(map(encode, told))
-            os.replace(file.name, path)
+            replace_file(path, _sealed(path, b"".join(map(encode, told))))
         except OSError as error:
             self._is_off = True
             self._note(f"what is counted is not kept for the next run: {path.parent}: {error.strerror or error}")
@@ -81,10 +82,19 @@ def _is_fixed(task: MeasureCase) -> bool:
 
 
 def _read(path: Path) -> list[Reply]:
-    """What is kept; nothing if it is not there or damaged."""
-    with suppress(OSError, ProtocolError, ValueError):
-        return [decode(line) for line in path.read_bytes().splitlines()]
+    """What is kept; nothing if it is not there, or not what was written there."""
+    with suppress(OSError):
+        found = path.read_bytes()
+        lines = found[: -len(_sealed(path, b""))]
+        if found == _sealed(path, lines):
+            return [decode(line) for line in lines.splitlines()]
     return []
+
+
+def _sealed(path: Path, lines: bytes) -> bytes:
+    """The content of a file: the lines, and a last one with a checksum over them and what the file is for."""
+    identity = f"{path.parent.name}/{path.name}\n".encode()
+    return lines + hashlib.sha256(identity + lines).hexdigest().encode() + b"\n"
 
 
 def _key(task: MeasureCase) -> str:
@@ -93,6 +103,12 @@ def _key(task: MeasureCase) -> str:
 
 
 def _code() -> str:
-    """A hash of the versions and of the source of ctxbench and its modules."""
-    versions = [platform.python_version(), *map(version, ("torch", "torchprofile", "numpy"))]
-    return hashlib.sha256(json.dumps([*versions, code_digest()]).encode()).hexdigest()
+    """A hash of all files of ctxbench, and of what is installed of Python and of the packages that count."""
+    installed = [platform.python_version(), *map(_installed, PACKAGES)]
+    return hashlib.sha256(json.dumps([*installed, code_digest()]).encode()).hexdigest()
+
+
+def _installed(package: str) -> list[str]:
+    """The version of a package, and the list of its files with their hashes, which is another one for another build."""
+    found = distribution(package)
+    return [found.version, found.read_text("RECORD") or ""]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench.engine.client import Exit, ForkServer
-from ctxbench.environment import code_digest, digest
+from ctxbench.sources import code_digest, digest
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Task
 
 # Seconds in which a slot must become free and tell what it is: it imports torch.

@@ -17,8 +17,9 @@ from ctxbench.engine.case import Executor
 from ctxbench.engine.client import KILL_S, EngineError, Exit
 from ctxbench.engine.ray_actor import OPEN_S, Measurer
 from ctxbench.engine.sweep import SlotLost
-from ctxbench.environment import code_digest, differences
+from ctxbench.environment import differences
 from ctxbench.errors import UsageError
+from ctxbench.sources import code_digest
 from ctxbench.worker.protocol import Reply, Task
 
 # Starts a cluster on this host alone.

@@ -15,13 +15,14 @@ from ctxbench.engine.case import Executor, InProcess, Plan
 from ctxbench.engine.client import EngineError, ForkServer
 from ctxbench.engine.counted import Counted
 from ctxbench.engine.rounds import Launch, execute
-from ctxbench.environment import command_line, differences, source_of
+from ctxbench.environment import command_line, differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.failures import last_line
 from ctxbench.metrics import static_metrics
 from ctxbench.metrics.macs import COUNTERS
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
+from ctxbench.sources import PACKAGE, changed_files, row_name, sha256, source_of, sources_of
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import restore
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
@@ -134,37 +135,27 @@ def reopen(
     frame = folder.frame()
     failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
     kept = [case for case in cases if case.id in folder.finished().keys() - failed]
-    changed = _changed_sources(meta, kept)
+    changed = changed_files(meta, kept) + _changed_suite(meta)
     if changed := changed + [name for name, now in _sheets(cases).items() if meta["sheets"].get(name, now) != now]:
         raise UsageError(
             f"{folder.path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold "
             "the numbers of both; start a new run"
         )
-    folder.save_meta(sources=sources_of(cases), state="running", tables={})
+    rows = {row_name(case.module, case.network) for case in kept}
+    imports = {row: files for row, files in (meta.get("imports") or {}).items() if row in rows}
+    sources = sources_of(cases)
+    if kept and PACKAGE not in (meta.get("sources") or {}):
+        del sources[PACKAGE]  # the rows of an older run may be of another ctxbench
+    folder.save_meta(sources=sources, imports=imports, state="running", tables={})
     folder.drop(failed)
     return Plan(measure, meta["metrics"], meta["counter"], meta["force"])
 
 
-def sources_of(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
-    """The source file of each module and network, by its name."""
-    one_of_each = {(case.module, case.network): case for case in cases}.values()
-    files = {name: file for case in one_of_each for name, file in case.sources.items()}
-    return {name: source_of(Path(file)) for name, file in files.items()}
-
-
-def changed_modules(meta: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, str]:
-    """The modules whose source is another than a run began with, and its file; what a run does not tell is the same."""
-    then, now = meta.get("sources") or {}, sources_of(cases)
-    return {key: now[key]["file"] for key in now if key in then and then[key]["sha256"] != now[key]["sha256"]}
-
-
-def _changed_sources(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
-    """Which source files of these cases, and the suite's, are others than a run began with."""
-    changed = list(dict.fromkeys(changed_modules(meta, cases).values()))
+def _changed_suite(meta: Mapping[str, Any]) -> list[str]:
+    """The suite's file, if it is another than a run began with."""
     suite = meta.get("suite_file") or {}
-    if suite and Path(suite["file"]).is_file() and source_of(Path(suite["file"]))["sha256"] != suite["sha256"]:
-        changed.append(suite["file"])
-    return changed
+    is_other = suite and Path(suite["file"]).is_file() and sha256(Path(suite["file"])) != suite["sha256"]
+    return [suite["file"]] if is_other else []
 
 
 def _measure_of(suite: Suite, in_process: bool) -> Measure:

@@ -69,11 +69,15 @@ def mend(path: Path, header: Iterable[str]) -> int:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".part")
+    """Write a file whole or not at all, through a rename, whatever other processes write there."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        temporary.write_bytes(content)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 

@@ -121,6 +121,17 @@ class RunFolder:
         """Write into `run.json` how the run ended, and which tables it has left."""
         self.save_meta(state=state, tables={name: fingerprint(self.path / name) for name in tables()})
 
+    def keep_imports(self, row: str, files: Mapping[str, str]) -> list[str]:
+        """Keep in `run.json` by which files (their SHA-256) a row was measured; those that the run knows as others."""
+        rows: dict[str, dict[str, str]] = self.meta.get("imports") or {}
+        known = {each["file"]: each["sha256"] for each in (self.meta.get("sources") or {}).values()}
+        for each in rows.values():
+            known |= each
+        if files.keys() - rows.get(row, {}).keys():
+            first = {file: known.get(file, sha256) for file, sha256 in files.items()}
+            self.save_meta(imports={**rows, row: {**rows.get(row, {}), **first}})
+        return [file for file, sha256 in files.items() if known.get(file, sha256) != sha256]
+
     def append(
         self,
         number: int,

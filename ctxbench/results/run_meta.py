@@ -63,6 +63,7 @@ class _Meta(_Part):
     definition: _Definition | None = None
     suite_file: _Source | dict[str, None] | None = None
     sources: dict[str, _Source] | None = None
+    imports: dict[str, dict[str, str]] = {}
     environment: _Environment | None = None
     environments: dict[str, _Environment] | None = None
     candidates: list[str] = []

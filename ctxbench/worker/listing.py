@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ctxbench import registry
 from ctxbench.errors import UnknownClass, UsageError
+from ctxbench.sources import own_files
 from ctxbench.suite.read import restore
 from ctxbench.worker.protocol import Cases, ListCases, ListedCase, Reply, WrongInput
 from ctxbench.worker.tree import own_file
@@ -35,9 +36,8 @@ def list_cases(task: ListCases, emit: Callable[[Reply], object]) -> None:
     registered = registry.entries() if "*" in suite.file.modules else []
     broken = {entry.key: entry.broken for entry in registered if entry.broken}
     # The harness is one for both sides, wherever it lies.
-    names = [name for name in set(sys.modules) - before if not name.startswith("ctxbench.")]
-    files = [getattr(sys.modules[name], "__file__", None) for name in names]
-    foreign = sorted(file for file in files if file and task.other and own_file(file, Path(task.other)))
+    files = own_files(sys.modules.keys() - before)
+    foreign = sorted(file for file in files if task.other and own_file(file, Path(task.other)))
     reasons = {**broken, **{name: str(error) for name, error in missing.items()}}
     without_class = [name for name, error in missing.items() if isinstance(error, UnknownClass)]
     emit(Cases(listed, reasons, foreign, without_class))

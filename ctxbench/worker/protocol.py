@@ -202,10 +202,17 @@ class Answer:
     failure: Failure | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The files of a person's own that were imported for a case, by their whole paths, with their SHA-256."""
+
+    files: Mapping[str, str]
+
+
 Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | TimeKernels | MeasureCase
 Reply = (
     Ready | Started | Done | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | KernelTime |
-    GpuProperties | Answer
+    GpuProperties | Answer | Imported
     | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
 

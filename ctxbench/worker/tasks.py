@@ -1,13 +1,17 @@
 """Which code does which task, and what is imported before the first."""
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable
 
 from ctxbench.failures import describe_failure
+from ctxbench.messages import Progress
+from ctxbench.sources import own_files
 from ctxbench.worker.protocol import (
     DescribeEnvironment,
     Environment,
+    Imported,
     ListCases,
     MatmulRate,
     MeasureCase,
@@ -20,6 +24,8 @@ from ctxbench.worker.protocol import (
 
 # Tells the parent; the result is the parent's byte, where the sender waits for one.
 Emit = Callable[[Reply], bytes]
+# The modules that were imported before the code of any case; in one process for all, none is known.
+_before_the_fork: set[str] = set()
 
 
 def preload(static: bool = True) -> None:
@@ -57,6 +63,7 @@ def prepare(task: Task) -> None:
             from ctxbench.networks._parts import timm
 
             timm()
+    _before_the_fork.update(sys.modules)
 
 
 def perform(task: Task, emit: Emit) -> None:
@@ -90,13 +97,33 @@ def perform(task: Task, emit: Emit) -> None:
                 from ctxbench.worker.measurement import CaseMeasurement
 
                 _limit_memory(task.measure.memory_limit_gib)
+                telling = _Telling(emit)
                 try:
                     if isinstance(task, MatmulRate):
-                        CaseMeasurement(task.case, task.measure, emit).measure_matmul()
+                        CaseMeasurement(task.case, task.measure, telling).measure_matmul()
                     else:
-                        CaseMeasurement(task.case, task.measure, emit, task.counter, task.force).run(task.metrics)
+                        CaseMeasurement(task.case, task.measure, telling, task.counter, task.force).run(task.metrics)
                 except Exception as error:  # whatever a module raises is a result
-                    emit(describe_failure(error))
+                    telling(describe_failure(error))
+                telling.tell()
+
+
+class _Telling:
+    """An Emit that tells, before each message, which files of a person's own were imported since the last one."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit, self._known = emit, {*_before_the_fork}
+
+    def __call__(self, message: Reply) -> bytes:
+        if not isinstance(message, Progress):  # between two samples, nothing should be computed
+            self.tell()
+        return self._emit(message)
+
+    def tell(self) -> None:
+        new = sys.modules.keys() - self._known
+        self._known |= new
+        if files := own_files(new):
+            self._emit(Imported(files))
 
 
 def _limit_memory(gib: float | None) -> None:
