@@ -28,7 +28,7 @@ from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import SuiteFile
 from ctxbench.worker import pair
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
-from ctxbench.worker.tree import own_file
+from ctxbench.worker.tree import is_ctxbench, own_file
 
 KILLED = Exit(0, 9, False, "")
 QUIT = Exit(3, 0, False, "one\nlast words\n")
@@ -578,8 +578,8 @@ def test_a_source_tree_of_ctxbench_brings_its_modules_and_not_its_harness(tmp_pa
     assert text.count(line) == 1
     changed.write_text(text.replace(line, line + "        self.extra = nn.Linear(1, 10, bias=False)\n"))
     (tmp_path / "ctxbench").mkdir()
-    for name in ("__init__.py", "registry.py"):
-        (tmp_path / "ctxbench" / name).write_text("raise RuntimeError('the harness of another commit')\n")
+    (tmp_path / "ctxbench" / "__init__.py").write_text("raise RuntimeError('the harness of another commit')\n")
+    assert is_ctxbench(repository)
     before = files_of(tmp_path)
     # 4 C^2 + 4 C parameters at C = 8, and ten more; an unchanged module with 2 C^2 + 3 C.
     assert params(tmp_path, ["sa", "ham_nmf"]) == {"sa": 288 + 10, "ham_nmf": 152}

@@ -96,7 +96,8 @@ def compare(
                     if result.outcome in ("failed", "not decided"):
                         render(lines.line(result))
                 render(lines.summary(name, results))
-                broken += [candidate] if judged(results) == "broken" else []
+                if judged(results) == "broken" and candidate not in broken:
+                    broken.append(candidate)
     left_out = [] if anyway else broken
     if left_out == candidates:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)

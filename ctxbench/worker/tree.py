@@ -23,7 +23,7 @@ def enter_tree(root: Path) -> None:
 
 def is_ctxbench(root: Path) -> bool:
     """Whether the tree is ctxbench's own source."""
-    return (root / MODULES / "__init__.py").is_file() and (root / "ctxbench" / "registry.py").is_file()
+    return all((root / folder / "__init__.py").is_file() for folder in (MODULES, "ctxbench"))
 
 
 def _use_modules(folder: Path) -> None:
