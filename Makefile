@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test long quick check extras lint site format report matrix gpu clean
+.PHONY: table3 test loaded long quick check extras lint site format report matrix gpu clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -14,6 +14,11 @@ table3: .venv/.installed
 # First the tests that any load may delay, side by side; then those that judge real times, alone.
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"
+	$(BIN)/python -m pytest -m timing
+
+# The same tests beside a busy loop on each core and at half a core's speed, which is how CI runs them.
+loaded: .venv/.dev
+	$(BIN)/python tests/under_load.py
 	$(BIN)/python -m pytest -m timing
 
 # Attacks on runs, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.

@@ -763,7 +763,7 @@ def test_a_module_that_sleeps_is_stopped_by_the_wall_s_clock_and_not_decided(
     server: ForkServer, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = EngineClock(CheckStarted("1x1", required=True, vital=False))
-    monkeypatch.setattr("ctxbench.engine.client.time", clock)
+    monkeypatch.setattr("ctxbench.this_machine.here", clock)
 
     class Timed:
         def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:

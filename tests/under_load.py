@@ -1,8 +1,9 @@
 """Runs tests beside busy loops and at half a core's speed: a test that fails then depends on how fast the machine is.
 
-`python tests/under_load.py [PYTEST ARGUMENT]...`: once beside a busy loop on each core, then once while the tests
-and all that they start are stopped (SIGSTOP) for half of the time on one core. Without arguments it runs what waits for
-processes most: Ray, engine and gate. Needs Linux and nothing else, no cgroup and no rights.
+`python tests/under_load.py [PYTEST ARGUMENT]...`: once beside a busy loop on each core, with the files in a random order,
+then once while the tests and all that they start are stopped (SIGSTOP) for half of the time on one core. Without
+arguments it runs what `make test` runs, at half a core's speed those tests that start processes. Needs Linux and nothing
+else, no cgroup and no rights.
 """
 
 import contextlib
@@ -11,11 +12,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
-FILES = ["test_ray.py", "test_engine.py", "test_sweep.py", "test_rounds.py", "test_gate_check.py", "test_gate_trees.py"]
+BESIDE = "not timing and not long"
+AT_HALF = f"processes and {BESIDE}"
 BUSY = "while True: pass"
 # Seconds of a stop, and between two.
 STOP_S = 0.05
@@ -57,13 +58,15 @@ def hold_to_half(tests: "subprocess.Popen[bytes]") -> None:
 
 
 def main() -> int:
-    arguments = sys.argv[1:] or [str(Path(__file__).parent / name) for name in FILES]
-    command = [sys.executable, "-m", "pytest", "-m", "not timing", *arguments]
+    pytest = [sys.executable, "-m", "pytest", *sys.argv[1:]]
+    parallel = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
+    shuffled = {**os.environ, "CTXBENCH_TEST_ORDER": os.environ.get("CTXBENCH_TEST_ORDER", "random")}
     with busy_loops():
         print(f"beside {len(os.sched_getaffinity(0))} busy loops", flush=True)
-        beside = subprocess.run([*command, "-n", "2", "--dist", "loadscope"], check=False).returncode
+        beside = subprocess.run([*pytest, *parallel, "-m", BESIDE], env=shuffled, check=False).returncode
     print("at half a core's speed", flush=True)
     core = min(os.sched_getaffinity(0))
+    command = [*pytest, "-m", BESIDE if sys.argv[1:] else AT_HALF]
     with subprocess.Popen(command, preexec_fn=lambda: os.sched_setaffinity(0, {core})) as tests:
         hold_to_half(tests)
     return beside or tests.returncode
