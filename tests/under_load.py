@@ -1,9 +1,9 @@
 """Runs tests beside busy loops and at half a core's speed: a test that fails then depends on how fast the machine is.
 
-`python tests/under_load.py [PYTEST ARGUMENT]...`: once beside a busy loop on each core, with the files in a random order,
-then once while the tests and all that they start are stopped (SIGSTOP) for half of the time on one core. Without
-arguments it runs what `make test` runs, at half a core's speed those tests that start processes. Needs Linux and nothing
-else, no cgroup and no rights.
+`python tests/under_load.py [PYTEST ARGUMENT]...`: once beside a busy loop on each core, with the files in a random
+order, then once while the tests and all that they start are stopped (SIGSTOP) for half of the time on one core. Without
+arguments it runs what `make test` runs, at half a core's speed those tests that start processes. Needs Linux and
+nothing else, no cgroup and no rights.
 """
 
 import contextlib
