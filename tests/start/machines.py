@@ -8,13 +8,13 @@ from ctxbench import this_machine
 
 # Names one of MACHINES, in this process and in all that it starts.
 VARIABLE = "CTXBENCH_TEST_MACHINE"
-PASS_S = 0.002
+PASS_S = 0.02
 # What the timing of a block costs on top.
 COST_S = 1e-7
 
 
 class Quiet(this_machine.Machine):
-    """A pass takes 2 ms, up to 0.1 % more in some; nobody else computes; a limit is reached after 20 times its seconds.
+    """A pass takes 20 ms, up to 0.1 % more in some; nobody else computes; a limit is reached after 20 times its seconds.
 
     Processes differ by the same 0.1 %, so that no interval is empty.
     """
