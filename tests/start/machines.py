@@ -14,9 +14,9 @@ COST_S = 1e-7
 
 
 class Quiet(this_machine.Machine):
-    """A pass takes 20 ms, up to 0.1 % more in some; nobody else computes; a limit is reached after 20 times its seconds.
+    """A pass takes 20 ms; nobody else computes; a limit is reached after 20 times its seconds.
 
-    Processes differ by the same 0.1 %, so that no interval is empty.
+    Passes and processes differ by up to 0.1 %, so that no interval is empty.
     """
 
     pace = 20.0
