@@ -1,7 +1,8 @@
-"""The error that a user can act on, and the sentence that suggests the nearest valid name."""
+"""The error that a user can act on, the sentence that suggests the nearest name, and what a user's code raises."""
 
 import difflib
 import importlib
+import signal
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,19 @@ _OTHER_BUILD = (
 )
 
 
+def text_of(error: BaseException) -> str:
+    """The text of an exception; it says so if that raises one itself."""
+    try:
+        return str(error)
+    except BaseException:
+        return "its text cannot be printed"
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an exception is a person's Ctrl-C: that reaches no child of a fork server, where only code raises it."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_DFL
+
+
 class UsageError(ValueError):
     """A wrong input. Its text is one clear sentence; the command line prints it and exits with 2."""
 
@@ -34,7 +48,7 @@ class ModuleCodeError(UsageError):
         frames = traceback.extract_tb(error.__traceback__)
         own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
-        hint = _OTHER_BUILD if "operator torchvision::" in str(error) else ""
+        hint = _OTHER_BUILD if "operator torchvision::" in text_of(error) else ""
         super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}{hint}")
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ctxbench.devices import Unsupported
-from ctxbench.errors import ModuleCodeError
+from ctxbench.errors import ModuleCodeError, text_of
 from ctxbench.messages import Failure
 
 # cuBLAS, cuSOLVER, cuSPARSE and cuFFT fail with ALLOC_FAILED, cuDNN 9 with ALLOCATION_FAILED.
@@ -54,7 +54,8 @@ def describe_failure(error: BaseException) -> Failure:
 
     `crashed` is a GPU error after which the process can compute nothing more; other GPU errors are `error`.
     """
-    lines = str(error).strip().split("\n")
+    said = text_of(error)
+    lines = said.strip().split("\n")
     # A module's own exception has its traceback in the text: what happened is the last line.
     text = f"{lines[0]} {lines[-1]}" if isinstance(error, ModuleCodeError) else lines[0] or type(error).__name__
     frame = _user_frame(error)
@@ -70,13 +71,13 @@ def describe_failure(error: BaseException) -> Failure:
         status, message = "timeout", text
     elif isinstance(error, Unsupported | NotImplementedError):
         status, message = "unsupported", f"{text}{where}"
-    elif _GPU_ERROR.search(str(error)):
-        lost = any(part in str(error) for part in _CONTEXT_LOST)
+    elif _GPU_ERROR.search(said):
+        lost = any(part in said for part in _CONTEXT_LOST)
         status, message = "crashed" if lost else "error", f"{kind}: {text}{where}"
     elif any(part in text for part in _NOT_IMPLEMENTED):
         status, message = "unsupported", f"{text}{where}"
     else:
-        status, message = "error", f"{kind}: {text}{where}"
+        status, message = "error", f"{kind}: {text}{where}" if lines[0] else f"{kind}{where}"
     return Failure(status, message, "".join(traceback.format_exception(error)), _is_no_gpu_room(text))
 
 

@@ -1,6 +1,7 @@
 """The command line: each command parses, calls one function, prints. Its file is imported when it is asked for."""
 
 import importlib
+import os
 import signal
 import warnings
 from typing import Annotated, Any, NoReturn
@@ -11,6 +12,7 @@ from typer.main import get_command
 
 from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE
+from ctxbench.engine.apart import Apart
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.terminal import say
 
@@ -185,8 +187,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     streams.prepare()
     warnings.showwarning = _show_warning
+    # Where the system has no thread left, OpenBLAS, which numpy imports, raises the signal of Ctrl-C.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
-        app()
+        with Apart() as apart:
+            app(obj=apart)
     except SystemExit as end:
         if not end.code and (sentence := streams.unwritten()):
             _end(sentence)

@@ -9,11 +9,12 @@ from ctxbench.cli.options import (
     Shape,
     complete_module,
 )
-from ctxbench.cli.printing import render
+from ctxbench.cli.printing import render, render_told
 from ctxbench.errors import UsageError
 
 
 def show(
+    context: typer.Context,
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
@@ -25,7 +26,7 @@ def show(
 ) -> None:
     """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
     from ctxbench import registry
-    from ctxbench.case import parse_shape
+    from ctxbench.case import Case, parse_shape
     from ctxbench.cli import describe
     from ctxbench.suite import settings
 
@@ -38,5 +39,7 @@ def show(
     for table in describe.module(entry):
         render(table)
     for each in shape or []:
-        for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
-            render(text)
+        from ctxbench.worker.protocol import TellCosts
+
+        case = Case(entry.key, entry.reference, hparams, parse_shape(each), defaults=entry.defaults)
+        context.obj.tell(TellCosts(case, by_operator), case, render_told)

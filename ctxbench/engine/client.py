@@ -19,12 +19,14 @@ from ctxbench.errors import UsageError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
 from ctxbench.notes import Note
+from ctxbench.worker.processes import patiently
 from ctxbench.worker.protocol import (
     Answer,
     DescribeEnvironment,
     Done,
     Ended,
     MatmulRate,
+    NoProcess,
     ProtocolError,
     Ready,
     Reply,
@@ -69,6 +71,15 @@ class Exit:
     early: bool = False
     notes: tuple[Note, ...] = ()
 
+    @property
+    def sudden(self) -> str:
+        """How the process ended before its task was done, as a clause; "" if the task was done."""
+        if self.signal:
+            return f"was killed by {signal_name(self.signal)}; {last_line(self.output)}"
+        if self.code or self.early:
+            return f"ended its process with exit code {self.code}; {last_line(self.output)}"
+        return ""
+
 
 class EngineError(UsageError):
     """The measuring process cannot be used at all, which no module should be able to cause; a sentence says why."""
@@ -100,14 +111,17 @@ class ForkServer:
         if self._tree is not None:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         arguments = [*inherited, int(self._static), *([self._tree] if self._tree else [])]
-        self._process = subprocess.Popen(
-            # -P: no working folder on the search path while torch and ctxbench are imported.
-            [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)],
-            pass_fds=inherited,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            cwd=self._tree,
-            start_new_session=True,
+        # -P: no working folder on the search path while torch and ctxbench are imported.
+        command = [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)]
+        self._process = patiently(
+            lambda: subprocess.Popen(
+                command,
+                pass_fds=inherited,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                cwd=self._tree,
+                start_new_session=True,
+            )
         )
         for descriptor in (orders_read, messages_write, acks_read):
             os.close(descriptor)
@@ -201,6 +215,11 @@ class ForkServer:
                     return self._exit(max(code, 0), max(-code, 0), timed_out)
                 case Started(pid):
                     self._child, self._has_begun = pid, True
+                case NoProcess(reason):
+                    raise EngineError(
+                        f"the system starts no process to measure in: {reason}; see `ulimit -u`, or the limit of the "
+                        "container"
+                    )
                 case Done():
                     self._is_done = True
                 case Ended(code, killed_by, left):

@@ -4,16 +4,23 @@ On Linux (prctl(2)). Elsewhere a process whose parent was killed runs on until i
 """
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 # From linux/prctl.h.
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 # Processes that SIGKILL has not ended after this many seconds are stuck in a driver; they are left.
 _END_S = 2.0
 _POLL_S = 0.01
+# Seconds before a second and a third try, where the system starts no process.
+WAITS_S = (0.5, 3.0)
+
+Started = TypeVar("Started")
 
 
 def end_with_parent(parent: int | None = None) -> None:
@@ -21,6 +28,31 @@ def end_with_parent(parent: int | None = None) -> None:
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
+
+
+def patiently(start: Callable[[], Started]) -> Started:
+    """What `start` gives, which starts a process. OSError where the system has had none to give for some seconds."""
+    for wait_s in WAITS_S:
+        try:
+            return start()
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.ENOMEM):
+                raise
+            time.sleep(wait_s)
+    return start()
+
+
+class Forks:
+    """Counts how often Python code forks this process."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_parent=Forks.add)
 
 
 def adopt_orphans() -> None:

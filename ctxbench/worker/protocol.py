@@ -10,8 +10,9 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
-from ctxbench.case import Case, Measure
+from ctxbench.case import Case, Measure, Shape
 from ctxbench.contract import CheckResult
+from ctxbench.devices.sheet import Sheet
 from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
 
@@ -59,6 +60,47 @@ class PairRow:
     case: Case
     mode: Mode
     inject: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModule:
+    """Tell what is known of the class that a reference to a user's file or package names."""
+
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNetwork:
+    """Tell which input a network declares."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellCosts:
+    """Tell params and MACs of a case; `by_operator` also those of each operator."""
+
+    case: Case
+    by_operator: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TellMemory:
+    """Tell what is in memory at a case's predicted peak on `target`, and draw the pass into the file `plot`."""
+
+    case: Case
+    mode: Mode
+    target: str
+    plot: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TellTime:
+    """Tell the predicted time of a case on the device of a data sheet, by operator."""
+
+    case: Case
+    mode: Mode
+    sheet: Sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +197,36 @@ class WrongInput:
 
 
 @dataclass(frozen=True, slots=True)
+class NoProcess:
+    """The system starts no process for the task; why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntry:
+    """The answer to ReadModule: an entry of the registry as JSON."""
+
+    plain: str
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkShape:
+    """The answer to ReadNetwork: [B, C, H, W], if it declares one."""
+
+    shape: Shape | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a person is to see next: a text, or rows below the names of their columns."""
+
+    text: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ListedCase:
     """A case and the file that its module comes from."""
 
@@ -199,10 +271,13 @@ class Answer:
     failure: Failure | None = None
 
 
-Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | TimeKernels | MeasureCase
+Task = (
+    DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime | TakeSide |
+    MatmulRate | TimeKernels | MeasureCase
+)  # fmt: skip
 Reply = (
-    Ready | Started | Done | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | KernelTime |
-    GpuProperties | Answer
+    Ready | Started | Done | Ended | NoProcess | Environment | CheckStarted | CheckDone | WrongInput | Cases |
+    ReadEntry | NetworkShape | Told | KernelTime | GpuProperties | Answer
     | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
 
@@ -254,4 +329,5 @@ def _decode(line: bytes, kinds: Sequence[type]) -> Any:
             raise ValueError(f"unknown type {name!r}")
         return _ADAPTERS[name].validate_python(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProtocolError(f"no known message: {line[:200]!r} ({type(error).__name__}: {error})") from None
+        reason = str(error).partition("\n")[0]
+        raise ProtocolError(f"no known message: {line[:200]!r} ({type(error).__name__}: {reason})") from None

@@ -2,8 +2,9 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from ctxbench.errors import UsageError, is_interrupt
 from ctxbench.failures import describe_failure
 from ctxbench.worker.protocol import (
     DescribeEnvironment,
@@ -11,11 +12,19 @@ from ctxbench.worker.protocol import (
     ListCases,
     MatmulRate,
     MeasureCase,
+    NetworkShape,
+    ReadEntry,
+    ReadModule,
+    ReadNetwork,
     Reply,
     TakeSide,
     Task,
+    TellCosts,
+    TellMemory,
+    TellTime,
     TimeKernels,
     Verify,
+    WrongInput,
 )
 
 # Tells the parent; the result is the parent's byte, where the sender waits for one.
@@ -90,13 +99,52 @@ def perform(task: Task, emit: Emit) -> None:
                 from ctxbench.worker.measurement import CaseMeasurement
 
                 _limit_memory(task.measure.memory_limit_gib)
-                try:
+                with _reported(emit):
                     if isinstance(task, MatmulRate):
                         CaseMeasurement(task.case, task.measure, emit).measure_matmul()
                     else:
                         CaseMeasurement(task.case, task.measure, emit, task.counter, task.force).run(task.metrics)
-                except Exception as error:  # whatever a module raises is a result
-                    emit(describe_failure(error))
+            case _:
+                with _reported(emit):
+                    _answer(task, emit)
+
+
+def _answer(task: ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime, emit: Emit) -> None:
+    """Tell what a command asks of one module or network."""
+    from ctxbench import registry
+    from ctxbench.registry import networks
+
+    try:
+        match task:
+            case ReadModule():
+                emit(ReadEntry(registry.get(task.reference).plain))
+            case ReadNetwork():
+                emit(NetworkShape(networks.get(task.name).shape))
+            case TellCosts():
+                from ctxbench.worker import tell
+
+                tell.costs(task, emit)
+            case TellMemory():
+                from ctxbench.worker import tell
+
+                tell.memory(task, emit)
+            case TellTime():
+                from ctxbench.worker import tell_time
+
+                tell_time.time(task, emit)
+    except UsageError as error:
+        emit(WrongInput(str(error)))
+
+
+@contextlib.contextmanager
+def _reported(emit: Emit) -> Iterator[None]:
+    """Report whatever a user's code raises, also what is meant to end the process; a person's Ctrl-C goes on."""
+    try:
+        yield
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        emit(describe_failure(error))
 
 
 def _limit_memory(gib: float | None) -> None:
