@@ -9,6 +9,8 @@ from pathlib import Path
 
 # More choices than this are listed in an error only where none is near.
 LISTED = 30
+# Characters of what a user's code says; no person reads more.
+LONGEST = 2**17
 # A name of so many letters is one that was begun, and so many that it may become are told.
 LEAST_BEGUN, MOST_BEGUN = 3, 4
 _REGISTRY = Path(__file__).parent / "registry"
@@ -20,10 +22,15 @@ _OTHER_BUILD = (
 )
 
 
+def cut(text: str, longest: int = LONGEST) -> str:
+    """The first characters of a text that is longer than this, and how many it has."""
+    return text if len(text) <= longest else f"{text[:longest]} ... ({len(text)} characters)"
+
+
 def text_of(error: BaseException) -> str:
-    """The text of an exception; it says so if that raises one itself."""
+    """The text of an exception, cut; it says so if that raises one itself."""
     try:
-        return str(error)
+        return cut(str(error))
     except BaseException:
         return "its text cannot be printed"
 
@@ -49,7 +56,7 @@ class ModuleCodeError(UsageError):
         own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
         hint = _OTHER_BUILD if "operator torchvision::" in text_of(error) else ""
-        super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}{hint}")
+        super().__init__(f"loading {source} failed in its own code:\n{cut(''.join(lines).rstrip())}{hint}")
 
 
 def _is_import(file: str) -> bool:

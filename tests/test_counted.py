@@ -11,8 +11,8 @@ from fakes import ENDED_WELL, FakeExecutor, counted
 from ctxbench import registry
 from ctxbench.case import Case, Measure
 from ctxbench.engine import counted as cache
-from ctxbench.engine.client import Exit
 from ctxbench.engine.counted import Counted
+from ctxbench.engine.exit import Exit
 from ctxbench.messages import Failure
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.protocol import MeasureCase, Reply, encode

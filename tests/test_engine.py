@@ -17,7 +17,8 @@ from fakes import EngineClock, FakeExecutor
 
 import ctxbench
 from ctxbench.case import Case, Measure
-from ctxbench.engine.client import EngineError, Exit, ForkServer
+from ctxbench.engine.client import EngineError, ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import locked, machine, resume
 from ctxbench.errors import UsageError

@@ -23,7 +23,8 @@ from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 from ctxbench.case import Case, Measure
 from ctxbench.cli import main
-from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_against as check
 from ctxbench.gate.check_against import check_against

@@ -17,7 +17,8 @@ import torch
 from ctxbench import registry
 from ctxbench.case import Case, Measure
 from ctxbench.devices import cpu
-from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.rows import RowKey
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side

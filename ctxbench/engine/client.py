@@ -10,11 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from ctxbench.engine.exit import Exit
 from ctxbench.errors import UsageError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
@@ -57,30 +57,6 @@ KEEP_FREED_MEMORY = {
 }
 
 
-@dataclass(frozen=True)
-class Exit:
-    """How a child ended: exit code, signal that killed it (0: none), whether it ran out of time, last output.
-
-    With `early` it left before its task was done. `notes` tell what it did besides its task.
-    """
-
-    code: int
-    signal: int
-    timed_out: bool
-    output: str
-    early: bool = False
-    notes: tuple[Note, ...] = ()
-
-    @property
-    def sudden(self) -> str:
-        """How the process ended before its task was done, as a clause; "" if the task was done."""
-        if self.signal:
-            return f"was killed by {signal_name(self.signal)}; {last_line(self.output)}"
-        if self.code or self.early:
-            return f"ended its process with exit code {self.code}; {last_line(self.output)}"
-        return ""
-
-
 class EngineError(UsageError):
     """The measuring process cannot be used at all, which no module should be able to cause; a sentence says why."""
 
@@ -113,16 +89,13 @@ class ForkServer:
         arguments = [*inherited, int(self._static), *([self._tree] if self._tree else [])]
         # -P: no working folder on the search path while torch and ctxbench are imported.
         command = [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)]
-        self._process = patiently(
-            lambda: subprocess.Popen(
-                command,
-                pass_fds=inherited,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                cwd=self._tree,
-                start_new_session=True,
+        options: dict[str, Any] = {"pass_fds": inherited, "env": environment, "cwd": self._tree}
+        try:
+            self._process = patiently(
+                lambda: subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
             )
-        )
+        except BlockingIOError as error:
+            raise _no_process(error.strerror) from None
         for descriptor in (orders_read, messages_write, acks_read):
             os.close(descriptor)
         self._buffer = b""
@@ -216,10 +189,7 @@ class ForkServer:
                 case Started(pid):
                     self._child, self._has_begun = pid, True
                 case NoProcess(reason):
-                    raise EngineError(
-                        f"the system starts no process to measure in: {reason}; see `ulimit -u`, or the limit of the "
-                        "container"
-                    )
+                    raise _no_process(reason)
                 case Done():
                     self._is_done = True
                 case Ended(code, killed_by, left):
@@ -301,7 +271,8 @@ class ForkServer:
             chunk = os.read(self._messages, 65536)
             if not chunk:
                 return _Gone()
-            kept = self._buffer if len(self._buffer) < _LONGEST_LINE else self._buffer[:_FOREIGN]
+            # With a zero byte, what is left of a line is no message.
+            kept = self._buffer if len(self._buffer) < _LONGEST_LINE else self._buffer[:_FOREIGN] + b"\0"
             self._buffer = kept + chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
@@ -310,6 +281,12 @@ class ForkServer:
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _OUTPUT_TAIL, max(0, size - _OUTPUT_TAIL))
         return tail.decode("utf-8", errors="replace")
+
+
+def _no_process(reason: str) -> EngineError:
+    return EngineError(
+        f"the system starts no process to run a module in: {reason}; see `ulimit -u`, or the limit of the container"
+    )
 
 
 class _Late:

@@ -19,7 +19,7 @@ from platformdirs import user_cache_path
 
 from ctxbench import devices, registry
 from ctxbench.engine.case import Executor
-from ctxbench.engine.client import Exit
+from ctxbench.engine.exit import Exit
 from ctxbench.environment import code_digest
 from ctxbench.messages import Failure
 from ctxbench.worker.protocol import MeasureCase, ProtocolError, Reply, Task, decode, encode

@@ -189,6 +189,9 @@ def _measure(
         folder.finish("interrupted")
         done = sum(map(len, folder.finished().values()))
         raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
+    except EngineError as error:
+        folder.finish("interrupted")
+        raise EngineError(f"{error}; continue with: ctxbench resume {folder.path}") from None
     folder.finish("finished")
 
 

@@ -14,7 +14,7 @@ PROCESS_LIMIT = 5
 
 if TYPE_CHECKING:
     from ctxbench.engine.case import Executor
-    from ctxbench.engine.client import Exit
+    from ctxbench.engine.exit import Exit
 
 
 def verify(

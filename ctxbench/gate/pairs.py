@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from ctxbench.case import Measure
-from ctxbench.engine.case import exit_status
-from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.gate.rows import RowKey
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
@@ -143,7 +143,7 @@ class Pairs:
         ended = no_gpu_room = False
         for side, reply in replies.items():
             if isinstance(reply, Exit):
-                status, message = exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
+                status, message = reply.status(self.measure.timeout_s, "the measurement", kernel_killed=False)
                 messages[side] = f"{status}: {message}"
                 ended = True
             elif reply.failure:
