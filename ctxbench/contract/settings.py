@@ -1,5 +1,6 @@
-"""The settings of torch that a module may change, for all that runs in its process."""
+"""What a module may change for all that runs in its process: the settings of torch, and that there is one process."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,3 +33,16 @@ def changed(before: Mapping[str, Any]) -> list[str]:
     """What is another value now, as `torch.get_num_threads changes from 1 to 2`."""
     now = settings()
     return [f"{name} changes from {value} to {now[name]}" for name, value in before.items() if value != now[name]]
+
+
+class Forks:
+    """Counts how often Python code forks this process."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_parent=Forks.add)

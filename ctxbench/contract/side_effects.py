@@ -13,7 +13,7 @@ import torch
 
 from ctxbench.contract import CheckResult
 from ctxbench.contract.replaced import replaced
-from ctxbench.contract.settings import changed, settings
+from ctxbench.contract.settings import Forks, changed, settings
 from ctxbench.contract.subject import Subject, failed, listed, passed, step_input
 
 
@@ -28,9 +28,13 @@ def quiet(subject: Subject) -> CheckResult:
 
 
 def global_state(subject: Subject) -> CheckResult:
-    """Threads, default dtype, gradient mode and flags are unchanged; no random generator is seeded."""
-    before = settings()
+    """Threads, default dtype, gradient mode and flags are unchanged; no generator is seeded, no process forked."""
+    before, forks = settings(), Forks.count
     _use(subject)
+    if Forks.count > forks:
+        return failed(
+            "it forks its process", "both copies go on with what the caller does next: start a thread, or none"
+        )
     if sentences := changed(before):
         return failed(sentences[0], "do not set it, or restore it after use")
     first, second = _generators_after(subject, 11), _generators_after(subject, 12)

@@ -42,19 +42,6 @@ def patiently(start: Callable[[], Started]) -> Started:
     return start()
 
 
-class Forks:
-    """Counts how often Python code forks this process."""
-
-    count = 0
-
-    @classmethod
-    def add(cls) -> None:
-        cls.count += 1
-
-
-os.register_at_fork(after_in_parent=Forks.add)
-
-
 def adopt_orphans() -> None:
     """Become the parent of all descendants whose parent ends, so that `end_left` finds them."""
     _prctl(_SET_CHILD_SUBREAPER, 1)

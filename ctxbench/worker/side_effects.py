@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from ctxbench.contract.replaced import replaced
-from ctxbench.contract.settings import DECIDED, THREADS, changed, settings
+from ctxbench.contract.settings import DECIDED, THREADS, Forks, changed, settings
 from ctxbench.notes import Note
-from ctxbench.worker.processes import Forks
 
 
 class SideEffects:
