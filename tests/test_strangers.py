@@ -27,7 +27,7 @@ from ctxbench.failures import describe_failure
 from ctxbench.worker import fork_server
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.processes import WAITS_S, patiently
-from ctxbench.worker.protocol import DescribeEnvironment, NoProcess, decode
+from ctxbench.worker.protocol import DescribeEnvironment, NoProcess, Reply, decode
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 Command = Callable[..., Done]
@@ -300,7 +300,7 @@ def test_the_want_of_processes_is_the_machines(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_case_that_lacked_a_thread_is_measured_again(clock: Clock) -> None:
-    replies = [[describe_failure(RuntimeError("can't start new thread"))], counted(), counted()]
+    replies: list[Sequence[Reply]] = [[describe_failure(RuntimeError("can't start new thread"))], counted(), counted()]
     executor = FakeExecutor(lambda task: replies.pop(0))
     outcome = measure_case(cases(1)[0], Plan(Measure(), ["params"]), executor)
     assert (outcome.record.status, outcome.record.get("params"), len(replies)) == ("ok", 7, 1)

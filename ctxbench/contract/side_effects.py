@@ -32,9 +32,7 @@ def global_state(subject: Subject) -> CheckResult:
     before, forks = settings(), Forks.count
     _use(subject)
     if Forks.count > forks:
-        return failed(
-            "it forks its process", "both copies go on with what the caller does next: start a thread, or none"
-        )
+        return failed("it forks its process", "each copy goes on with what the caller does next: use a thread")
     if sentences := changed(before):
         return failed(sentences[0], "do not set it, or restore it after use")
     first, second = _generators_after(subject, 11), _generators_after(subject, 12)

@@ -40,10 +40,13 @@ class Apart:
         from ctxbench.worker.protocol import ReadEntry, ReadModule
 
         reference = registry.absolute(reference)
+
+        def take(reply: "Reply") -> None:
+            if isinstance(reply, ReadEntry):
+                self._entries[reference] = Entry.of_plain(reply.plain)
+
         if reference not in self._entries:
-            replies = self._ask(ReadModule(reference), f"loading {reference.rpartition(':')[0]}")
-            (found,) = (each.plain for each in replies if isinstance(each, ReadEntry))
-            self._entries[reference] = Entry.of_plain(found)
+            self._ask(ReadModule(reference), f"loading {reference.rpartition(':')[0]}", take)
         return self._entries[reference]
 
     def network_shape(self, name: str) -> "Shape | None":
@@ -51,21 +54,26 @@ class Apart:
         from ctxbench.worker.protocol import NetworkShape, ReadNetwork
 
         name = registry.absolute(name)
+
+        def take(reply: "Reply") -> None:
+            if isinstance(reply, NetworkShape):
+                self._shapes[name] = reply.shape
+
         if name not in self._shapes:
-            replies = self._ask(ReadNetwork(name), f"loading network {name}")
-            (self._shapes[name],) = (each.shape for each in replies if isinstance(each, NetworkShape))
+            self._ask(ReadNetwork(name), f"loading network {name}", take)
         return self._shapes[name]
 
     def tell(self, task: "Task", case: "Case", on_told: "Callable[[Reply], None]") -> None:
         """Have a child tell something of a case, and show what its module prints. UsageError if that fails."""
-        self._ask(task, f"{case.title} {list(case.shape)}", on_told)
+        for text in self._ask(task, f"{case.title} {list(case.shape)}", on_told):
+            say(text, stderr=True)
 
-    def _ask(self, task: "Task", about: str, on_reply: "Callable[[Reply], None]" = lambda reply: None) -> "list[Reply]":
+    def _ask(self, task: "Task", about: str, on_reply: "Callable[[Reply], None]") -> list[str]:
+        """Have a child answer a task; what its module printed, and what is to be noted of it."""
         from ctxbench.engine import client
         from ctxbench.messages import Failure
         from ctxbench.worker.protocol import WrongInput
 
-        replies: list[Reply] = []
         wrong = ""
 
         def take(reply: "Reply") -> None:
@@ -76,7 +84,6 @@ class Apart:
                 case Failure(_, sentence):
                     wrong = f"{about}: {sentence}"
                 case _:
-                    replies.append(reply)
                     on_reply(reply)
 
         if self._server is None:
@@ -84,7 +91,4 @@ class Apart:
         ended = self._server.run(task, take)
         if sentence := wrong or (ended.sudden and f"{about} {ended.sudden}"):
             raise UsageError(sentence)
-        for text in (ended.output.rstrip(), *map(str, ended.notes)):
-            if text:
-                say(text, stderr=True)
-        return replies
+        return [text for text in (ended.output.rstrip(), *map(str, ended.notes)) if text]

@@ -95,7 +95,7 @@ class ForkServer:
                 lambda: subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
             )
         except BlockingIOError as error:
-            raise _no_process(error.strerror) from None
+            raise _no_process(str(error.strerror)) from None
         for descriptor in (orders_read, messages_write, acks_read):
             os.close(descriptor)
         self._buffer = b""

@@ -75,7 +75,7 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = error.__cause__ if isinstance(error, UncountableError) else error
+        cause = (isinstance(error, UncountableError) and error.__cause__) or error
         line = text_of(cause).strip().partition("\n")[0]
         raise UncountableError(
             f"a training step of {name} fails on the meta device: {type(cause).__name__}: {line}"

@@ -12,6 +12,7 @@ from ctxbench.macs.counter import MacCount, UncountableError, count_macs
 from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import CONVENTION, MemoryProfile, UnpredictableError, predict_peak, remedies
 from ctxbench.memory.explain import explain
+from ctxbench.memory.kernels import Device
 from ctxbench.metrics.params import count_params
 from ctxbench.worker.protocol import TellCosts, TellMemory, Told
 
@@ -64,7 +65,8 @@ def _by_operator(counts: Mapping[str, MacCount]) -> Told:
 
 def memory(task: TellMemory, emit: Emit) -> None:
     """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave."""
-    case, mode, target = task.case, task.mode, task.target
+    case, mode = task.case, task.mode
+    target: Device = task.target  # type: ignore[assignment]  # the command has checked it
     dtype = getattr(torch, case.dtype)
     with torch.device("meta"):
         model = case.build().to(dtype)
@@ -94,8 +96,8 @@ def memory(task: TellMemory, emit: Emit) -> None:
 
 def _at_the_peak(profile: MemoryProfile) -> Told:
     """The blocks in memory at the peak, alike ones together, the largest first."""
+    rows: list[tuple[str, ...]] = []
     large = [group for group in profile.groups() if group.bytes >= LEAST_SHARE * profile.peak_bytes][:LISTED_GROUPS]
-    rows = []
     for group in large:
         size = "x".join(map(str, group.shape))
         operator = group.op.removeprefix("aten.").removesuffix(".default")
