@@ -44,6 +44,10 @@ class UsageError(ValueError):
     """A wrong input. Its text is one clear sentence; the command line prints it and exits with 2."""
 
 
+class EngineError(UsageError):
+    """The measuring process cannot be used at all, which no module should be able to cause; a sentence says why."""
+
+
 class AlteredRun(UserWarning):
     """A table of a run folder is not the one that the run wrote."""
 

@@ -216,7 +216,7 @@ def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path, 
 def test_a_defect_of_our_own_does_not_pass_for_a_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(obj: object) -> None:
+    def fail() -> None:
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(cli, "app", fail)

@@ -20,8 +20,8 @@ import ctxbench
 from ctxbench.case import Case, Measure
 from ctxbench.engine import client
 from ctxbench.engine.case import Plan, measure_case
-from ctxbench.engine.client import EngineError
 from ctxbench.engine.exit import Exit
+from ctxbench.errors import EngineError
 from ctxbench.executions.base import Built, Execution
 from ctxbench.failures import describe_failure
 from ctxbench.worker import fork_server

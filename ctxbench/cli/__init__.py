@@ -13,7 +13,7 @@ from typer.main import get_command
 from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE
 from ctxbench.engine.apart import Apart
-from ctxbench.errors import AlteredRun, UsageError
+from ctxbench.errors import AlteredRun, EngineError, UsageError
 from ctxbench.terminal import say
 
 # Each command with its line in the help. The file and the function have the command's name, where Python allows it.
@@ -190,12 +190,14 @@ def main() -> None:
     # Where the system has no thread left, OpenBLAS, which numpy imports, raises the signal of Ctrl-C.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
-        with Apart() as apart:
-            app(obj=apart)
+        with Apart():
+            app()
     except SystemExit as end:
         if not end.code and (sentence := streams.unwritten()):
             _end(sentence)
         raise
+    except EngineError as error:
+        _end(surroundings.foreign() or str(error))
     except UsageError as error:
         _end(str(error))
     except Exception as error:

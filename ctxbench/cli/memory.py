@@ -8,6 +8,7 @@ import typer
 
 from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module
 from ctxbench.cli.printing import render_told
+from ctxbench.engine.apart import Apart
 from ctxbench.errors import unknown
 from ctxbench.mode import MODES, Mode
 from ctxbench.terminal import say
@@ -17,7 +18,6 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 def memory(
-    context: typer.Context,
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
@@ -38,8 +38,9 @@ def memory(
         if value not in allowed:
             raise unknown(name, value, allowed)
     which: Mode = mode  # type: ignore[assignment]  # checked above
-    case = replace(case_of(module, shape, chosen, network), dtype=dtype)
     path = str(plot.absolute()) if plot else None
-    context.obj.tell(TellMemory(case, which, target, path), case, render_told)
+    with Apart() as apart:
+        case = replace(case_of(module, shape, chosen, network), dtype=dtype)
+        apart.tell(TellMemory(case, which, target, path), case, render_told)
     if plot:
         say(f"drawn: {plot}")

@@ -7,6 +7,7 @@ import typer
 
 from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module, complete_target
 from ctxbench.cli.printing import render_told
+from ctxbench.engine.apart import Apart
 from ctxbench.errors import unknown
 from ctxbench.mode import MODES, Mode
 
@@ -14,7 +15,6 @@ DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat1
 
 
 def predict(
-    context: typer.Context,
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
@@ -40,5 +40,6 @@ def predict(
         if value not in allowed:
             raise unknown(name, value, allowed)
     which: Mode = mode  # type: ignore[assignment]  # checked above
-    case = replace(case_of(module, shape, chosen, network), dtype=dtype)
-    context.obj.tell(TellTime(case, which, sheet(target)), case, render_told)
+    with Apart() as apart:
+        case = replace(case_of(module, shape, chosen, network), dtype=dtype)
+        apart.tell(TellTime(case, which, sheet(target)), case, render_told)

@@ -10,11 +10,11 @@ from ctxbench.cli.options import (
     complete_module,
 )
 from ctxbench.cli.printing import render, render_told
+from ctxbench.engine.apart import Apart
 from ctxbench.errors import UsageError
 
 
 def show(
-    context: typer.Context,
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
@@ -30,16 +30,17 @@ def show(
     from ctxbench.cli import describe
     from ctxbench.suite import settings
 
-    entry = registry.get(module)
-    names = module, entry.key, settings.class_name(entry.reference)
-    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
-    for option, given in (("--set", hparams), ("--by-operator", by_operator)):
-        if given and not shape:
-            raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    for table in describe.module(entry):
-        render(table)
-    for each in shape or []:
-        from ctxbench.worker.protocol import TellCosts
+    with Apart() as apart:
+        entry = registry.get(module)
+        names = module, entry.key, settings.class_name(entry.reference)
+        hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
+        for option, given in (("--set", hparams), ("--by-operator", by_operator)):
+            if given and not shape:
+                raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
+        for table in describe.module(entry):
+            render(table)
+        for each in shape or []:
+            from ctxbench.worker.protocol import TellCosts
 
-        case = Case(entry.key, entry.reference, hparams, parse_shape(each), defaults=entry.defaults)
-        context.obj.tell(TellCosts(case, by_operator), case, render_told)
+            case = Case(entry.key, entry.reference, hparams, parse_shape(each), defaults=entry.defaults)
+            apart.tell(TellCosts(case, by_operator), case, render_told)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ctxbench.engine.exit import Exit
-from ctxbench.errors import UsageError
+from ctxbench.errors import EngineError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
 from ctxbench.notes import Note
@@ -57,10 +57,6 @@ KEEP_FREED_MEMORY = {
 }
 
 
-class EngineError(UsageError):
-    """The measuring process cannot be used at all, which no module should be able to cause; a sentence says why."""
-
-
 class ForkServer:
     """A running server. It and its children have their own session: Ctrl-C reaches the parent alone, which ends them.
 
@@ -89,7 +85,8 @@ class ForkServer:
         arguments = [*inherited, int(self._static), *([self._tree] if self._tree else [])]
         # -P: no working folder on the search path while torch and ctxbench are imported.
         command = [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)]
-        options: dict[str, Any] = {"pass_fds": inherited, "env": environment, "cwd": self._tree}
+        outputs = dict.fromkeys(("stdout", "stderr"), self._output)
+        options: dict[str, Any] = {"pass_fds": inherited, "env": environment, "cwd": self._tree, **outputs}
         try:
             self._process = patiently(
                 lambda: subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)

@@ -13,12 +13,12 @@ from importlib.metadata import version
 from typing import Any
 
 from ctxbench.engine.case import Executor
-from ctxbench.engine.client import KILL_S, EngineError
+from ctxbench.engine.client import KILL_S
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.ray_actor import OPEN_S, Measurer
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.environment import code_digest, differences
-from ctxbench.errors import UsageError
+from ctxbench.errors import EngineError, UsageError
 from ctxbench.worker.protocol import Reply, Task
 
 # Starts a cluster on this host alone.

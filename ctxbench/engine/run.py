@@ -12,11 +12,11 @@ from ctxbench import devices
 from ctxbench.case import Case, Measure
 from ctxbench.engine import progress
 from ctxbench.engine.case import Executor, InProcess, Plan
-from ctxbench.engine.client import EngineError, ForkServer
+from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.environment import command_line, differences, source_of
-from ctxbench.errors import UsageError, unknown
+from ctxbench.errors import EngineError, UsageError, unknown
 from ctxbench.failures import last_line
 from ctxbench.metrics import static_metrics
 from ctxbench.metrics.macs import COUNTERS
