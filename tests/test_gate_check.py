@@ -176,7 +176,7 @@ AFTER = {
     "renamed.py": source("AnotherName"),
     "broken.py": source("Broken", imports="import no_such_package"),
     "stuck.py": source("Stuck", body="raise ValueError('no longer')"),
-    "leaving.py": source("Leaving", imports="raise SystemExit(3)"),
+    "leaving.py": source("Leaving", imports="import os; os._exit(3)"),
     "mended.py": source("Mended"),
     "unstuck.py": source("Unstuck"),
     "fresh.py": source("Fresh"),  # untracked
