@@ -3,8 +3,10 @@
 import errno
 import os
 import re
+import selectors
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,11 @@ from ctxbench.engine.exit import Exit
 from ctxbench.errors import EngineError
 from ctxbench.executions.base import Built, Execution
 from ctxbench.failures import describe_failure
+from ctxbench.messages import Doing
 from ctxbench.worker import fork_server
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.processes import WAITS_S, patiently
-from ctxbench.worker.protocol import DescribeEnvironment, NoProcess, Reply, decode
+from ctxbench.worker.protocol import DescribeEnvironment, MeasureCase, NoProcess, ProtocolError, Reply, decode
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 Command = Callable[..., Done]
@@ -60,7 +63,7 @@ CHANGES = {
     "NeverEnds": "",
     "PrintsALot": "",
     "ClearsEnvironment": "",
-    "SetsThreads": "the module sets what all in its process then uses: torch.get_num_threads changes from 1 to 2",
+    "SetsThreads": "the module sets what all in its process then uses: torch.get_num_threads changes from 2 to 1",
     "SetsDtype": "torch.get_default_dtype changes from torch.float32 to torch.float64",
     "EditsInput": "the module changes its input in place",
     "OtherDtype": "the output has another dtype than the input: float32 in, float64 out",
@@ -166,8 +169,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> ctxbench.Run:
     suite = folder / "strangers.toml"
     modules = [f"{HOSTILE}:{name}" for name in (*ENDS, *CHANGES)]
     suite.write_text(
-        f'title = "t"\nmodules = {modules}\nmetrics = ["params", "latency"]\n'
-        "[axes]\nshape = [1, 8, 6, 5]\nthreads = 1\n[measure]\nprocesses = 1\nsample_s = 0.01\nwarmup_s = 0\n"
+        f'title = "t"\nmodules = {modules}\nmetrics = ["params", "memory", "latency"]\n'
+        "[axes]\nshape = [1, 8, 6, 5]\nthreads = 2\n[measure]\nprocesses = 1\nsample_s = 0.01\nwarmup_s = 0\n"
     )
     return ctxbench.run(str(suite), out=folder / "run")
 
@@ -202,8 +205,17 @@ def test_what_a_module_changes_is_in_the_notes_of_its_row(rows: pd.DataFrame, mo
     assert CHANGES[module] in "".join(notes)
 
 
+def test_a_copy_that_a_module_forks_tells_nothing() -> None:
+    case = Case("Forks", f"{HOSTILE}:Forks", {}, (1, 8, 6, 5))
+    replies: list[Reply] = []
+    with client.ForkServer() as server:
+        server.run(MeasureCase(case, Measure(sample_s=0.01, warmup_s=0), ["latency"]), replies.append)
+    doing = [reply.what for reply in replies if isinstance(reply, Doing)]
+    assert doing.count("first_train") == 1
+
+
 def test_the_output_of_autocast_may_have_its_dtype(suite_file: SuiteFile, tmp_path: Path) -> None:
-    suite = suite_file(["linear"], axes='dtype = ["autocast-bfloat16"]')
+    suite = suite_file([f"{HOSTILE}:Multiplies"], axes='dtype = ["autocast-bfloat16"]')
     row = ctxbench.run(str(suite), out=tmp_path / "run").frame.loc[0]
     assert (row["status"], [note.code for note in row["notes"]]) == ("ok", [])
 
@@ -287,6 +299,7 @@ def test_a_fork_server_that_cannot_fork_says_so_and_goes_on(clock: Clock, monkey
     server.fork(DescribeEnvironment(), b"tag")
     line = os.read(messages, 1000).strip()
     assert decode(line.removeprefix(b"tag ")) == NoProcess("Resource temporarily unavailable")
+    assert clock.slept == [*WAITS_S]
     for descriptor in (messages, written, *pipe):
         os.close(descriptor)
 
@@ -336,3 +349,26 @@ def test_a_want_of_threads_is_not_the_modules(said: str) -> None:
         "crashed",
         f"the machine had no thread left in first_infer; it last printed: {said}",
     )
+
+
+def test_what_is_left_of_an_endless_line_is_no_message() -> None:
+    read, write = os.pipe()
+    server = object.__new__(client.ForkServer)
+    server._messages, server._buffer = read, b""
+    server._selector = selectors.DefaultSelector()
+    server._selector.register(read, selectors.EVENT_READ)
+
+    def send() -> None:
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(b'{"type": "WrongInput", "message": "' + b"x" * 2**23 + b'"}\n')
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    line = server._line(None)
+    sender.join()
+    server._selector.close()
+    os.close(read)
+    assert isinstance(line, bytes)
+    assert len(line) < 2**23
+    with pytest.raises(ProtocolError, match="no known message"):
+        decode(line)
