@@ -22,6 +22,7 @@ import ctxbench
 from ctxbench.case import Case, Measure
 from ctxbench.engine import client
 from ctxbench.engine.case import Plan, measure_case
+from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.errors import EngineError
 from ctxbench.executions.base import Built, Execution
@@ -353,7 +354,7 @@ def test_a_want_of_threads_is_not_the_modules(said: str) -> None:
 
 def test_what_is_left_of_an_endless_line_is_no_message() -> None:
     read, write = os.pipe()
-    server = object.__new__(client.ForkServer)
+    server = object.__new__(ForkServer)
     server._messages, server._buffer = read, b""
     server._selector = selectors.DefaultSelector()
     server._selector.register(read, selectors.EVENT_READ)
