@@ -15,7 +15,8 @@ from ctxbench.engine.counted import Counted
 from ctxbench.engine.exit import Exit
 from ctxbench.messages import Failure
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.worker.protocol import MeasureCase, Reply, encode
+from ctxbench.worker.lines import encode
+from ctxbench.worker.protocol import MeasureCase, Reply
 
 CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), device="meta")
 TOLD = [*map(encode, counted())]

@@ -29,9 +29,10 @@ from ctxbench.executions.base import Built, Execution
 from ctxbench.failures import describe_failure
 from ctxbench.messages import Doing
 from ctxbench.worker import fork_server
+from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.processes import WAITS_S, patiently
-from ctxbench.worker.protocol import DescribeEnvironment, MeasureCase, NoProcess, ProtocolError, Reply, decode
+from ctxbench.worker.protocol import DescribeEnvironment, MeasureCase, NoProcess, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 Command = Callable[..., Done]
@@ -161,6 +162,14 @@ def test_a_command_ends_though_a_module_leaves_a_thread() -> None:
     arguments = [sys.executable, "-m", "ctxbench", "memory", f"{HOSTILE}:NeverEnds", *SHAPE]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=LONGEST_S)
     assert (done.returncode, done.stdout.startswith("NeverEnds [1, 8, 6, 5] float32, train: ")) == (0, True)
+
+
+def test_a_module_does_not_end_the_command_that_measures_in_its_own_process(command: Command, tmp_path: Path) -> None:
+    modules, out = f"{HOSTILE}:Leaves,linear", tmp_path / "run"
+    done = command("run", "--in-process", "--static", "--modules", modules, *SHAPE, "--out", out)
+    assert done.returncode == 1
+    assert "error: SystemExit: 0 (hostile.py, line " in done.stdout
+    assert ctxbench.load(out).frame["status"].tolist() == ["error", "ok"]
 
 
 @pytest.fixture(scope="module")

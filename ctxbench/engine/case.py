@@ -51,20 +51,6 @@ class Reporter(Protocol):
     def note(self, text: str) -> None: ...
 
 
-class InProcess:
-    """Performs tasks in this very process, for debugging: a crash ends the run, one case's state reaches the next."""
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        from ctxbench.worker.tasks import perform
-
-        def emit(message: Reply) -> bytes:
-            on_message(message)
-            return b""
-
-        perform(task, emit)
-        return Exit(0, 0, False, "")
-
-
 @dataclass(frozen=True)
 class Plan:
     """What to do with each case."""

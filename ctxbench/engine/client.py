@@ -19,6 +19,7 @@ from ctxbench.errors import EngineError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
 from ctxbench.notes import Note
+from ctxbench.worker.lines import ProtocolError, decode, encode, tagged, untagged
 from ctxbench.worker.processes import patiently
 from ctxbench.worker.protocol import (
     Answer,
@@ -27,15 +28,10 @@ from ctxbench.worker.protocol import (
     Ended,
     MatmulRate,
     NoProcess,
-    ProtocolError,
     Ready,
     Reply,
     Started,
     Task,
-    decode,
-    encode,
-    tagged,
-    untagged,
 )
 
 _OUTPUT_TAIL = 2000

@@ -22,7 +22,8 @@ from ctxbench.engine.case import Executor
 from ctxbench.engine.exit import Exit
 from ctxbench.environment import code_digest
 from ctxbench.messages import Failure
-from ctxbench.worker.protocol import MeasureCase, ProtocolError, Reply, Task, decode, encode
+from ctxbench.worker.lines import ProtocolError, decode, encode
+from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 # Set to anything, it has all counted anew.
 SWITCH = "CTXBENCH_NO_CACHE"

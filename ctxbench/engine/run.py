@@ -11,9 +11,10 @@ from filelock import FileLock, Timeout
 from ctxbench import devices
 from ctxbench.case import Case, Measure
 from ctxbench.engine import progress
-from ctxbench.engine.case import Executor, InProcess, Plan
+from ctxbench.engine.case import Executor, Plan
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
+from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.environment import command_line, differences, source_of
 from ctxbench.errors import EngineError, UsageError, unknown

@@ -3,7 +3,7 @@
 multiprocessing's forkserver runs the caller's `__main__` again in every child and knows one source tree only; a caller
 here may be any script, and the gate needs two trees: a sixth argument is the tree to take modules from.
 
-One message a line (`ctxbench.worker.protocol`). In (`orders`): a task. Out (`messages`): Started, whatever the child
+One message a line (`ctxbench.worker.lines`). In (`orders`): a task. Out (`messages`): Started, whatever the child
 reports, the last of it Done, then Ended. After a Progress the child waits for a byte on `acks`, so that the parent
 draws between two samples and not during one; after an Answer that byte says what to do next. A child's own output goes
 to the file `output`, so nothing that a module prints mixes with the messages.
@@ -24,20 +24,9 @@ from typing import NoReturn
 
 from ctxbench.messages import Progress
 from ctxbench.worker import tasks
+from ctxbench.worker.lines import decode_task, encode, tagged
 from ctxbench.worker.processes import adopt_orphans, end_left, end_with_parent, patiently
-from ctxbench.worker.protocol import (
-    Answer,
-    Done,
-    Ended,
-    NoProcess,
-    Ready,
-    Reply,
-    Started,
-    Task,
-    decode_task,
-    encode,
-    tagged,
-)
+from ctxbench.worker.protocol import Answer, Done, Ended, NoProcess, Ready, Reply, Started, Task
 from ctxbench.worker.tree import enter_tree
 
 _READ = 65536
