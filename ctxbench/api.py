@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench import registry
 from ctxbench.case import Shape, parse_shape
 from ctxbench.engine import progress
+from ctxbench.engine.apart import Apart
 from ctxbench.engine.run import run_suite
 from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder
@@ -142,15 +144,16 @@ def run(
         hparams=hparams or {},
         measure={**(measure or {}), **({} if processes is None else {"processes": processes})},
     )
-    folder = run_suite(
-        load_suite(suite, overrides),
-        static=static,
-        counter=counter,
-        out=out,
-        in_process=in_process,
-        force=force,
-        reporter=reporter,
-    )
+    with nullcontext() if in_process else Apart():
+        folder = run_suite(
+            load_suite(suite, overrides),
+            static=static,
+            counter=counter,
+            out=out,
+            in_process=in_process,
+            force=force,
+            reporter=reporter,
+        )
     return Run(folder)
 
 

@@ -1,13 +1,16 @@
-"""The error that a user can act on, and the sentence that suggests the nearest valid name."""
+"""The error that a user can act on, the sentence that suggests the nearest name, and what a user's code raises."""
 
 import difflib
 import importlib
+import signal
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
 # More choices than this are listed in an error only where none is near.
 LISTED = 30
+# Characters of what a user's code says; no person reads more.
+LONGEST = 2**17
 # A name of so many letters is one that was begun, and so many that it may become are told.
 LEAST_BEGUN, MOST_BEGUN = 3, 4
 _REGISTRY = Path(__file__).parent / "registry"
@@ -19,8 +22,30 @@ _OTHER_BUILD = (
 )
 
 
+def cut(text: str, longest: int = LONGEST) -> str:
+    """The first characters of a text that is longer than this, and how many it has."""
+    return text if len(text) <= longest else f"{text[:longest]} ... ({len(text)} characters)"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception, cut; it says so if that raises one itself."""
+    try:
+        return cut(str(error))
+    except BaseException:
+        return "its text cannot be printed"
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an exception is a person's Ctrl-C: that reaches no child of a fork server, where only code raises it."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_DFL
+
+
 class UsageError(ValueError):
     """A wrong input. Its text is one clear sentence; the command line prints it and exits with 2."""
+
+
+class EngineError(UsageError):
+    """The measuring process cannot be used at all, which no module should be able to cause; a sentence says why."""
 
 
 class AlteredRun(UserWarning):
@@ -34,8 +59,8 @@ class ModuleCodeError(UsageError):
         frames = traceback.extract_tb(error.__traceback__)
         own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
-        hint = _OTHER_BUILD if "operator torchvision::" in str(error) else ""
-        super().__init__(f"loading {source} failed in its own code:\n{''.join(lines).rstrip()}{hint}")
+        hint = _OTHER_BUILD if "operator torchvision::" in text_of(error) else ""
+        super().__init__(f"loading {source} failed in its own code:\n{cut(''.join(lines).rstrip())}{hint}")
 
 
 def _is_import(file: str) -> bool:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ctxbench.devices import Unsupported
-from ctxbench.errors import ModuleCodeError
+from ctxbench.errors import ModuleCodeError, cut, text_of
 from ctxbench.messages import Failure
 
 # cuBLAS, cuSOLVER, cuSPARSE and cuFFT fail with ALLOC_FAILED, cuDNN 9 with ALLOCATION_FAILED.
@@ -16,6 +16,9 @@ _LIBRARY_OUT_OF_MEMORY = re.compile(r"\bCU[A-Z]+_(STATUS_)?\w*ALLOC(ATION)?_FAIL
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory", "Cannot allocate memory")
 _NOT_IMPLEMENTED = ("not implemented for", "is not supported", "not supported on", "NOT_IMPLEMENTED")
 _GPU_ERROR = re.compile(r"\b(CUDA|CUDA driver|cuDNN|cuSOLVER|cuSPARSE|cuFFT|Triton) Error\b", re.IGNORECASE)
+# What Python, GNU's OpenMP and OpenBLAS say where the system has no thread left.
+_NO_THREAD = re.compile(r"can't start new thread|Thread creation failed|pthread_create failed")
+NO_THREAD = "the machine had no thread left"
 # CUDA's words for the errors after which every later call of the process fails, and what its libraries then say.
 _CONTEXT_LOST = (
     "illegal memory access",
@@ -54,7 +57,8 @@ def describe_failure(error: BaseException) -> Failure:
 
     `crashed` is a GPU error after which the process can compute nothing more; other GPU errors are `error`.
     """
-    lines = str(error).strip().split("\n")
+    said = text_of(error)
+    lines = said.strip().split("\n")
     # A module's own exception has its traceback in the text: what happened is the last line.
     text = f"{lines[0]} {lines[-1]}" if isinstance(error, ModuleCodeError) else lines[0] or type(error).__name__
     frame = _user_frame(error)
@@ -64,20 +68,28 @@ def describe_failure(error: BaseException) -> Failure:
         status, message = "oom", f"out of memory (predicted): {text}"
     elif kind == "OutOfMemoryError" or isinstance(error, MemoryError) or _is_out_of_memory(text):
         status, message = "oom", f"out of memory: {text}{where}"
+    elif lacks_threads(said):
+        status, message = "error", f"{NO_THREAD}: {kind}: {text}{where}"
     elif isinstance(error, NotFinite):
         status, message = "nan", text
     elif isinstance(error, OutOfTime):
         status, message = "timeout", text
     elif isinstance(error, Unsupported | NotImplementedError):
         status, message = "unsupported", f"{text}{where}"
-    elif _GPU_ERROR.search(str(error)):
-        lost = any(part in str(error) for part in _CONTEXT_LOST)
+    elif _GPU_ERROR.search(said):
+        lost = any(part in said for part in _CONTEXT_LOST)
         status, message = "crashed" if lost else "error", f"{kind}: {text}{where}"
     elif any(part in text for part in _NOT_IMPLEMENTED):
         status, message = "unsupported", f"{text}{where}"
     else:
-        status, message = "error", f"{kind}: {text}{where}"
-    return Failure(status, message, "".join(traceback.format_exception(error)), _is_no_gpu_room(text))
+        status, message = "error", f"{kind}: {text}{where}" if lines[0] else f"{kind}{where}"
+    trace = cut("".join(traceback.format_exception(error)))
+    return Failure(status, message, trace, _is_no_gpu_room(text))
+
+
+def lacks_threads(text: str) -> bool:
+    """Whether a text says that the system had no thread left, which is no fault of a module."""
+    return bool(_NO_THREAD.search(text))
 
 
 def _is_no_gpu_room(text: str) -> bool:

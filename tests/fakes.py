@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ctxbench.case import Case
-from ctxbench.engine.client import Exit
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.messages import Failure, Missing, Samples, Values
 from ctxbench.messages import Sample as Block

@@ -12,7 +12,8 @@ import torch
 
 from ctxbench.messages import Failure, Values
 from ctxbench.worker import tasks
-from ctxbench.worker.protocol import Reply, decode
+from ctxbench.worker.lines import decode
+from ctxbench.worker.protocol import Reply
 
 FIXTURES = Path(__file__).parent / "fixtures"
 Measured = Callable[..., list[Reply]]

@@ -12,7 +12,7 @@ from torch import nn
 
 from ctxbench.calibrate import calibrate, text_of
 from ctxbench.devices.sheet import Sheet, sheet
-from ctxbench.engine.client import Exit
+from ctxbench.engine.exit import Exit
 from ctxbench.errors import UsageError
 from ctxbench.predict.effects import compared, effects_of
 from ctxbench.predict.operators import operators_of

@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -49,6 +50,17 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: s
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_numpy_starts_no_thread_in_a_command() -> None:
+    """Where there is no thread left, OpenBLAS would raise the signal of Ctrl-C."""
+    code = (
+        "import os, sys\nfrom ctxbench import cli\nsys.argv = ['ctxbench', 'list']\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
+        "import numpy\nassert len(os.listdir('/proc/self/task')) == 1\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from fakes import ENDED_WELL, FakeExecutor, counted
 
 from ctxbench.case import Case, Measure
 from ctxbench.engine import counted as cache
-from ctxbench.engine.client import Exit
 from ctxbench.engine.counted import Counted
+from ctxbench.engine.exit import Exit
 from ctxbench.messages import Failure
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.worker.protocol import Imported, MeasureCase, Reply, encode
+from ctxbench.worker.lines import encode
+from ctxbench.worker.protocol import Imported, MeasureCase, Reply
 
 ROOT = Path(__file__).resolve().parents[1]
 CASE = Case("sa", "ctxbench.modules.sa:SelfAttention", {}, (1, 8, 4, 4), device="meta")

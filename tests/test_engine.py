@@ -18,10 +18,11 @@ from fakes import LONGEST_S, EngineClock, FakeExecutor
 
 import ctxbench
 from ctxbench.case import Case, Measure
-from ctxbench.engine.client import EngineError, Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import locked, machine, resume
-from ctxbench.errors import UsageError
+from ctxbench.errors import EngineError, UsageError
 from ctxbench.messages import Doing
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply

@@ -23,7 +23,8 @@ from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 from ctxbench.case import Case, Measure
 from ctxbench.cli import main
-from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_against as check
 from ctxbench.gate import tree_cases
@@ -178,7 +179,7 @@ AFTER = {
     "renamed.py": source("AnotherName"),
     "broken.py": source("Broken", imports="import no_such_package"),
     "stuck.py": source("Stuck", body="raise ValueError('no longer')"),
-    "leaving.py": source("Leaving", imports="raise SystemExit(3)"),
+    "leaving.py": source("Leaving", imports="import os; os._exit(3)"),
     "mended.py": source("Mended"),
     "unstuck.py": source("Unstuck"),
     "fresh.py": source("Fresh"),  # untracked

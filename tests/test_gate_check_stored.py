@@ -26,7 +26,7 @@ from ctxbench.cli import main
 from ctxbench.devices import Device
 from ctxbench.engine import rounds
 from ctxbench.engine.case import Plan, blank_record
-from ctxbench.engine.client import Exit
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_stored as checked

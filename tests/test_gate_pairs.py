@@ -16,7 +16,8 @@ import torch
 
 from ctxbench import registry, this_machine
 from ctxbench.case import Case, Measure
-from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.rows import OUT_OF_TIME, RowKey
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side

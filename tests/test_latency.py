@@ -17,7 +17,7 @@ from ctxbench.case import Case, Measure
 from ctxbench.devices.clock import block_cost
 from ctxbench.engine import case as scheduler
 from ctxbench.engine.case import Plan
-from ctxbench.engine.client import Exit
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.messages import Doing, Failure, Missing, Samples, Values

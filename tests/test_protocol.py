@@ -9,6 +9,7 @@ from ctxbench.contract import CheckResult
 from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.notes import Note
 from ctxbench.results.record import Record
+from ctxbench.worker.lines import ProtocolError, decode, decode_task, encode, tagged, untagged
 from ctxbench.worker.protocol import (
     Answer,
     Cases,
@@ -23,7 +24,6 @@ from ctxbench.worker.protocol import (
     MatmulRate,
     MeasureCase,
     PairRow,
-    ProtocolError,
     Ready,
     Reply,
     Started,
@@ -31,11 +31,6 @@ from ctxbench.worker.protocol import (
     Task,
     Verify,
     WrongInput,
-    decode,
-    decode_task,
-    encode,
-    tagged,
-    untagged,
 )
 
 CASE = Case("ham_nmf", "m:C", {"steps": 3, "init": "fixed", "inverse": None}, (1, 8, 6, 5), threads=2)

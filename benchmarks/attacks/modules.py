@@ -32,7 +32,7 @@ EXPECTED = {
     "KillsItsParentGently": ("crashed", "killed in first_infer by SIGTERM"),
     "SaysLongThings": ("error", "ValueError: xxxxxxxx"),
     "SaysSurrogates": ("error", "ValueError: "),
-    "Exits": ("crashed", "the process ended in first_infer with exit code 1"),
+    "Exits": ("error", "SystemExit: 0 (hostile.py, line "),
     "ClosesEverything": ("crashed", "the process ended in first_infer with exit code 1"),
 }
 # These take seconds each.

@@ -1,6 +1,7 @@
 """The command line: each command parses, calls one function, prints. Its file is imported when it is asked for."""
 
 import importlib
+import os
 import signal
 import warnings
 from typing import Annotated, Any, NoReturn
@@ -11,7 +12,8 @@ from typer.main import get_command
 
 from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE
-from ctxbench.errors import AlteredRun, UsageError
+from ctxbench.engine.apart import Apart
+from ctxbench.errors import AlteredRun, EngineError, UsageError
 from ctxbench.terminal import say
 
 # Each command with its line in the help. The file and the function have the command's name, where Python allows it.
@@ -185,12 +187,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     streams.prepare()
     warnings.showwarning = _show_warning
+    # Where the system has no thread left, OpenBLAS, which numpy imports, raises the signal of Ctrl-C.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
-        app()
+        with Apart():
+            app()
     except SystemExit as end:
         if not end.code and (sentence := streams.unwritten()):
             _end(sentence)
         raise
+    except EngineError as error:
+        _end(surroundings.foreign() or str(error))
     except UsageError as error:
         _end(str(error))
     except Exception as error:

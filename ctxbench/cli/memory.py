@@ -1,12 +1,20 @@
 """`ctxbench memory`: what fills a module's memory."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module
-from ctxbench.cli.printing import render
+from ctxbench.cli.printing import render_told
+from ctxbench.engine.apart import Apart
+from ctxbench.errors import unknown
+from ctxbench.mode import MODES, Mode
+from ctxbench.terminal import say
+
+TARGETS = ("cuda", "cuda-2020", "cpu")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 def memory(
@@ -24,7 +32,15 @@ def memory(
     ] = None,
 ) -> None:
     """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
-    from ctxbench.cli import describe
+    from ctxbench.worker.protocol import TellMemory
 
-    for part in describe.memory(case_of(module, shape, chosen, network), mode, target, dtype, plot):
-        render(part)
+    for name, value, allowed in (("mode", mode, MODES), ("device", target, TARGETS), ("dtype", dtype, DTYPES)):
+        if value not in allowed:
+            raise unknown(name, value, allowed)
+    which: Mode = mode  # type: ignore[assignment]  # checked above
+    path = str(plot.absolute()) if plot else None
+    with Apart() as apart:
+        case = replace(case_of(module, shape, chosen, network), dtype=dtype)
+        apart.tell(TellMemory(case, which, target, path), case, render_told)
+    if plot:
+        say(f"drawn: {plot}")

@@ -156,7 +156,7 @@ def case_of(module: str, shape: str | None, chosen: list[str] | None, network: s
 
     entry = registry.get(module)
     hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))
-    own = networks.get(network).shape if network else None
+    own = networks.shape_of(network) if network else None
     return Case(
         entry.key,
         entry.reference,

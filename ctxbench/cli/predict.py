@@ -1,11 +1,17 @@
 """`ctxbench predict`: a module's time on a GPU that is not here."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module, complete_target
-from ctxbench.cli.printing import render
+from ctxbench.cli.printing import render_told
+from ctxbench.engine.apart import Apart
+from ctxbench.errors import unknown
+from ctxbench.mode import MODES, Mode
+
+DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16")
 
 
 def predict(
@@ -27,8 +33,13 @@ def predict(
     chosen: Settings = None,
 ) -> None:
     """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
-    from ctxbench.cli import describe_time
     from ctxbench.devices.sheet import sheet
+    from ctxbench.worker.protocol import TellTime
 
-    for part in describe_time.passes(case_of(module, shape, chosen, network), mode, sheet(target), dtype):
-        render(part)
+    for name, value, allowed in (("mode", mode, MODES), ("dtype", dtype, DTYPES)):
+        if value not in allowed:
+            raise unknown(name, value, allowed)
+    which: Mode = mode  # type: ignore[assignment]  # checked above
+    with Apart() as apart:
+        case = replace(case_of(module, shape, chosen, network), dtype=dtype)
+        apart.tell(TellTime(case, which, sheet(target)), case, render_told)

@@ -43,6 +43,19 @@ def render(renderable: Any) -> None:
         print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n")
 
 
+def render_told(told: Any) -> None:
+    """A part of what a child tells: a text, or a table."""
+    from ctxbench.cli.describe import plain_table
+
+    if told.columns:
+        table = plain_table(*told.columns)
+        for row in told.rows:
+            table.add_row(*row)
+        render(table)
+    if told.text:
+        render(told.text)
+
+
 def print_runs(folders: "Sequence[RunFolder]") -> None:
     """The table of each run; exit code 1 if a case of one failed."""
     for folder in folders:

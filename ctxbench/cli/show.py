@@ -9,7 +9,8 @@ from ctxbench.cli.options import (
     Shape,
     complete_module,
 )
-from ctxbench.cli.printing import render
+from ctxbench.cli.printing import render, render_told
+from ctxbench.engine.apart import Apart
 from ctxbench.errors import UsageError
 
 
@@ -25,18 +26,21 @@ def show(
 ) -> None:
     """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
     from ctxbench import registry
-    from ctxbench.case import parse_shape
+    from ctxbench.case import Case, parse_shape
     from ctxbench.cli import describe
     from ctxbench.suite import settings
 
-    entry = registry.get(module)
-    names = module, entry.key, settings.class_name(entry.reference)
-    hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
-    for option, given in (("--set", hparams), ("--by-operator", by_operator)):
-        if given and not shape:
-            raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    for table in describe.module(entry):
-        render(table)
-    for each in shape or []:
-        for text in describe.costs(entry, parse_shape(each), hparams, by_operator):
-            render(text)
+    with Apart() as apart:
+        entry = registry.get(module)
+        names = module, entry.key, settings.class_name(entry.reference)
+        hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
+        for option, given in (("--set", hparams), ("--by-operator", by_operator)):
+            if given and not shape:
+                raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
+        for table in describe.module(entry):
+            render(table)
+        for each in shape or []:
+            from ctxbench.worker.protocol import TellCosts
+
+            case = Case(entry.key, entry.reference, hparams, parse_shape(each), defaults=entry.defaults)
+            apart.tell(TellCosts(case, by_operator), case, render_told)

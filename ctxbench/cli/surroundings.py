@@ -12,8 +12,8 @@ _PACKAGES = ("torch", "numpy", "pandas", "rich", "typer", "pydantic", "matplotli
 
 def sentence(error: Exception) -> str:
     """What is wrong with the machine or its packages, if that explains an error; else ""."""
-    if found := [_foreign(name) for name in _PACKAGES if _foreign(name)]:
-        return found[0]
+    if found := foreign():
+        return found
     if isinstance(error, MemoryError):
         return "there is not enough memory (see `ulimit -v`)"
     if isinstance(error, OSError) and error.errno in _LACKING:
@@ -22,6 +22,11 @@ def sentence(error: Exception) -> str:
     if isinstance(error, ImportError):
         return f"a package cannot be loaded: {str(error).splitlines()[0]}"
     return ""
+
+
+def foreign() -> str:
+    """A sentence if a file has the name of a package and is found in its place; else ""."""
+    return next(filter(None, map(_foreign, _PACKAGES)), "")
 
 
 def _foreign(name: str) -> str:

@@ -14,7 +14,11 @@ from ctxbench.contract.reach import reaches_everywhere, tells_positions_apart
 from ctxbench.contract.shapes import constructs, device, one_position, shape, sizes, typed
 from ctxbench.contract.side_effects import global_state, quiet, replaces_nothing, restored
 from ctxbench.contract.subject import Subject, failed, in_its_dtype
+from ctxbench.errors import cut, is_interrupt
 from ctxbench.failures import describe_failure
+
+# Characters of a fact.
+LONGEST = 2000
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,14 @@ def run_checks(
                 if not knows_dtype and not check.vital and check.required:  # it has run once, in float32
                     subject, knows_dtype = in_its_dtype(subject), True
                 result = check.run(subject)
-            except Exception as error:  # whatever a module raises is a result
+            except BaseException as error:  # whatever a module raises is a result
+                if is_interrupt(error):
+                    raise
                 result = failed(
                     describe_failure(error).message, "the module raised this error; fix it and verify again"
                 )
         stop = check.vital and result.outcome == "failed"
         hint = f"{result.hint}; the checks after this one did not run, because they need it" if stop else result.hint
-        yield replace(result, name=check.name, hint=hint, required=check.required)
+        yield replace(result, name=check.name, fact=cut(result.fact, LONGEST), hint=hint, required=check.required)
         if stop:
             return

@@ -31,6 +31,8 @@ def _functions(place: ModuleType | type) -> Mapping[str, object]:
     return {name: each for base in reversed(place.mro()) for name, each in vars(base).items() if callable(each)}
 
 
+# torch.set_default_dtype puts another one there.
+_FOLLOWS = "torch.Storage"
 _BEFORE = {name: _functions(place) for name, place in _PLACES.items()}
 
 
@@ -41,7 +43,9 @@ def replaced() -> list[str]:
         f"{place}.{name}"
         for place, functions in _BEFORE.items()
         for name, function in functions.items()
-        if now[place].get(name) is not function and not _is_from_torch(now[place].get(name))
+        if now[place].get(name) is not function
+        and not _is_from_torch(now[place].get(name))
+        and f"{place}.{name}" != _FOLLOWS
     ]
 
 

@@ -149,7 +149,7 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult |
             hint = "height and width are swapped: the last view should be x.shape, which is [B, C, H, W]"
         return failed(f"{list(x.shape)} gives {list(y.shape)}{declared}", hint)
     if y.dtype != x.dtype:
-        return failed(f"{_name(x.dtype)} in, {_name(y.dtype)} out", "convert the output back: y.to(x.dtype)")
+        return failed(dtypes(x, y), "convert the output back: y.to(x.dtype)")
     if not torch.isfinite(y).all():
         return failed(
             "the output holds NaN or infinity",
@@ -160,6 +160,11 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult |
 
 def _size(size: tuple[int, int]) -> str:
     return f"{size[0]}x{size[1]}"
+
+
+def dtypes(x: torch.Tensor, y: torch.Tensor) -> str:
+    """`float32 in, float64 out`."""
+    return f"{_name(x.dtype)} in, {_name(y.dtype)} out"
 
 
 def _name(dtype: torch.dtype) -> str:

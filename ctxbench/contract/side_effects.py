@@ -7,28 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import Any
 
 import numpy as np
 import torch
 
 from ctxbench.contract import CheckResult
 from ctxbench.contract.replaced import replaced
+from ctxbench.contract.settings import Forks, changed, settings
 from ctxbench.contract.subject import Subject, failed, listed, passed, step_input
-
-SETTINGS: dict[str, Callable[[], Any]] = {
-    "torch.get_num_threads": torch.get_num_threads,
-    "torch.get_default_dtype": torch.get_default_dtype,
-    "torch.get_default_device": torch.get_default_device,
-    "torch.is_grad_enabled": torch.is_grad_enabled,
-    "torch.is_anomaly_enabled": torch.is_anomaly_enabled,
-    "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
-    "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision,
-    "torch.backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
-    "torch.backends.cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
-    "torch.backends.cudnn.enabled": lambda: torch.backends.cudnn.enabled,
-    "torch.backends.mkldnn.enabled": lambda: torch.backends.mkldnn.enabled,
-}
 
 
 def quiet(subject: Subject) -> CheckResult:
@@ -42,16 +28,14 @@ def quiet(subject: Subject) -> CheckResult:
 
 
 def global_state(subject: Subject) -> CheckResult:
-    """Threads, default dtype, gradient mode and flags are unchanged; no random generator is seeded."""
+    """Threads, default dtype, gradient mode and flags are unchanged; no generator is seeded, no process forked."""
     torch.set_num_threads(2)  # from one, a change to one would not be seen
-    before = {name: read() for name, read in SETTINGS.items()}
+    before, forks = settings(), Forks.count
     _use(subject)
-    changed = [name for name, read in SETTINGS.items() if read() != before[name]]
-    if changed:
-        name = changed[0]
-        return failed(
-            f"{name} changes from {before[name]} to {SETTINGS[name]()}", "do not set it, or restore it after use"
-        )
+    if Forks.count > forks:
+        return failed("it forks its process", "each copy goes on with what the caller does next: use a thread")
+    if sentences := changed(before):
+        return failed(sentences[0], "do not set it, or restore it after use")
     torch.set_num_threads(1)
     first, second = _generators_after(subject, 11), _generators_after(subject, 12)
     reseeded = [name for name in first if first[name] == second[name]]
@@ -60,7 +44,7 @@ def global_state(subject: Subject) -> CheckResult:
             f"{reseeded[0]} is reseeded: its state afterwards is the same for two different seeds",
             "use the generator without seeding it, or a torch.Generator of your own",
         )
-    return passed(f"{len(SETTINGS)} settings unchanged, no generator reseeded")
+    return passed(f"{len(before)} settings unchanged, no generator reseeded")
 
 
 def replaces_nothing(subject: Subject) -> CheckResult:

@@ -94,7 +94,7 @@ def _quiet_kineto() -> Iterator[None]:
         yield
     finally:
         if level is None:
-            del os.environ["KINETO_LOG_LEVEL"]
+            os.environ.pop("KINETO_LOG_LEVEL", None)  # the module may have cleared it
         else:
             os.environ["KINETO_LOG_LEVEL"] = level
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-import signal
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import Protocol
 from ctxbench import this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.devices import META, has_clock
-from ctxbench.engine.client import Exit
+from ctxbench.engine.exit import Exit
 from ctxbench.executions import execution
-from ctxbench.failures import last_line, signal_name
+from ctxbench.failures import NO_THREAD
 from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.metrics import metrics
 from ctxbench.metrics.control import STREAM
@@ -23,6 +23,7 @@ from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_c
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import PHASES
 from ctxbench.sources import relative, relative_reference, row_name
+from ctxbench.worker.processes import WAITS_S
 from ctxbench.worker.protocol import Imported, MatmulRate, MeasureCase, Reply, Task
 
 
@@ -49,20 +50,6 @@ class Reporter(Protocol):
     def done(self, record: Record) -> None: ...
 
     def note(self, text: str) -> None: ...
-
-
-class InProcess:
-    """Performs tasks in this very process, for debugging: a crash ends the run, one case's state reaches the next."""
-
-    def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        from ctxbench.worker.tasks import perform
-
-        def emit(message: Reply) -> bytes:
-            on_message(message)
-            return b""
-
-        perform(task, emit)
-        return Exit(0, 0, False, "")
 
 
 @dataclass(frozen=True)
@@ -116,7 +103,18 @@ class Outcome:
 
 
 def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None = None) -> Outcome:
-    """One case through the executor. Whatever happens to the child becomes the record's status and message."""
+    """One case through the executor. Whatever happens to the child becomes the record's status and message.
+
+    Where the machine had no thread left, it is measured once more after a short wait.
+    """
+    outcome = _measured(case, plan, executor, reporter)
+    if NO_THREAD in outcome.record.message:
+        time.sleep(WAITS_S[-1])
+        outcome = _measured(case, plan, executor, reporter)
+    return outcome
+
+
+def _measured(case: Case, plan: Plan, executor: Executor, reporter: Reporter | None) -> Outcome:
     listener = _Listener(blank_record(case), reporter)
     start = this_machine.here.wall_s()
     kills = _kernel_kills()
@@ -128,7 +126,7 @@ def measure_case(case: Case, plan: Plan, executor: Executor, reporter: Reporter 
     if listener.refused:
         record.status, record.message = "crashed", f"the process sent in {listener.doing} {listener.refused}"
     elif listener.traceback is None:
-        record.status, record.message = exit_status(ended, timeout_s, listener.doing, _kernel_kills() > kills)
+        record.status, record.message = ended.status(timeout_s, listener.doing, _kernel_kills() > kills)
     if record.status == "ok" and (lacking := _lacking(record, plan, listener.missing)):
         record.status, record.message = "error", f"there is no {', '.join(lacking)}, and no reason for that"
     texts = (*_shorten(record), listener.traceback, ended.output)
@@ -268,19 +266,6 @@ def blank_record(case: Case) -> Record:
         device=case.device,
         network=relative_reference(case.network),
     )
-
-
-def exit_status(ended: Exit, timeout_s: float, doing: str, kernel_killed: bool) -> tuple[str, str]:
-    """Status and sentence for a child that reported no failure of its own."""
-    if ended.timed_out:
-        return "timeout", f"still in {doing} after {timeout_s:g} s"
-    if ended.signal == signal.SIGKILL and kernel_killed:
-        return "oom", f"killed in {doing} by the kernel, which was out of memory"
-    if ended.signal:
-        return "crashed", f"killed in {doing} by {signal_name(ended.signal)}; {last_line(ended.output)}"
-    if ended.code or ended.early:
-        return "crashed", f"the process ended in {doing} with exit code {ended.code}; {last_line(ended.output)}"
-    return "ok", ""
 
 
 def _timeout_s(case: Case, plan: Plan) -> float:

@@ -9,31 +9,29 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ctxbench import this_machine
-from ctxbench.errors import UsageError
+from ctxbench.engine.exit import Exit
+from ctxbench.errors import EngineError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
 from ctxbench.notes import Note
+from ctxbench.worker.lines import ProtocolError, decode, encode, tagged, untagged
+from ctxbench.worker.processes import patiently
 from ctxbench.worker.protocol import (
     Answer,
     DescribeEnvironment,
     Done,
     Ended,
     MatmulRate,
-    ProtocolError,
+    NoProcess,
     Ready,
     Reply,
     Started,
     Task,
-    decode,
-    encode,
-    tagged,
-    untagged,
 )
 
 _OUTPUT_TAIL = 2000
@@ -53,25 +51,6 @@ KEEP_FREED_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(2**32),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
 }
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How a child ended: exit code, signal that killed it (0: none), whether it ran out of time, last output.
-
-    With `early` it left before its task was done. `notes` tell what it did besides its task.
-    """
-
-    code: int
-    signal: int
-    timed_out: bool
-    output: str
-    early: bool = False
-    notes: tuple[Note, ...] = ()
-
-
-class EngineError(UsageError):
-    """The measuring process cannot be used at all, which no module should be able to cause; a sentence says why."""
 
 
 class ForkServer:
@@ -100,15 +79,16 @@ class ForkServer:
         if self._tree is not None:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         arguments = [*inherited, int(self._static), *([self._tree] if self._tree else [])]
-        self._process = subprocess.Popen(
-            # -P: no working folder on the search path while torch and ctxbench are imported.
-            [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)],
-            pass_fds=inherited,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            cwd=self._tree,
-            start_new_session=True,
-        )
+        # -P: no working folder on the search path while torch and ctxbench are imported.
+        command = [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)]
+        outputs = dict.fromkeys(("stdout", "stderr"), self._output)
+        options: dict[str, Any] = {"pass_fds": inherited, "env": environment, "cwd": self._tree, **outputs}
+        try:
+            self._process = patiently(
+                lambda: subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
+            )
+        except BlockingIOError as error:
+            raise _no_process(str(error.strerror)) from None
         for descriptor in (orders_read, messages_write, acks_read):
             os.close(descriptor)
         self._buffer = b""
@@ -201,6 +181,8 @@ class ForkServer:
                     return self._exit(max(code, 0), max(-code, 0), timed_out)
                 case Started(pid):
                     self._child, self._has_begun = pid, True
+                case NoProcess(reason):
+                    raise _no_process(reason)
                 case Done():
                     self._is_done = True
                 case Ended(code, killed_by, left):
@@ -284,7 +266,8 @@ class ForkServer:
             chunk = os.read(self._messages, 65536)
             if not chunk:
                 return _Gone()
-            kept = self._buffer if len(self._buffer) < _LONGEST_LINE else self._buffer[:_FOREIGN]
+            # With a zero byte, what is left of a line is no message.
+            kept = self._buffer if len(self._buffer) < _LONGEST_LINE else self._buffer[:_FOREIGN] + b"\0"
             self._buffer = kept + chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
@@ -293,6 +276,12 @@ class ForkServer:
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _OUTPUT_TAIL, max(0, size - _OUTPUT_TAIL))
         return tail.decode("utf-8", errors="replace")
+
+
+def _no_process(reason: str) -> EngineError:
+    return EngineError(
+        f"the system starts no process to run a module in: {reason}; see `ulimit -u`, or the limit of the container"
+    )
 
 
 class _Late:

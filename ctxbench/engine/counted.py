@@ -19,11 +19,12 @@ from platformdirs import user_cache_path
 
 from ctxbench import devices, registry
 from ctxbench.engine.case import Executor
-from ctxbench.engine.client import Exit
+from ctxbench.engine.exit import Exit
 from ctxbench.messages import Failure
 from ctxbench.results.csv_file import replace_file
 from ctxbench.sources import code_digest
-from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task, decode, encode
+from ctxbench.worker.lines import decode, encode
+from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
 
 # Set to anything, it has all counted anew.
 SWITCH = "CTXBENCH_NO_CACHE"

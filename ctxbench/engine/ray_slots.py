@@ -14,11 +14,12 @@ from typing import Any
 
 from ctxbench import this_machine
 from ctxbench.engine.case import Executor
-from ctxbench.engine.client import KILL_S, EngineError, Exit
+from ctxbench.engine.client import KILL_S
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.ray_actor import OPEN_S, Measurer
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.environment import differences
-from ctxbench.errors import UsageError
+from ctxbench.errors import EngineError, UsageError
 from ctxbench.sources import code_digest
 from ctxbench.worker.protocol import Reply, Task
 

@@ -11,12 +11,13 @@ from filelock import FileLock, Timeout
 from ctxbench import devices
 from ctxbench.case import Case, Measure
 from ctxbench.engine import progress
-from ctxbench.engine.case import Executor, InProcess, Plan
-from ctxbench.engine.client import EngineError, ForkServer
+from ctxbench.engine.case import Executor, Plan
+from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
+from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.environment import command_line, differences
-from ctxbench.errors import UsageError, unknown
+from ctxbench.errors import EngineError, UsageError, unknown
 from ctxbench.failures import last_line
 from ctxbench.metrics import static_metrics
 from ctxbench.metrics.macs import COUNTERS
@@ -180,6 +181,9 @@ def _measure(
         folder.finish("interrupted")
         done = sum(map(len, folder.finished().values()))
         raise Interrupted(folder.path, done, max(done, len(cases) * plan.processes)) from None
+    except EngineError as error:
+        folder.finish("interrupted")
+        raise EngineError(f"{error}; continue with: ctxbench resume {folder.path}") from None
     folder.finish("finished")
 
 

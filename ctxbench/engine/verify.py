@@ -15,7 +15,7 @@ NO_MORE = "; the checks after this one did not run"
 
 if TYPE_CHECKING:
     from ctxbench.engine.case import Executor
-    from ctxbench.engine.client import Exit
+    from ctxbench.engine.exit import Exit
 
 
 def verify(

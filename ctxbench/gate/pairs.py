@@ -11,8 +11,8 @@ from typing import Protocol, Self
 
 from ctxbench import this_machine
 from ctxbench.case import Measure
-from ctxbench.engine.case import exit_status
-from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.gate.rows import RowKey, excuse
 from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.messages import Failure
@@ -144,9 +144,7 @@ class Pairs:
         ended = False
         for side, reply in replies.items():
             if isinstance(reply, Exit):
-                failures[side] = Failure(
-                    *exit_status(reply, self.measure.timeout_s, "the measurement", kernel_killed=False)
-                )
+                failures[side] = Failure(*reply.status(self.measure.timeout_s, "the measurement", kernel_killed=False))
                 ended = True
             elif reply.failure:
                 failures[side] = reply.failure

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ctxbench.case import Case, Measure
 from ctxbench.devices import META
-from ctxbench.engine.case import Plan, exit_status, measure_case
+from ctxbench.engine.case import Plan, measure_case
 from ctxbench.engine.client import ForkServer
 from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
@@ -92,7 +92,7 @@ def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, oth
     ended = server.run(task, collect, suite.file.measure.timeout_s)
     if problems:
         raise UsageError(f"in {tree.name}: {problems[0]}")
-    status, message = exit_status(ended, suite.file.measure.timeout_s, "listing", kernel_killed=False)
+    status, message = ended.status(suite.file.measure.timeout_s, "listing", kernel_killed=False)
     if status != "ok":
         raise UsageError(f"the modules of {tree.name} could not be listed: {message}")
     return found

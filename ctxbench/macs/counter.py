@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ctxbench.errors import text_of
 from ctxbench.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT
 from ctxbench.on_meta import on_meta
 from ctxbench.without_compiler import without_compiler
@@ -65,7 +66,7 @@ def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> Ma
         with repeatable(), torch.inference_mode(), counter:
             duplicate(*shapes)
     except Exception as error:
-        if not _MENTIONS_META.search(str(error)):
+        if not _MENTIONS_META.search(text_of(error)):
             raise
         raise UncountableError(
             f"{type(module).__name__} cannot be counted without data, because {counter.running or 'its forward'} "

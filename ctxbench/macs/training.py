@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from ctxbench.errors import text_of
 from ctxbench.fused_attention import is_fusible
 from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
 from ctxbench.on_meta import on_meta
@@ -74,8 +75,8 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = error.__cause__ if isinstance(error, UncountableError) else error
-        line = str(cause).strip().partition("\n")[0]
+        cause = (isinstance(error, UncountableError) and error.__cause__) or error
+        line = text_of(cause).strip().partition("\n")[0]
         raise UncountableError(
             f"a training step of {name} fails on the meta device: {type(cause).__name__}: {line}"
         ) from cause

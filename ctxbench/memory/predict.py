@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
+from ctxbench.errors import text_of
 from ctxbench.garbage import collector_off
 from ctxbench.memory.autocast import Autocast
 from ctxbench.memory.convention import UnpredictableError
@@ -150,13 +151,12 @@ def _explained(name: str) -> Iterator[None]:
         own = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
         where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        raise UnpredictableError(
-            f"{name} fails on the meta device{where}: {type(error).__name__}: {_first_line(error)}{_hint(str(error))}"
-        ) from error
+        said = f"{type(error).__name__}: {_first_line(error)}{_hint(text_of(error))}"
+        raise UnpredictableError(f"{name} fails on the meta device{where}: {said}") from error
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    return text_of(error).strip().partition("\n")[0]
 
 
 def _hint(message: str) -> str:

@@ -57,7 +57,7 @@ def fresh_caches() -> Iterator[None]:
             yield
         finally:
             for name, value in before.items():
-                os.environ.pop(name)
+                os.environ.pop(name, None)
                 os.environ |= {} if value is None else {name: value}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry, Hyperparameter
 from ctxbench.registry.load import import_class
+from ctxbench.registry.reader import reader
 from ctxbench.registry.source import class_names, find_source, scan_source
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def entries() -> list[Entry]:
 def get(name: str) -> Entry:
     """The entry of a registered key, of `path/file.py:Class`, or of `package.module:Class`.
 
-    The last two import the class. Raises UsageError with the nearest known name for an unknown key.
+    The last two import the class, here or where the process's reader does. Raises UsageError with the nearest known
+    name for an unknown key.
     """
     if ":" in name or name.endswith(".py"):
         return _from_reference(name)
@@ -177,6 +179,8 @@ def _from_reference(reference: str) -> Entry:
     source, _, class_name = reference.rpartition(":")
     if not source or not class_name:
         raise UsageError(f"{reference!r} names no class; write {reference.rstrip(':')}:ClassName")
+    if told := reader():
+        return told.entry(reference)
     return of_class(import_class(reference), absolute(reference))
 
 

@@ -105,6 +105,19 @@ class Entry:
         return {name: known[name].parse(value) for name, value in hparams.items()}
 
     @property
+    def plain(self) -> str:
+        """All of it as JSON, for another process; a default that JSON cannot hold, as text."""
+        parameters = [vars(each) for each in self.hyperparameters]
+        return json.dumps({**vars(self), "hyperparameters": parameters}, default=repr)
+
+    @staticmethod
+    def of_plain(text: str) -> "Entry":
+        """The entry that another process has told."""
+        facts = json.loads(text)
+        parameters = (Hyperparameter(**each) for each in facts.pop("hyperparameters"))
+        return Entry(**facts, hyperparameters=tuple(parameters))
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """The defaults of all hyper-parameters as JSON has them; what it cannot hold, as text."""
         found: dict[str, Any] = json.loads(json.dumps({p.name: p.default for p in self.hyperparameters}, default=repr))

@@ -4,11 +4,13 @@ import importlib
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ctxbench.errors import ModuleCodeError, UnknownClass, UsageError, unknown
+from ctxbench.errors import ModuleCodeError, UnknownClass, UsageError, is_interrupt, unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,16 +43,13 @@ def _find_neighbours(folder: Path) -> None:
 
 def _import_dotted(name: str) -> ModuleType:
     _find_neighbours(Path.cwd())
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise UsageError(f"there is no module {name!r} to import") from None
-        raise ModuleCodeError(name, error) from error
-    except UsageError:
-        raise
-    except Exception as error:
-        raise ModuleCodeError(name, error) from error
+    with _of_its_own(name):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name and (name == error.name or name.startswith(error.name + ".")):
+                raise UsageError(f"there is no module {name!r} to import") from None
+            raise
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -68,11 +67,20 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except UsageError:
-        del sys.modules[name]
+        with _of_its_own(str(path)):
+            spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
         raise
-    except Exception as error:
-        del sys.modules[name]
-        raise ModuleCodeError(str(path), error) from error
     return module
+
+
+@contextmanager
+def _of_its_own(source: str) -> Iterator[None]:
+    """Turn whatever a user's file raises into ModuleCodeError: also a `sys.exit()` at its end, which ends a process."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, UsageError) or is_interrupt(error):
+            raise
+        raise ModuleCodeError(source, error) from error

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.load import import_source
+from ctxbench.registry.reader import reader
 from ctxbench.registry.source import find_source
 
 if TYPE_CHECKING:
@@ -118,6 +119,11 @@ def get(name: str) -> Network:
     if not callable(found):
         raise UsageError(f"{name} is no function that builds a network")
     return Network(function, found)
+
+
+def shape_of(name: str) -> tuple[int, int, int, int] | None:
+    """The input that a network declares. UsageError if there is no such network."""
+    return told.network_shape(name) if (told := reader()) else get(name).shape
 
 
 def _no_downloads() -> AbstractContextManager[object]:

@@ -148,7 +148,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         value = getattr(overrides, axis)
         if value is not None:
             content["axes"][axis] = value
-    own = [networks.get(name).shape for name in overrides.network or () if name]
+    own = [networks.shape_of(name) for name in overrides.network or () if name]
     if overrides.shape is None and any(own):
         content["axes"]["shape"] = [list(shape) for shape in dict.fromkeys(own) if shape]
     if overrides.shape is not None or any(own):

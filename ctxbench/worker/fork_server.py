@@ -3,7 +3,7 @@
 multiprocessing's forkserver runs the caller's `__main__` again in every child and knows one source tree only; a caller
 here may be any script, and the gate needs two trees: a sixth argument is the tree to take modules from.
 
-One message a line (`ctxbench.worker.protocol`). In (`orders`): a task. Out (`messages`): Started, whatever the child
+One message a line (`ctxbench.worker.lines`). In (`orders`): a task. Out (`messages`): Started, whatever the child
 reports, the last of it Done, then Ended. After a Progress the child waits for a byte on `acks`, so that the parent
 draws between two samples and not during one; after an Answer that byte says what to do next. A child's own output goes
 to the file `output`, so nothing that a module prints mixes with the messages.
@@ -17,14 +17,16 @@ import os
 import select
 import signal
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from ctxbench.messages import Progress
 from ctxbench.worker import tasks
-from ctxbench.worker.processes import adopt_orphans, end_left, end_with_parent
-from ctxbench.worker.protocol import Answer, Done, Ended, Ready, Reply, Started, Task, decode_task, encode, tagged
+from ctxbench.worker.lines import decode_task, encode, tagged
+from ctxbench.worker.processes import adopt_orphans, end_left, end_with_parent, patiently
+from ctxbench.worker.protocol import Answer, Done, Ended, NoProcess, Ready, Reply, Started, Task
 from ctxbench.worker.tree import enter_tree
 
 _READ = 65536
@@ -91,7 +93,11 @@ class _Server:
         while select.select([self.acks], [], [], 0)[0]:  # what a child that was killed did not read
             os.read(self.acks, _READ)
         own = os.getpid()
-        pid = os.fork()
+        try:
+            pid = patiently(os.fork)
+        except OSError as error:
+            send(self.messages, tag, NoProcess(error.strerror or str(error)))
+            return
         if pid == 0:
             end_with_parent(own)
             self._become_child(task, tag)
@@ -129,8 +135,11 @@ class _Server:
         for descriptor in (self.orders, self.output, self.woken, self.wake):
             os.close(descriptor)
         messages, acks = _moved(self.messages), _moved(self.acks)
+        own = os.getpid()
 
         def emit(message: Reply) -> bytes:
+            if os.getpid() != own:  # a copy that a module has forked, and that has come back
+                os._exit(0)
             send(messages, tag, message)
             return os.read(acks, 1) if isinstance(message, Progress | Answer) else b""
 
@@ -139,6 +148,9 @@ class _Server:
             tasks.perform(task, emit)
             emit(Done())
             code = 0
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.write(2, "".join(traceback.format_exception(error)).encode(errors="replace"))
         finally:
             with contextlib.suppress(Exception):
                 sys.stdout.flush()

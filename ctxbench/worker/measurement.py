@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from ctxbench import devices, machine_load, this_machine
 from ctxbench.case import Case, Measure
-from ctxbench.contract.replaced import replaced
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
-from ctxbench.failures import DoesNotFit, NotFinite, StaleOutput
+from ctxbench.failures import DoesNotFit, StaleOutput
 from ctxbench.messages import Doing, Message, Missing, Values
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Metric, Pass
@@ -25,6 +24,8 @@ from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
 from ctxbench.without_compiler import without_compiler
+from ctxbench.worker.output import at_one_position, check_output, check_type
+from ctxbench.worker.side_effects import SideEffects
 
 
 class CaseMeasurement:
@@ -40,10 +41,15 @@ class CaseMeasurement:
     ) -> None:
         self.case, self.settings, self.emit, self.counter, self.force = case, settings, emit, counter, force
         self.predicted_bytes: int | None = None
-        self.entry = case.entry
+        self._side_effects = SideEffects()
+        self.entry = case.entry  # from here on the module's code may run
 
     def run(self, names: Sequence[str]) -> None:
-        """Measure the metrics of these names, and those that need not be asked for."""
+        """Measure the metrics of these names, and those that need not be asked for; tell what that changed."""
+        self._run(names)
+        self.report({}, *self._side_effects.notes())
+
+    def _run(self, names: Sequence[str]) -> None:
         self.report({"title": self.entry.title, "family": self.entry.family})
         wanted = [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
         with without_compiler():  # also around the module's construction on meta
@@ -65,7 +71,7 @@ class CaseMeasurement:
             if metric.compute and self.case.network:
                 self.lacks([column for column, _ in metric.promised(static=False)], Note("no_network_function"))
             elif metric.compute:
-                self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
+                self._set_flags()
                 self.emit(Doing(metric.name))
                 metric.compute(self)
 
@@ -84,6 +90,7 @@ class CaseMeasurement:
                 metric.measure(self, mode)
         if any(metric.asked_for and metric.time for metric in wanted):
             self._time(wanted, modes)
+        self.report({}, *[Note("changes_input")] * (not torch.equal(self.x, self._input())))
 
     def _no_training(self) -> Note | None:
         """Why there is no training step, such as of a Fourier transform without weights; None if there is one."""
@@ -115,8 +122,6 @@ class CaseMeasurement:
             "flags": {**self.device.flags(), "seed": self.settings.seed},
         }
         self.report({"machine_state": json.dumps(state), "others_share": others_share()})
-        if names := replaced():
-            self.report({}, Note("replaces", {"names": [*names]}))
 
     def report(self, values: Mapping[str, Any], *notes: Note) -> None:
         """Put values into columns of the record, and notes beside them."""
@@ -134,6 +139,9 @@ class CaseMeasurement:
     @cached_property
     def built(self) -> Built:
         """What the passes of inference run; the weights are those of the first call."""
+        if self.execution.exports:  # a runtime gives a list of tensors, whatever the module returns
+            with torch.inference_mode():
+                check_type(self.model.eval()(self.x), self.case)
         return self.execution.build(self.model, self.x)
 
     @cached_property
@@ -165,15 +173,23 @@ class CaseMeasurement:
 
     def load(self) -> None:
         """Make `model` and `x` on the case's device, once the case is known to fit; torch's flags are set."""
-        case = self.case
-        self.device.set_flags(case.dtype, case.threads, self.settings.cudnn_benchmark)
+        self._set_flags()
         self._check_fit()
         torch.manual_seed(self.settings.seed)
-        self.model = self.made(case)
-        self.x = torch.randn(case.shape, device=self.device.torch, dtype=self.parameter_dtype)
-        if case.memory_format == "channels_last":
-            self.x = self.x.to(memory_format=torch.channels_last)
+        self.model = self.made(self.case)
+        self.x = self._input()
         self.execution.load(self.model)
+
+    def _set_flags(self) -> None:
+        """Set torch's flags and threads as the case has them."""
+        self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
+        self._side_effects.settle(self.case.threads)
+
+    def _input(self) -> Tensor:
+        """The case's input; each call makes the same one."""
+        generator = torch.Generator(self.device.torch).manual_seed(self.settings.seed + 1)
+        x = torch.randn(self.case.shape, generator=generator, device=self.device.torch, dtype=self.parameter_dtype)
+        return x.to(memory_format=torch.channels_last) if self.case.memory_format == "channels_last" else x
 
     def made(self, case: Case) -> nn.Module:
         """What a case computes, with random weights, in this case's dtype and layout on its device."""
@@ -184,7 +200,7 @@ class CaseMeasurement:
 
     def measure_matmul(self) -> None:
         """Report the rate of a large matrix product on the case's device, dtype and threads."""
-        self.device.set_flags(self.case.dtype, self.case.threads, self.settings.cudnn_benchmark)
+        self._set_flags()
         # The dtype of the products: autocast's where that is on.
         name = self.case.dtype.removeprefix("autocast-").replace("tf32", "float32")
         with self.autocast():
@@ -199,8 +215,8 @@ class CaseMeasurement:
         with compile_deadline(limit_s) if self.execution.has_limit else nullcontext():
             step = self._step(mode)
             seconds = self.clock().time_block(lambda: outputs.append(step()), 1)
-        self._check_output(outputs[0], mode)
-        self._first = _at_one_position(outputs[0])
+        self.report({}, *check_output(outputs[0], self.x, self.case, mode, self.model))
+        self._first = at_one_position(outputs[0])
         return Pass(step, seconds)
 
     def check_input_is_read(self, step: Step) -> None:
@@ -211,12 +227,12 @@ class CaseMeasurement:
         """
         self.x.data.neg_()
         try:
-            if not torch.equal(_at_one_position(step()), self._first):
+            if not torch.equal(at_one_position(step()), self._first):
                 return
             torch.manual_seed(self.settings.seed)
             model = self.case.build().to(self.x).eval()
             with torch.inference_mode(), self.autocast():
-                here, there = (_at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
+                here, there = (at_one_position(model(each)) for each in (self.x.clone(), self.x.neg()))
         finally:
             self.x.data.neg_()
         if not torch.equal(here, there):
@@ -263,22 +279,6 @@ class CaseMeasurement:
 
         return train if mode == "train" else infer
 
-    def _check_output(self, y: Tensor, mode: Mode) -> None:
-        if not isinstance(y, Tensor):
-            what = f"{self.case.title}" if self.case.network else self.entry.key
-            kind = "network" if self.case.network else "context module"
-            raise TypeError(f"{what} returns {type(y).__name__}; a {kind} returns one tensor")
-        expected = self.entry.closed_form("out_channels", self.case.shape, self.case.hparams)
-        batch, _, height, width = self.case.shape
-        if not self.case.network and y.shape != (batch, expected, height, width):
-            raise ValueError(f"{self.entry.key} returns shape {list(y.shape)} for {list(self.case.shape)}")
-        if not torch.isfinite(y).all():
-            raise NotFinite(f"the output of the {mode} pass holds NaN or infinity")
-        if mode == "train":
-            for name, parameter in self.model.named_parameters():
-                if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-                    raise NotFinite(f"the gradient of {name} holds NaN or infinity")
-
     @property
     def autocast_dtype(self) -> torch.dtype | None:
         """The dtype of products under autocast; None without it."""
@@ -290,9 +290,3 @@ class CaseMeasurement:
         """The context of the case's forward passes."""
         dtype = self.autocast_dtype
         return torch.autocast(self.device.kind, dtype=dtype) if dtype else nullcontext()
-
-
-def _at_one_position(y: Any) -> Tensor:
-    """A copy of an output's `[C]` at the first position of the first image; a network's may have no positions."""
-    found: Tensor = y[0].detach().flatten(1)[:, 0].clone() if y.dim() > 2 else y[0].detach().clone()
-    return found

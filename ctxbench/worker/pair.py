@@ -8,6 +8,7 @@ from fractions import Fraction
 import torch
 
 from ctxbench.devices.clock import Clock, Step
+from ctxbench.errors import is_interrupt
 from ctxbench.failures import describe_failure
 from ctxbench.metrics.latency import warm_up
 from ctxbench.worker.measurement import CaseMeasurement
@@ -60,7 +61,9 @@ def take_side(task: TakeSide, emit: Callable[[Answer], bytes]) -> None:
             else:
                 assert row is not None
                 answer = row.block()
-        except Exception as error:  # whatever a module raises is a result
+        except BaseException as error:  # whatever a module raises is a result
+            if is_interrupt(error):
+                raise
             answer = Answer(failure=describe_failure(error))
 
 

@@ -4,10 +4,13 @@ On Linux (prctl(2)). Elsewhere a process whose parent was killed runs on until i
 """
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from ctxbench import this_machine
 
@@ -16,6 +19,10 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 # Processes that SIGKILL has not ended after this many seconds are stuck in a driver; they are left.
 _END_S = 2.0
 _POLL_S = 0.01
+# Seconds before a second and a third try, where the system starts no process.
+WAITS_S = (0.5, 3.0)
+
+Started = TypeVar("Started")
 
 
 def end_with_parent(parent: int | None = None) -> None:
@@ -23,6 +30,18 @@ def end_with_parent(parent: int | None = None) -> None:
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
+
+
+def patiently(start: Callable[[], Started]) -> Started:
+    """What `start` gives, which starts a process. OSError where the system has had none to give for some seconds."""
+    for wait_s in WAITS_S:
+        try:
+            return start()
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.ENOMEM):
+                raise
+            time.sleep(wait_s)
+    return start()
 
 
 def adopt_orphans() -> None:

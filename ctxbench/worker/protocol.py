@@ -1,17 +1,12 @@
-"""What crosses between the process that waits and the one that measures: tasks and messages, one a line of JSON.
+"""What crosses between the process that waits and the one that measures: tasks and messages. `lines` has the form."""
 
-A line begins with the tag of its task, which only the two processes know. What else is in the pipe, a module wrote.
-"""
-
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import TypeAdapter
-
-from ctxbench.case import Case, Measure
+from ctxbench.case import Case, Measure, Shape
 from ctxbench.contract import CheckResult
+from ctxbench.devices.sheet import Sheet
 from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
 
@@ -60,6 +55,47 @@ class PairRow:
     case: Case
     mode: Mode
     inject: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModule:
+    """Tell what is known of the class that a reference to a user's file or package names."""
+
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNetwork:
+    """Tell which input a network declares."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellCosts:
+    """Tell params and MACs of a case; `by_operator` also those of each operator."""
+
+    case: Case
+    by_operator: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TellMemory:
+    """Tell what is in memory at a case's predicted peak on `target`, and draw the pass into the file `plot`."""
+
+    case: Case
+    mode: Mode
+    target: str
+    plot: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TellTime:
+    """Tell the predicted time of a case on the device of a data sheet, by operator."""
+
+    case: Case
+    mode: Mode
+    sheet: Sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +194,36 @@ class WrongInput:
 
 
 @dataclass(frozen=True, slots=True)
+class NoProcess:
+    """The system starts no process for the task; why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntry:
+    """The answer to ReadModule: an entry of the registry as JSON."""
+
+    plain: str
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkShape:
+    """The answer to ReadNetwork: [B, C, H, W], if it declares one."""
+
+    shape: Shape | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a person is to see next: a text, or rows below the names of their columns."""
+
+    text: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ListedCase:
     """A case and the file that its module comes from."""
 
@@ -209,59 +275,12 @@ class Imported:
     files: Mapping[str, str]
 
 
-Task = DescribeEnvironment | Verify | ListCases | TakeSide | MatmulRate | TimeKernels | MeasureCase
+Task = (
+    DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime | TakeSide |
+    MatmulRate | TimeKernels | MeasureCase
+)  # fmt: skip
 Reply = (
-    Ready | Started | Done | Ended | Environment | CheckStarted | CheckDone | WrongInput | Cases | KernelTime |
-    GpuProperties | Answer | Imported
+    Ready | Started | Done | Ended | NoProcess | Environment | CheckStarted | CheckDone | WrongInput | Cases |
+    ReadEntry | NetworkShape | Told | KernelTime | GpuProperties | Answer | Imported
     | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
-
-
-class ProtocolError(RuntimeError):
-    """A line that is no known message."""
-
-
-# How each kind of message becomes plain values and back.
-_ADAPTERS: dict[str, TypeAdapter[Any]] = {
-    kind.__name__: TypeAdapter(kind) for kind in (*get_args(Task), *get_args(Reply))
-}
-
-
-def encode(message: Task | Reply) -> bytes:
-    """One line of JSON; its key `type` names the dataclass."""
-    name = type(message).__name__
-    return json.dumps({"type": name, **_ADAPTERS[name].dump_python(message, mode="json")}).encode() + b"\n"
-
-
-def tagged(tag: bytes, line: bytes) -> bytes:
-    """The line with its tag. It begins with a line break, so that it is a line of its own whatever is before it."""
-    return b"\n" + tag + b" " + line
-
-
-def untagged(tag: bytes, line: bytes) -> bytes | None:
-    """The line without its tag; None if it has another one or none."""
-    found, _, rest = line.partition(b" ")
-    return rest if found == tag else None
-
-
-def decode_task(line: bytes) -> Task:
-    """The task in a line. ProtocolError for anything else."""
-    task: Task = _decode(line, get_args(Task))
-    return task
-
-
-def decode(line: bytes) -> Reply:
-    """The message in a line. ProtocolError for anything else."""
-    reply: Reply = _decode(line, get_args(Reply))
-    return reply
-
-
-def _decode(line: bytes, kinds: Sequence[type]) -> Any:
-    try:
-        content = json.loads(line)
-        name = content.pop("type")
-        if name not in [kind.__name__ for kind in kinds]:
-            raise ValueError(f"unknown type {name!r}")
-        return _ADAPTERS[name].validate_python(content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProtocolError(f"no known message: {line[:200]!r} ({type(error).__name__}: {error})") from None

@@ -3,8 +3,9 @@
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from ctxbench.errors import UsageError, is_interrupt
 from ctxbench.failures import describe_failure
 from ctxbench.messages import Progress
 from ctxbench.sources import own_files
@@ -15,11 +16,19 @@ from ctxbench.worker.protocol import (
     ListCases,
     MatmulRate,
     MeasureCase,
+    NetworkShape,
+    ReadEntry,
+    ReadModule,
+    ReadNetwork,
     Reply,
     TakeSide,
     Task,
+    TellCosts,
+    TellMemory,
+    TellTime,
     TimeKernels,
     Verify,
+    WrongInput,
 )
 
 # Tells the parent; the result is the parent's byte, where the sender waits for one.
@@ -98,14 +107,53 @@ def perform(task: Task, emit: Emit) -> None:
 
                 _limit_memory(task.measure.memory_limit_gib)
                 telling = _Telling(emit)
-                try:
+                with _reported(telling):
                     if isinstance(task, MatmulRate):
                         CaseMeasurement(task.case, task.measure, telling).measure_matmul()
                     else:
                         CaseMeasurement(task.case, task.measure, telling, task.counter, task.force).run(task.metrics)
-                except Exception as error:  # whatever a module raises is a result
-                    telling(describe_failure(error))
                 telling.tell()
+            case _:
+                with _reported(emit):
+                    _answer(task, emit)
+
+
+def _answer(task: ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime, emit: Emit) -> None:
+    """Tell what a command asks of one module or network."""
+    from ctxbench import registry
+    from ctxbench.registry import networks
+
+    try:
+        match task:
+            case ReadModule():
+                emit(ReadEntry(registry.get(task.reference).plain))
+            case ReadNetwork():
+                emit(NetworkShape(networks.get(task.name).shape))
+            case TellCosts():
+                from ctxbench.worker import tell
+
+                tell.costs(task, emit)
+            case TellMemory():
+                from ctxbench.worker import tell
+
+                tell.memory(task, emit)
+            case TellTime():
+                from ctxbench.worker import tell_time
+
+                tell_time.time(task, emit)
+    except UsageError as error:
+        emit(WrongInput(str(error)))
+
+
+@contextlib.contextmanager
+def _reported(emit: Emit) -> Iterator[None]:
+    """Report whatever a user's code raises, also what is meant to end the process; a person's Ctrl-C goes on."""
+    try:
+        yield
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        emit(describe_failure(error))
 
 
 class _Telling:

@@ -1,0 +1,48 @@
+"""What a module may change for all that runs in its process: the settings of torch, and that there is one process."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+THREADS = "torch.get_num_threads"
+SETTINGS: dict[str, Callable[[], Any]] = {
+    THREADS: torch.get_num_threads,
+    "torch.get_default_dtype": torch.get_default_dtype,
+    "torch.get_default_device": torch.get_default_device,
+    "torch.is_grad_enabled": torch.is_grad_enabled,
+    "torch.is_anomaly_enabled": torch.is_anomaly_enabled,
+    "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
+    "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision,
+    "torch.backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
+    "torch.backends.cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
+    "torch.backends.cudnn.enabled": lambda: torch.backends.cudnn.enabled,
+    "torch.backends.mkldnn.enabled": lambda: torch.backends.mkldnn.enabled,
+}
+# What the dtype and the measuring settings of a case decide.
+DECIDED = ("torch.get_float32_matmul_precision", "torch.backends.cudnn.benchmark")
+
+
+def settings() -> dict[str, Any]:
+    """All of them as they are now."""
+    return {name: read() for name, read in SETTINGS.items()}
+
+
+def changed(before: Mapping[str, Any]) -> list[str]:
+    """What is another value now, as `torch.get_num_threads changes from 1 to 2`."""
+    now = settings()
+    return [f"{name} changes from {value} to {now[name]}" for name, value in before.items() if value != now[name]]
+
+
+class Forks:
+    """Counts how often Python code forks this process."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_parent=Forks.add)

@@ -1,0 +1,133 @@
+"""What `ctxbench show` and `memory` print of a case, built on the meta device: its costs, and what fills its memory."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from ctxbench.case import Case
+from ctxbench.errors import UsageError
+from ctxbench.macs.counter import MacCount, UncountableError, count_macs
+from ctxbench.macs.training import count_training_macs
+from ctxbench.memory import CONVENTION, MemoryProfile, UnpredictableError, predict_peak, remedies
+from ctxbench.memory.explain import explain
+from ctxbench.memory.kernels import Device
+from ctxbench.metrics.params import count_params
+from ctxbench.worker.protocol import TellCosts, TellMemory, Told
+
+Emit = Callable[[Told], object]
+# Groups of blocks beyond these are summed up in one line.
+LISTED_GROUPS, LEAST_SHARE = 12, 0.01
+
+
+def costs(task: TellCosts, emit: Emit) -> None:
+    """Params and MACs of a module, counted, beside the closed forms; if asked for, by operator.
+
+    UsageError if the module cannot be counted without data.
+    """
+    case = task.case
+    with torch.device("meta"):
+        model, x = case.build(), torch.empty(case.shape)
+    why = ""
+    try:
+        counts = {"macs": count_macs(model, x)}
+    except UncountableError as error:
+        raise UsageError(str(error)) from None
+    try:
+        counts["macs_train"] = count_training_macs(model, x)
+    except UncountableError as error:
+        why = f"no macs_train: {error}"
+    rows = []
+    for name, counted in (("params", count_params(model)), *((name, count.macs) for name, count in counts.items())):
+        formula = case.entry.closed_form(name, case.shape, case.hparams) if name != "macs_train" else None
+        rows.append((name, f"{counted:,}", "" if formula is None else f"{formula:,}"))
+    rows.append(("macs_matmul", f"{counts['macs'].macs_matmul:,}", ""))
+    emit(Told("", ("x".join(map(str, case.shape)), "counted", "closed form"), rows))
+    if why:
+        emit(Told(why))
+    if task.by_operator:
+        emit(_by_operator(counts))
+
+
+def _by_operator(counts: Mapping[str, MacCount]) -> Told:
+    """What each operator costs, the largest first, in each of the counts."""
+    costs = sum((Counter(count.by_operator) for count in counts.values()), Counter())
+    rows = []
+    for operator, _ in costs.most_common():
+        cells = []
+        for count in counts.values():
+            macs = count.by_operator.get(operator)
+            cells += ["", ""] if macs is None else [f"{macs:,}", f"{macs / count.macs:.1%}"]
+        rows.append((operator.removeprefix("aten::"), *cells))
+    return Told("", ("operator", *(title for name in counts for title in (name, "share"))), rows)
+
+
+def memory(task: TellMemory, emit: Emit) -> None:
+    """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave."""
+    case, mode = task.case, task.mode
+    target: Device = task.target  # type: ignore[assignment]  # the command has checked it
+    dtype = getattr(torch, case.dtype)
+    with torch.device("meta"):
+        model = case.build().to(dtype)
+        x = torch.empty(case.shape, dtype=dtype)
+    try:
+        profile = predict_peak(model, x, mode=mode, device=target)
+        lower = remedies(model, x, mode=mode, device=target)
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+    peak = _mib(profile.peak_bytes)
+    emit(Told(f"{case.title} {list(case.shape)} {case.dtype}, {mode}: predicted peak on {target} {peak} MiB"))
+    emit(_at_the_peak(profile))
+    for sentence in explain(profile):
+        emit(Told(f"- {sentence}"))
+    if case.network:
+        with torch.device("meta"):
+            empty = case.without().build().to(x)
+        without = predict_peak(empty, x, mode=mode, device=target)
+        emit(Told(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
+    if lower:
+        rows = [(_mib(remedy.peak_bytes), remedy.change) for remedy in lower]
+        emit(Told("", ("MiB", "what would lower the peak"), rows))
+    emit(Told(f"Convention: {CONVENTION}."))
+    if task.plot is not None:
+        _draw(profile, Path(task.plot))
+
+
+def _at_the_peak(profile: MemoryProfile) -> Told:
+    """The blocks in memory at the peak, alike ones together, the largest first."""
+    rows: list[tuple[str, ...]] = []
+    large = [group for group in profile.groups() if group.bytes >= LEAST_SHARE * profile.peak_bytes][:LISTED_GROUPS]
+    for group in large:
+        size = "x".join(map(str, group.shape))
+        operator = group.op.removeprefix("aten.").removesuffix(".default")
+        rows.append((_mib(group.bytes), group.category, operator, group.where, size, str(group.count)))
+    if rest := profile.groups()[len(large) :]:
+        rows.append((_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller", "", "", "", ""))
+    return Told("", ("MiB", "what", "made by", "at", "shape", "blocks"), rows)
+
+
+def _draw(profile: MemoryProfile, path: Path) -> None:
+    from ctxbench.memory.plot import plot
+
+    try:
+        plot(profile, path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot draw into {path}: {error}") from None
+
+
+def _share_of_module(case: Case, profile: MemoryProfile, without: int) -> str:
+    """How much of a network's peak its module holds, and the peak without it."""
+    file = Path(case.entry.file).name
+    held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(file)]
+    size = sum(each.bytes for each in held)
+    added = profile.peak_bytes - without
+    return (
+        f"Made in {file} and in memory at the peak: {_mib(size)} MiB ({size / profile.peak_bytes:.1%}). Without the "
+        f"module the peak of {case.network} is {_mib(without)} MiB: the module adds {_mib(added)} MiB "
+        f"({added / without:+.1%})."
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.2f}"

@@ -1,0 +1,384 @@
+"""A user's code never ends a command in silence or in a traceback, and a row says what it did to its process."""
+
+import errno
+import os
+import re
+import selectors
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from conftest import Done
+from fakes import LONGEST_S, FakeExecutor, cases, counted
+from torch import Tensor
+
+import ctxbench
+from ctxbench.case import Case, Measure
+from ctxbench.engine import client
+from ctxbench.engine.case import Plan, measure_case
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
+from ctxbench.errors import EngineError
+from ctxbench.executions.base import Built, Execution
+from ctxbench.failures import describe_failure
+from ctxbench.messages import Doing
+from ctxbench.worker import fork_server
+from ctxbench.worker.lines import ProtocolError, decode
+from ctxbench.worker.measurement import CaseMeasurement
+from ctxbench.worker.processes import WAITS_S, patiently
+from ctxbench.worker.protocol import DescribeEnvironment, MeasureCase, NoProcess, Reply
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
+Command = Callable[..., Done]
+SuiteFile = Callable[..., Path]
+HOSTILE = Path(__file__).parent / "fixtures" / "hostile.py"
+SHAPE = ("--shape", "1,8,6,5")
+TELLS: dict[str, tuple[str, ...]] = {"memory": (), "show": (), "predict": ("--for", "t4")}
+
+# Of a module that raises or ends its process: what the commands say, and the status of its row.
+ENDS = {
+    "Refuses": ("ValueError: it takes 64 channels or more, not 8 (hostile.py, line ", "error"),
+    "ExitsWhenBuilt": ("SystemExit: no GPU here (hostile.py, line ", "error"),
+    "Exits": ("SystemExit: 0 (hostile.py, line ", "error"),
+    "ExitsWithText": ("SystemExit: the extension is not built (hostile.py, line ", "error"),
+    "RaisesBase": ("Base: of no usual kind (hostile.py, line ", "error"),
+    "Interrupts": ("KeyboardInterrupt (hostile.py, line ", "error"),
+    "EndsAGenerator": ("GeneratorExit (hostile.py, line ", "error"),
+    "StopsIteration": ("StopIteration (hostile.py, line ", "error"),
+    "SaysNothing": ("Unprintable: its text cannot be printed", "error"),
+    "SaysTooMuch": ("ValueError: xxxx", "error"),
+    "Leaves": ("with exit code 0; it last printed: last words", "crashed"),
+    "Segfault": ("SIGSEGV; it printed nothing", "crashed"),
+    "Aborts": ("SIGABRT; it printed nothing", "crashed"),
+}
+# Of a module that changes what all in its process uses: the note of its row.
+CHANGES = {
+    "Hostile": "",
+    "ReplacesOutput": "",
+    "ClosesOutput": "",
+    "NeverEnds": "",
+    "PrintsALot": "",
+    "ClearsEnvironment": "",
+    "SetsThreads": "the module sets what all in its process then uses: torch.get_num_threads changes from 2 to 1",
+    "SetsDtype": "torch.get_default_dtype changes from torch.float32 to torch.float64",
+    "EditsInput": "the module changes its input in place",
+    "OtherDtype": "the output has another dtype than the input: float32 in, float64 out",
+    "Forks": "the module forks its process",
+}
+
+
+@pytest.mark.parametrize("about", TELLS)
+@pytest.mark.parametrize("module", ENDS)
+def test_a_module_that_does_not_answer_is_told_in_a_sentence(module: str, about: str, command: Command) -> None:
+    done = command(about, f"{HOSTILE}:{module}", *TELLS[about], *SHAPE)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"ctxbench: {module} ")
+    assert ENDS[module][0] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("about", TELLS)
+@pytest.mark.parametrize("module", CHANGES)
+def test_what_a_module_does_to_its_process_does_not_reach_the_command(
+    module: str, about: str, command: Command
+) -> None:
+    done = command(about, f"{HOSTILE}:{module}", *TELLS[about], *SHAPE)
+    assert (done.returncode, module in done.stdout, "1x8x6x5" in done.stdout or "mul" in done.stdout) == (0, True, True)
+    assert done.stderr.strip("x\n") == ""  # what the module prints
+
+
+@pytest.mark.parametrize("about", TELLS)
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["se", "--shape", "1,3,8,8"], "ValueError: se has 3 channels, fewer than reduction (16) (_checks.py, line "),
+        (["ham_nmf", "--shape", "1,32,8,8", "--set", "steps=0"], "ham_nmf [1, 32, 8, 8]: ValueError: steps is 0"),
+        (["se", "--shape", "1,32,1000000000000,1000000"], "RuntimeError: Storage size calculation overflowed"),
+    ],
+)
+def test_what_a_module_of_ours_refuses_is_a_sentence(
+    arguments: Sequence[str], sentence: str, about: str, command: Command
+) -> None:
+    done = command(about, *arguments, *TELLS[about])
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert sentence in done.stderr
+
+
+# What a file does when it is imported, and what is said of it.
+IMPORTS = {
+    "import sys\nsys.exit()": "SystemExit",
+    "import sys\nsys.exit(0)": "line 2, in <module>\n    sys.exit(0)\nSystemExit: 0",
+    "import sys\nsys.exit('not here')": "SystemExit: not here",
+    "raise GeneratorExit": "line 1, in <module>\n    raise GeneratorExit\nGeneratorExit",
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "class Odd(BaseException):\n    def __str__(self): raise self\nraise Odd": "Odd",
+    "import os\nos._exit(0)": "ended its process with exit code 0; it printed nothing",
+    "import os\nos.abort()": "was killed by SIGABRT; it printed nothing",
+}
+COMMANDS = {
+    "memory": ["memory", "{}:M"],
+    "show": ["show", "{}:M"],
+    "predict": ["predict", "{}:M", "--for", "t4"],
+    "choose": ["choose", "--memory", "2GiB", "--device", "t4", "--modules", "{}:M", *SHAPE],
+    "run": ["run", "--suite", "quick", "--static", "--modules", "{}:M"],
+    "dry run": ["run", "--suite", "quick", "--dry-run", "--modules", "{}:M"],
+    "run in process": ["run", "--suite", "quick", "--static", "--in-process", "--modules", "{}:M"],
+    "network": ["run", "--suite", "quick", "--static", "--modules", "sa", "--network", "{}:f"],
+    "memory in network": ["memory", "sa", "--network", "{}:f"],
+}
+
+
+@pytest.mark.parametrize("source", IMPORTS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_file_that_ends_its_process_when_it_is_imported(
+    name: str, source: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mine.py"
+    path.write_text(source)
+    done = command(*(each.format(path) for each in COMMANDS[name]))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("ctxbench: loading ")
+    assert str(path) in done.stderr
+    assert IMPORTS[source] in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_the_process_of_a_command_runs_no_file_of_a_user(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"import os\nassert os.getpid() != {os.getpid()}\n{HOSTILE.read_text()}")
+    for arguments in (["show", f"{path}:Hostile"], ["run", "--static", "--modules", f"{path}:Hostile"]):
+        done = command(*arguments, *SHAPE, *["--out", tmp_path / "run"] * (arguments[0] == "run"))
+        assert (done.returncode, "Hostile" in done.stdout) == (0, True)
+
+
+def test_a_command_ends_though_a_module_leaves_a_thread() -> None:
+    arguments = [sys.executable, "-m", "ctxbench", "memory", f"{HOSTILE}:NeverEnds", *SHAPE]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=LONGEST_S)
+    assert (done.returncode, done.stdout.startswith("NeverEnds [1, 8, 6, 5] float32, train: ")) == (0, True)
+
+
+def test_a_module_does_not_end_the_command_that_measures_in_its_own_process(command: Command, tmp_path: Path) -> None:
+    modules, out = f"{HOSTILE}:Leaves,linear", tmp_path / "run"
+    done = command("run", "--in-process", "--static", "--modules", modules, *SHAPE, "--out", out)
+    assert done.returncode == 1
+    assert "error: SystemExit: 0 (hostile.py, line " in done.stdout
+    assert ctxbench.load(out).frame["status"].tolist() == ["error", "ok"]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> ctxbench.Run:
+    """One run over all modules."""
+    folder = tmp_path_factory.mktemp("strangers")
+    suite = folder / "strangers.toml"
+    modules = [f"{HOSTILE}:{name}" for name in (*ENDS, *CHANGES)]
+    suite.write_text(
+        f'title = "t"\nmodules = {modules}\nmetrics = ["params", "memory", "latency"]\n'
+        "[axes]\nshape = [1, 8, 6, 5]\nthreads = 2\n[measure]\nprocesses = 1\nsample_s = 0.01\nwarmup_s = 0\n"
+    )
+    return ctxbench.run(str(suite), out=folder / "run")
+
+
+@pytest.fixture
+def rows(measured: ctxbench.Run) -> pd.DataFrame:
+    return measured.frame.set_index("module")
+
+
+@pytest.mark.parametrize("module", ENDS)
+def test_what_a_module_says_as_it_ends_is_in_its_row(rows: pd.DataFrame, module: str) -> None:
+    sentence, status = ENDS[module]
+    assert (rows.loc[module, "status"], sentence in rows.loc[module, "message"]) == (status, True)
+
+
+def test_the_log_has_the_lines_that_ended_a_module(measured: ctxbench.Run) -> None:
+    log = (measured.path / "log.txt").read_text()
+    for said in (
+        r'sys.exit\("the extension is not built"\)\n(.*\n)?SystemExit: the extension is not built',
+        r"raise KeyboardInterrupt\nKeyboardInterrupt",
+        r"raise Unprintable\n\S+Unprintable: <exception str\(\) failed>",
+    ):
+        assert re.search(said, log), said
+
+
+@pytest.mark.parametrize("module", CHANGES)
+def test_what_a_module_changes_is_in_the_notes_of_its_row(rows: pd.DataFrame, module: str) -> None:
+    row = rows.loc[module]
+    assert (row["status"], row["message"]) == ("ok", "")
+    notes = [str(note) for note in row["notes"] if note.code != "disturbed"]
+    assert len(notes) == bool(CHANGES[module])
+    assert CHANGES[module] in "".join(notes)
+
+
+def test_a_copy_that_a_module_forks_tells_nothing() -> None:
+    case = Case("Forks", f"{HOSTILE}:Forks", {}, (1, 8, 6, 5))
+    replies: list[Reply] = []
+    with client.ForkServer() as server:
+        server.run(MeasureCase(case, Measure(sample_s=0.01, warmup_s=0), ["latency"]), replies.append)
+    doing = [reply.what for reply in replies if isinstance(reply, Doing)]
+    assert doing.count("first_train") == 1
+
+
+def test_the_output_of_autocast_may_have_its_dtype(suite_file: SuiteFile, tmp_path: Path) -> None:
+    suite = suite_file([f"{HOSTILE}:Multiplies"], axes='dtype = ["autocast-bfloat16"]')
+    row = ctxbench.run(str(suite), out=tmp_path / "run").frame.loc[0]
+    assert (row["status"], [note.code for note in row["notes"]]) == ("ok", [])
+
+
+def test_a_module_that_prints_without_end_is_verified(command: Command) -> None:
+    done = command("verify", f"{HOSTILE}:PrintsALot")
+    assert done.returncode == 1
+    assert "FAILED prints nothing" in done.stdout
+    assert "torch.export" in done.stdout
+    assert "the process was killed" not in done.stdout
+
+
+def test_a_module_that_forks_is_found(command: Command) -> None:
+    done = command("verify", f"{HOSTILE}:Forks")
+    assert (done.returncode, "FAILED global state            it forks its process" in done.stdout) == (1, True)
+
+
+def test_a_runtime_does_not_hide_that_a_module_returns_a_tuple(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Runtime(Execution):
+        name, exports = "runtime", True
+
+        def build(self, model: torch.nn.Module, x: Tensor) -> Built:
+            return Built(lambda given: given)
+
+    monkeypatch.setattr("ctxbench.worker.measurement.execution", lambda name: Runtime())
+    case = Case("Tuple", f"{HOSTILE}:Tuple", {}, (1, 8, 6, 5), threads=1)
+    measurement = CaseMeasurement(case, Measure(), lambda message: None)
+    measurement.load()
+    with pytest.raises(TypeError, match="Tuple returns tuple; a context module returns one tensor"):
+        measurement.first_pass("infer")
+
+
+class Clock:
+    """Stands for `time`: it remembers for how long it was to sleep."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr("ctxbench.worker.processes.time", found)
+    monkeypatch.setattr("ctxbench.engine.case.time.sleep", found.sleep)
+    return found
+
+
+def refusing(number: int, times: int) -> Callable[[], int]:
+    """A start of a process that the system refuses so often."""
+    left = [number] * times
+
+    def start() -> int:
+        if left:
+            raise OSError(left.pop(), "Resource temporarily unavailable")
+        return 7
+
+    return start
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+def test_a_short_want_of_processes_is_waited_out(number: int, clock: Clock) -> None:
+    assert patiently(refusing(number, 2)) == 7
+    assert clock.slept == [*WAITS_S]
+
+
+@pytest.mark.parametrize(("number", "waits"), [(errno.EAGAIN, [*WAITS_S]), (errno.ENOENT, [])])
+def test_what_lasts_is_an_error(number: int, waits: Sequence[float], clock: Clock) -> None:
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        patiently(refusing(number, 3))
+    assert clock.slept == waits
+
+
+def test_a_fork_server_that_cannot_fork_says_so_and_goes_on(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages, written = os.pipe()
+    acks, _ = pipe = os.pipe()
+    server = fork_server._Server(-1, written, acks, -1, -1, -1)
+    monkeypatch.setattr(os, "fork", refusing(errno.EAGAIN, 3))
+    server.fork(DescribeEnvironment(), b"tag")
+    line = os.read(messages, 1000).strip()
+    assert decode(line.removeprefix(b"tag ")) == NoProcess("Resource temporarily unavailable")
+    assert clock.slept == [*WAITS_S]
+    for descriptor in (messages, written, *pipe):
+        os.close(descriptor)
+
+
+def test_the_want_of_processes_is_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.ForkServer() as server, monkeypatch.context() as patched:
+        patched.setattr(server, "_next", lambda deadline: NoProcess("no room"))
+        patched.setattr(server, "start", lambda task: None)
+        with pytest.raises(EngineError, match="the system starts no process to run a module in: no room; see `ulimit"):
+            server.run(DescribeEnvironment(), lambda message: None)
+
+
+def test_a_case_that_lacked_a_thread_is_measured_again(clock: Clock) -> None:
+    replies: list[Sequence[Reply]] = [[describe_failure(RuntimeError("can't start new thread"))], counted(), counted()]
+    executor = FakeExecutor(lambda task: replies.pop(0))
+    outcome = measure_case(cases(1)[0], Plan(Measure(), ["params"]), executor)
+    assert (outcome.record.status, outcome.record.get("params"), len(replies)) == ("ok", 7, 1)
+    assert clock.slept == [WAITS_S[-1]]
+
+
+def test_a_run_without_processes_can_be_resumed(
+    command: Command, suite_file: SuiteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, out = suite_file(["linear"], ("params",)), tmp_path / "run"
+    with monkeypatch.context() as patched:
+
+        def execute(*arguments: Any) -> None:
+            raise EngineError("no room")
+
+        patched.setattr("ctxbench.engine.run.execute", execute)
+        done = command("run", "--suite", suite, "--out", out)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        f"ctxbench: no room; continue with: ctxbench resume {out}",
+    )
+    assert command("resume", out).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "said", ["can't start new thread", "libgomp: Thread creation failed: Resource temporarily unavailable"]
+)
+def test_a_want_of_threads_is_not_the_modules(said: str) -> None:
+    failure = describe_failure(RuntimeError(said))
+    assert (failure.status, failure.message) == ("error", f"the machine had no thread left: RuntimeError: {said}")
+    ended = Exit(1, 0, False, f"{said}\n")
+    assert ended.status(60, "first_infer", kernel_killed=False) == (
+        "crashed",
+        f"the machine had no thread left in first_infer; it last printed: {said}",
+    )
+
+
+def test_what_is_left_of_an_endless_line_is_no_message() -> None:
+    read, write = os.pipe()
+    server = object.__new__(ForkServer)
+    server._messages, server._buffer = read, b""
+    server._selector = selectors.DefaultSelector()
+    server._selector.register(read, selectors.EVENT_READ)
+
+    def send() -> None:
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(b'{"type": "WrongInput", "message": "' + b"x" * 2**23 + b'"}\n')
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    line = server._line(None)
+    sender.join()
+    server._selector.close()
+    os.close(read)
+    assert isinstance(line, bytes)
+    assert len(line) < 2**23
+    with pytest.raises(ProtocolError, match="no known message"):
+        decode(line)
