@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ctxbench import devices
+from ctxbench import devices, disk
 from ctxbench.executions import executions
 
 PACKAGES = ("ctxbench", "torch", "torchprofile", "numpy", "pandas")
@@ -49,10 +49,10 @@ def _version(package: str) -> str | None:
 
 def source_of(file: Path) -> dict[str, Any]:
     """Where a source file lies (from the working folder, if inside it), its hash, and the commit that it is of."""
-    file = file.resolve()
+    file = disk.whole(file)
     return {
         "file": relative(file),
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "sha256": hashlib.sha256(disk.read_bytes(file)).hexdigest(),
         "commit": _commit(file, file),
     }
 

@@ -7,6 +7,7 @@ import typer
 
 from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module
 from ctxbench.cli.printing import render
+from ctxbench.errors import UsageError
 
 
 def memory(
@@ -24,7 +25,12 @@ def memory(
     ] = None,
 ) -> None:
     """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
+    from ctxbench import disk
     from ctxbench.cli import describe
 
+    if plot is not None:
+        if plot.suffix.lower() not in (".png", ".svg"):
+            raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
+        disk.check_place(plot)
     for part in describe.memory(case_of(module, shape, chosen, network), mode, target, dtype, plot):
         render(part)

@@ -99,13 +99,15 @@ class ForkServer:
         environment = {**kept, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
         if self._tree is not None:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        arguments = [*inherited, int(self._static), *([self._tree] if self._tree else [])]
+        arguments = [os.getpid(), *inherited, int(self._static), *([self._tree] if self._tree else [])]
         self._process = subprocess.Popen(
             # -P: no working folder on the search path while torch and ctxbench are imported.
             [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)],
             pass_fds=inherited,
             env=environment,
             stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
             cwd=self._tree,
             start_new_session=True,
         )

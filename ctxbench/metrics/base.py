@@ -46,9 +46,9 @@ class Unit:
     @classmethod
     def parse(cls, text: str) -> "Unit":
         """A unit from `G = 10^9`; ValueError for a text of another form."""
-        found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\^(\d+)\s*", text)
+        found = re.fullmatch(r"\s*(\w+)\s*=\s*(10|2)\^([0-9]{1,2})\s*", text)
         if not found:
-            raise ValueError("write it as a symbol and a power, such as 'G = 10^9'")
+            raise ValueError("write it as a symbol and a power of 10 or 2, such as 'G = 10^9'")
         return cls(found[1], int(found[2]), int(found[3]))
 
 

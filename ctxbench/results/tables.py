@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -93,7 +94,7 @@ def _check_identity(frame: "pd.DataFrame", path: Path) -> None:
 def _is_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -105,7 +106,7 @@ def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ())
     names = {each.detail("processes"): each.column for each in quantities().values() if each.has_interval}
     names["control_processes"] = "control_ms"
     medians: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
-    if path.exists():
+    if os.path.lexists(path):
         wanted = (*_required(case=str, process=int), *(columns()[column] for column in names.values()))
         processes = read_table(path, wanted)
         for name, column in names.items():
