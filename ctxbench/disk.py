@@ -20,7 +20,7 @@ class NoFile(UsageError):
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds. UsageError for one that cannot be read, or is a folder, a pipe or a device; NoFile if there is none."""
+    """What a file holds. UsageError for what cannot be read, a folder, a pipe or a device; NoFile if there is none."""
     try:
         if kind := _irregular(path):
             raise UsageError(f"cannot read {path}: {kind}")

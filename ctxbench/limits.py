@@ -27,7 +27,8 @@ class Limit:
         try:
             self.check(self.least if value is None else value)
         except UsageError as error:
-            raise UsageError(f"{name} {value}: {error}") from None
+            shown = f"{value:g}" if isinstance(value, float) else value
+            raise UsageError(f"{name} {shown}: {error}") from None
 
 
 _ABOVE_0 = math.ulp(0.0)

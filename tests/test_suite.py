@@ -215,7 +215,7 @@ def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1,512,128", "1,512,128,0", "-1,2,3,4", "a,b,c,d", "", "1,2,3,4,5", "1.5,2,3,4", "１,2,3,4", "1_0,2,3,4"]
+    "text", ["1,512,128", "1,512,128,0", "-1,2,3,4", "a,b,c,d", "", "1,2,3,4,5", "1.5,2,3,4", "१,2,3,4", "1_0,2,3,4"]
 )
 def test_a_wrong_shape_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="shape"):

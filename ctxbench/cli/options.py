@@ -1,7 +1,7 @@
 """Options that several commands share, and how their texts are read."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -113,7 +113,7 @@ def complete_target() -> list[str]:
     return [*sheets()]
 
 
-def check_texts(command: Callable[..., Any], parameters: Iterable[Any], given: Mapping[str, Any]) -> None:
+def check_texts(command: Any, parameters: Iterable[Any], given: Mapping[str, Any]) -> None:
     """UsageError for an empty text, as of a shell's variable without a value, and for a number in odd digits.
 
     `given` are texts, or several, by the names of a command's parameters. What is empty by default may be.

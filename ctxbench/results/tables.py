@@ -80,22 +80,16 @@ def _read_records(path: Path, wanted: Iterable[Column]) -> "pd.DataFrame":
 
 
 def _check_identity(frame: "pd.DataFrame", path: Path) -> None:
-    """UsageError with the line for a record that is there twice, or whose hyper-parameters are no JSON object."""
+    """UsageError with the line for a record that is there twice, or that changes what is no hyper-parameter."""
     names = [name for name in ("case", "process") if name in frame]
     seen: Counter[tuple[Any, ...]] = Counter()
-    for line, (text, *key) in enumerate(zip(frame["hparams"], *(frame[name] for name in names), strict=True), 2):
+    texts = frame["hparams"], frame["changed"]
+    for line, (hparams, changed, *key) in enumerate(zip(*texts, *(frame[name] for name in names), strict=True), 2):
         seen[tuple(key)] += 1
         if seen[tuple(key)] > 1:
             raise UsageError(f"{path}, line {line}: {names[0]} is {str(key[0])!r}; it stands in an earlier line too")
-        if not _is_object(text):
-            raise UsageError(f"{path}, line {line}: hparams is {text!r}, not an object in JSON")
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+        if unknown := set(changed.split()) - json.loads(hparams).keys():
+            raise UsageError(f"{path}, line {line}: changed has {min(unknown)!r}, which is none of its hparams")
 
 
 def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ()) -> "pd.DataFrame":

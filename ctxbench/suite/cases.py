@@ -130,9 +130,9 @@ class Suite:
         axes = self.file.axes
         # Beside networks, the empty slot is a row of each of them alone.
         networks = [each for each in axes.network if each or entry.key != EMPTY or not any(axes.network)]
-        inputs = [axes.shape, axes.batch or [0], axes.channels or [0], axes.size or [0]]
-        conditions = [axes.dtype, axes.device, axes.memory_format, axes.execution, axes.threads or [None]]
-        return [networks, *inputs, *conditions]
+        inputs: list[Sequence[Any]] = [axes.shape, axes.batch or [0], axes.channels or [0], axes.size or [0]]
+        conditions: list[Sequence[Any]] = [axes.dtype, axes.device, axes.memory_format, axes.execution]
+        return [networks, *inputs, *conditions, axes.threads or [None]]
 
     def _grid_size(self, name: str) -> int:
         """How many cases the grid of a module has, those that are excluded too."""
