@@ -40,8 +40,8 @@ PROCESSES = Limit("from 1 to 1,000: each starts a new interpreter", 1, 1000)
 REPEATS = Limit("from 1 to 1,000,000: each takes time", 1, 1_000_000)
 SECONDS = Limit("more than 0 and at most 604,800 seconds, which is a week", _ABOVE_0, _WEEK_S)
 PAUSE = Limit("from 0 to 604,800 seconds, which is a week", 0, _WEEK_S)
-# Relative changes: a time that grows elevenfold needs no statistics.
-SHARE = Limit("more than 0 and at most 10, which is 1000 %", _ABOVE_0, 10)
+# Relative changes: a time that is eleven times as long needs no statistics.
+SHARE = Limit("more than 0 and less than 10, which is 1000 %", _ABOVE_0, math.nextafter(10, 0))
 MEMORY_GIB = Limit("more than 0 and at most 1,048,576 GiB, which no machine has", _ABOVE_0, 2**20)
 MINUTES = Limit("more than 0 and at most 10,080 minutes, which is a week", _ABOVE_0, _WEEK_S / 60)
 # What torch takes for a generator.

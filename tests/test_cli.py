@@ -111,7 +111,7 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: s
         (["verify", "se", "--timeout", "inf"], "--timeout inf: it must be more than 0 and at most 604,800 seconds"),
         (["verify", "se", "--channels", "99999999999999"], "the product of B,C,H,W is too large"),
         (["check", "--self-test", "--margin", "५%"], "--margin '५%' is not a positive share"),
-        (["check", "--self-test", "--inject", "1e9"], "--inject 1e+09: it must be more than 0 and at most 10"),
+        (["check", "--self-test", "--inject", "1e9"], "--inject 1e+09: it must be more than 0 and less than 10"),
         (["check", "--self-test", "--renamed", "A=B"], "--renamed goes with --against"),
         (["check", "--self-test", "--json", "/dev/null"], "cannot write to /dev/null: it is no regular file"),
         (["calibrate", "--out", "/no/such/folder/x.toml"], "cannot write to /no/such/folder/x.toml"),

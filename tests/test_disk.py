@@ -132,7 +132,8 @@ def test_each_command_says_what_is_wrong_with_a_file(
     done = command(*arguments)
     if name == "x.csv" and kind == "folder":
         sentence = "there is no file {path}/records.csv"
-    assert (done.returncode, done.stderr) == (2, f"ctxbench: {sentence.format(path=name)}\n")
+    told = tmp_path / name if name == "x.py" else name
+    assert (done.returncode, done.stderr) == (2, f"ctxbench: {sentence.format(path=told)}\n")
 
 
 @contextmanager

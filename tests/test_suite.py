@@ -162,7 +162,7 @@ AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
         (HEAD + AXES + "[measure]\ntimeout_s = nan\n", "'measure.timeout_s' is nan"),
         (HEAD + AXES + "[measure]\nmemory_limit_gib = inf\n", "'measure.memory_limit_gib' is inf"),
         (HEAD + AXES + "[measure]\nseed = 9223372036854775808\n", "it must be an integer of 64 bits"),
-        (HEAD + AXES + "[gate]\nmargin = inf\n", "'gate.margin' is inf: it must be more than 0 and at most 10"),
+        (HEAD + AXES + "[gate]\nmargin = inf\n", "'gate.margin' is inf: it must be more than 0 and less than 10"),
         (HEAD + AXES + "[published]\nmacs_unit = 'G = 10^999999999'\n", "write it as a symbol and a power of 10 or 2"),
         (HEAD + AXES + "x = " + "[" * 5000, "is nested more than 64 levels deep"),
         (HEAD + AXES + "x = " + "[" * 65 + "]" * 65, "is nested more than 64 levels deep"),

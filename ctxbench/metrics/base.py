@@ -57,6 +57,7 @@ MIB = Unit("MiB", 2, 20)
 MS = Unit("ms")
 
 
+JsonKind = type[dict[str, Any]] | type[list[Any]]
 # The smallest number above 0, as the least that a time can be.
 POSITIVE = math.ulp(0.0)
 
@@ -74,7 +75,7 @@ class Column:
     least: float = 0.0
     most: float = math.inf
     choices: tuple[str, ...] = ()
-    json: type[dict[str, Any]] | type[list[Any]] | None = None
+    json: JsonKind | None = None
     required: bool = False
 
     def read(self, text: str) -> Any:

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -60,7 +61,7 @@ def _import_file(path: Path) -> ModuleType:
     name = "ctxbench_file_" + json.dumps(str(path)).strip('"').replace("/", "_").replace(".", "_")
     if name in sys.modules:
         return sys.modules[name]
-    disk.read_bytes(given)  # a sentence for what cannot be read
+    disk.read_bytes(Path(os.path.abspath(given)))  # a sentence for what cannot be read
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no Python file")
