@@ -1,13 +1,15 @@
 """One point of a suite, and how it is measured."""
 
 import json
+import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from ctxbench import registry
+from ctxbench import limits, registry
 from ctxbench.errors import UsageError
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
@@ -24,7 +26,14 @@ def as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-Positive = Annotated[int, Field(gt=0)]
+Threads = Annotated[int, AfterValidator(limits.THREADS.check)]
+Numbers = Annotated[int, AfterValidator(limits.NUMBERS.check)]
+Share = Annotated[float, AfterValidator(limits.SHARE.check)]
+Minutes = Annotated[float, AfterValidator(limits.MINUTES.check)]
+_Processes = Annotated[int, AfterValidator(limits.PROCESSES.check)]
+_Repeats = Annotated[int, AfterValidator(limits.REPEATS.check)]
+_Seconds = Annotated[float, AfterValidator(limits.SECONDS.check)]
+_Pause = Annotated[float, AfterValidator(limits.PAUSE.check)]
 OneOrMore = BeforeValidator(as_list)
 
 
@@ -52,31 +61,31 @@ class Measure(BaseModel):
 
     model_config = STRICT
 
-    processes: Positive = 5
+    processes: _Processes = 5
     malloc: Literal["keep", "default"] = "keep"
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    sample_s: Annotated[float, Field(gt=0, strict=False)] = 2.0
-    total_s: Annotated[float, Field(gt=0, strict=False)] | None = None
+    sample_s: _Seconds = 2.0
+    total_s: _Seconds | None = None
     spread: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    long_pass_s: Annotated[float, Field(gt=0, strict=False)] | None = None
-    warmup_s: Annotated[float, Field(ge=0, strict=False)] = 0.5
-    min_time_s: Annotated[float, Field(ge=0, strict=False)] = 0.0
-    min_samples: Positive = 1
-    repeats: Positive = 20
-    passes: Positive = 100
+    long_pass_s: _Seconds | None = None
+    warmup_s: _Pause = 0.5
+    min_time_s: _Pause = 0.0
+    min_samples: _Repeats = 1
+    repeats: _Repeats = 20
+    passes: _Repeats = 100
     flush_l2: bool = False
     memory_device: Literal["cuda", "cuda-2020"] = "cuda"
     cudnn_benchmark: bool = False
-    memory_limit_gib: Annotated[float, Field(gt=0, strict=False)] | None = None
-    timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
-    compile_timeout_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
-    seed: int = 0
+    memory_limit_gib: Annotated[float, AfterValidator(limits.MEMORY_GIB.check)] | None = None
+    timeout_s: _Seconds = 600.0
+    compile_timeout_s: _Seconds = 600.0
+    seed: Annotated[int, AfterValidator(limits.SEED.check)] = 0
     recall_tasks: Annotated[list[str], Field(min_length=1)] = ["global", "lookup-8", "where"]
-    recall_shape: Annotated[list[Positive], Field(min_length=3, max_length=3)] = [64, 8, 8]
-    recall_steps: Positive = 800
-    recall_seeds: Positive = 3
-    recall_timeout_s: Annotated[float, Field(gt=0, strict=False)] = 3600.0
+    recall_shape: Annotated[list[Numbers], Field(min_length=3, max_length=3)] = [64, 8, 8]
+    recall_steps: _Repeats = 800
+    recall_seeds: _Repeats = 3
+    recall_timeout_s: _Seconds = 3600.0
 
 
 @dataclass(frozen=True)
@@ -158,15 +167,26 @@ class Case:
 
 
 def parse_shape(value: Any) -> Shape:
-    """A shape from `1,512,128,128`, a list or a tuple. UsageError unless it is four positive integers."""
-    parts = value.replace("x", ",").split(",") if isinstance(value, str) else list(value)
+    """A shape from `1,512,128,128`, a list or a tuple. UsageError unless it is four integers of `limits.NUMBERS`."""
+    parts = value.replace("x", ",").split(",") if isinstance(value, str) else value
     try:
-        numbers = [int(part) for part in parts]
+        numbers = [_integer(part) for part in parts]
     except (TypeError, ValueError):
         raise UsageError(f"shape {value!r} is not four integers B,C,H,W, such as 1,512,128,128") from None
     if len(numbers) != 4:
         raise UsageError(f"shape {value!r} has {len(numbers)} numbers; it takes four, B,C,H,W, such as 1,512,128,128")
     if min(numbers) < 1:
         raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
+    try:
+        limits.NUMBERS.check(math.prod(numbers))
+    except UsageError as error:
+        raise UsageError(f"shape {value!r}: the product of B,C,H,W is too large; {error}") from None
     batch, channels, height, width = numbers
     return batch, channels, height, width
+
+
+def _integer(part: Any) -> int:
+    """An integer, which True is not. TypeError or ValueError for anything else."""
+    if isinstance(part, bool):
+        raise TypeError
+    return limits.integer(part) if isinstance(part, str) else operator.index(part)

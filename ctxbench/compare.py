@@ -85,14 +85,16 @@ def check_contract(
         yield name, verify(candidate, executor, channels=channels, hparams=hparams, compilers=False)
 
 
-def check_names(request: Request, suite: str, rank_by: str) -> None:
-    """UsageError for an unknown suite, column or registry module, before anything is run."""
+def check_names(request: Request, suite: str, rank_by: str, reuse: Path | None = None) -> None:
+    """UsageError for an unknown suite, column or registry module, or a run that cannot be reused, before any is run."""
     load(suite)
     ranked = [key for key, each in quantities().items() if each.better]
     if rank_by not in ranked:
         raise unknown("quantity to rank by", rank_by, ranked)
     for name in request.modules or ():
         registry.get(name)
+    if reuse:
+        _finished(reuse)
 
 
 def measure(
@@ -197,11 +199,8 @@ def reusable(
 
     UsageError if they do not go with a run of now.
     """
-    folder = RunFolder.open(path)
-    folder.require(REUSED)
+    folder = _finished(path)
     folder.warn_if_altered()
-    if folder.meta["state"] != "finished":
-        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with ctxbench resume {path}")
     cases = [case for case in suite.cases() if case.module not in candidates]
     if changed := _changed(folder.meta, suite, cases, environment):
         raise UsageError(f"{path} cannot be reused ({'; '.join(changed)}): its rows and new ones do not mix")
@@ -212,6 +211,15 @@ def reusable(
             imports = (folder.meta.get("imports") or {}).get(row_name(processes[0].module, processes[0].network), {})
             found[case] = {n: Outcome(record, {}, {}, imports=imports) for n, record in processes.items()}
     return _with_streams(found, folder)
+
+
+def _finished(path: Path) -> RunFolder:
+    """The folder of an earlier run. UsageError if it is none, or is not finished."""
+    folder = RunFolder.open(path)
+    folder.require(REUSED)
+    if folder.meta["state"] != "finished":
+        raise UsageError(f"{path} cannot be reused: it is not finished; continue it with ctxbench resume {path}")
+    return folder
 
 
 def _changed(meta: Mapping[str, Any], suite: Suite, cases: Sequence[Case], environment: Mapping[str, Any]) -> list[str]:

@@ -120,5 +120,5 @@ def parsed(text: str, where: str) -> list[Note]:
     """The notes of a cell. UsageError for a text that holds anything else."""
     try:
         return [Note(str(each["code"]), dict(each["values"]), str(each["about"])) for each in json.loads(text or "[]")]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise UsageError(f"{where}: notes is {text!r}; it must be a list of notes in JSON") from None

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ctxbench import disk
 from ctxbench.case import Case
 
 PACKAGE = "ctxbench"
@@ -85,8 +86,9 @@ def row_name(module: str, network: str) -> str:
 
 def source_of(file: Path) -> dict[str, Any]:
     """Where a source file lies (from the working folder, if inside it), its hash, and the commit that it is of."""
-    file = file.resolve()
-    return {"file": relative(file), "sha256": sha256(file), "commit": commit_of(file, file)}
+    file = disk.whole(file)
+    digest_of = hashlib.sha256(disk.read_bytes(file)).hexdigest()
+    return {"file": relative(file), "sha256": digest_of, "commit": commit_of(file, file)}
 
 
 def sources_of(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:

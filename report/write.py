@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 
 from .figures.kinds import WRITERS, choose, write_figure
@@ -72,21 +73,18 @@ def write_report(
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
     kinds = choose(figures, chosen)
     curves = [table for kind in kinds if kind.curve for table in curve_tables(chosen, kind.curve)]
-    try:
-        for folder in (out / "tables", out / "figures"):
-            folder.mkdir(parents=True, exist_ok=True)
-        plain = Options(notes=notes)
-        written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", plain)]
-        for table in compact:
-            written += _write_table(table, out / "tables", replace(plain, label=choice.label if choice else ""))
-        drawn = []
-        for number, kind in enumerate(kinds, 1):
-            on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
-            drawn.append(write_figure(chosen, kind, out / "figures", formats))
-        page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
-        page.write_text(render_page(read, panels_of(read), tables, curves, drawn, command), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
+    for folder in (out / "tables", out / "figures"):
+        disk.make_folder(folder)
+    plain = Options(notes=notes)
+    written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", plain)]
+    for table in compact:
+        written += _write_table(table, out / "tables", replace(plain, label=choice.label if choice else ""))
+    drawn = []
+    for number, kind in enumerate(kinds, 1):
+        on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
+        drawn.append(write_figure(chosen, kind, out / "figures", formats))
+    page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
+    disk.write(page, render_page(read, panels_of(read), tables, curves, drawn, command))
     pictures = [path for figure in drawn for path in figure.paths.values()]
     claims = [line for run in read if (judged := claim_table(run)) for line in claim_lines(judged)]
     hints = [
@@ -151,6 +149,6 @@ def _write_table(table: Table, folder: Path, options: Options) -> list[Path]:
     paths = []
     for ending, render in FORMATS.items():
         path = folder / f"{table.stem}.{ending}"
-        path.write_text(render(table, options), encoding="utf-8")
+        disk.write(path, render(table, options))
         paths.append(path)
     return paths

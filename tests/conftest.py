@@ -59,7 +59,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_start_process = subprocess.Popen.__init__
+_start_process: Any = subprocess.Popen.__init__
 
 
 def _start_on_the_machine_of_the_tests(
@@ -73,7 +73,7 @@ def _start_on_the_machine_of_the_tests(
     _start_process(process, *arguments, env=environment, **more)
 
 
-subprocess.Popen.__init__ = _start_on_the_machine_of_the_tests  # type: ignore[method-assign]  # by whatever a test does
+subprocess.Popen.__init__ = _start_on_the_machine_of_the_tests  # type: ignore  # mypy knows eight forms of it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

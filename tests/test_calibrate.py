@@ -199,4 +199,4 @@ def test_wrong_files_are_told_before_anything_is_measured(command: Callable[...,
     assert (done.returncode, "ends in .toml" in done.stderr) == (2, True)
     (tmp_path / "mine.toml").write_text("")
     done = command("calibrate", "--out", tmp_path / "mine.toml")
-    assert (done.returncode, "exists; name another file" in done.stderr) == (2, True)
+    assert (done.returncode, "already exists and was not changed" in done.stderr) == (2, True)

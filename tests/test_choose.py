@@ -48,15 +48,24 @@ def test_the_largest_batch_is_found_by_halving(limit: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("2GiB", 2**31), ("1500 MB", 1_500_000_000), ("64mib", 2**26), ("100", 100), ("0.5KiB", 512)]
+    ("text", "size"), [("2GiB", 2**31), ("1500 MB", 1_500_000_000), ("64mib", 2**26), ("100B", 100), ("0.5KiB", 512)]
 )
 def test_a_size_has_a_unit(text: str, size: int) -> None:
     assert _bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "two", "2 TB", "0GiB", "-1GiB", "1e9"])
+@pytest.mark.parametrize("text", ["", "two", "2 TB", "0GiB", "-1GiB", "1e9 B", "९GiB"])
 def test_a_wrong_size_is_a_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size, such as 2GiB or 1500MiB"):
+        _bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("2", "--memory 2 has no unit; write it with one, such as 2GiB"), ("9" * 400 + "B", "it must be more than 0")],
+)
+def test_a_size_without_a_unit_and_one_that_no_machine_has_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
         _bytes(text)
 
 
@@ -81,7 +90,7 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     [
         (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "cpu"), "--device cpu: times are predicted"),
         (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "t5"), "unknown device 't5'; did you mean 't4'"),
-        (("--memory", "2", "--shape", "1,64,8", "--device", "t4"), "has 3 numbers"),
+        (("--memory", "2GB", "--shape", "1,64,8", "--device", "t4"), "has 3 numbers"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--mode", "test"), "unknown mode 'test'"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--modules", "sab"), "unknown module 'sab'"),
     ],

@@ -84,7 +84,7 @@ def test_numpy_starts_no_thread_in_a_command() -> None:
         (["verify", "sa", "--set", "ham_nmf.steps=3"], "this command is about sa, not ham_nmf"),
         (["run", "--static", "--for", "titanxp"], "unknown device 'titanxp'; did you mean 'titan-xp'?"),
         (["predict", "sa", "--for", "a100"], "unknown device 'a100'; did you mean 'a100-40gb' or 'a100-80gb' or"),
-        (["predict", "sa", "--for", "none.toml"], "cannot read none.toml"),
+        (["predict", "sa", "--for", "none.toml"], "there is no file none.toml"),
         (["predict", "sa", "--for", "t4", "--mode", "both"], "unknown mode 'both'"),
         (["predict", "sa", "--for", "t4", "--dtype", "int8"], "unknown dtype 'int8'"),
         (["predict", "sa", "--for", "t4", "--dtype", "bfloat16"], "Tesla T4 has no unit for bfloat16"),
@@ -95,8 +95,44 @@ def test_numpy_starts_no_thread_in_a_command() -> None:
         (["memory", "sa", "--mode", "both"], "unknown mode 'both'"),
         (["memory", "sa", "--for", "tpu"], "unknown device 'tpu'"),
         (["memory", "sa", "--dtype", "int8"], "unknown dtype 'int8'"),
-        (["memory", "sa", "--shape", "1,8,8,8", "--plot", "/no/such/folder/x.png"], "cannot draw into"),
+        (
+            ["memory", "sa", "--shape", "1,8,8,8", "--plot", "/no/such/folder/x.png"],
+            "cannot write to /no/such/folder/x.png",
+        ),
         (["report", "/no/such/run"], "no run folder"),
+        (["run", "--out", ""], "--out is empty"),
+        (["run", "--metrics", ""], "--metrics is empty"),
+        (["run", "--threads", ","], "--threads ',' is not a comma-separated list"),
+        (["report", ""], "RUNS is empty"),
+        (["run", "--threads", "10000000"], "threads 10000000: it must be from 1 to 1,024"),
+        (["run", "--threads", "१"], "--threads '१' is not a comma-separated list of integers"),
+        (["run", "--shape", "99999999999999999999,32,8,8"], "the product of B,C,H,W is too large"),
+        (
+            ["run", "--processes", "99999999999999999999"],
+            "--processes 99999999999999999999: it must be from 1 to 1,000",
+        ),
+        (["run", "--processes", "1_0"], "--processes '1_0' is not a number in the digits 0 to 9"),
+        (["run", "--sample-time", "inf"], "--sample-time inf: it must be more than 0 and at most 604,800"),
+        (["run", "--target", "१.5"], "--target '१.5' is not a number in the digits 0 to 9"),
+        (["run", "--budget", "99999999h"], "--budget 3.6e+11: it must be more than 0"),
+        (["run", "--budget", "१m"], "--budget '१m' is not a time"),
+        (["run", "--set", "steps=" + "[" * 5000], "is nested too deeply"),
+        (["run", "--suite", "/dev/null"], "cannot read /dev/null: it is no regular file"),
+        (["predict", "sa", "--for", "/dev/null/x.toml"], "cannot read /dev/null/x.toml: Not a directory"),
+        (["resume", "/dev/null"], "cannot read /dev/null/run.json: Not a directory"),
+        (["verify", "se", "--timeout", "inf"], "--timeout inf: it must be more than 0 and at most 604,800 seconds"),
+        (["verify", "se", "--channels", "99999999999999"], "the product of B,C,H,W is too large"),
+        (["check", "--self-test", "--margin", "५%"], "--margin '५%' is not a positive share"),
+        (["check", "--self-test", "--inject", "1e9"], "--inject 1e+09: it must be more than 0 and less than 10"),
+        (["check", "--self-test", "--renamed", "A=B"], "--renamed goes with --against"),
+        (["check", "--self-test", "--json", "/dev/null"], "cannot write to /dev/null: it is no regular file"),
+        (["calibrate", "--out", "/no/such/folder/x.toml"], "cannot write to /no/such/folder/x.toml"),
+        (["calibrate", "--out", "x.toml", "--device", "zz"], "unknown device 'zz'"),
+        (["calibrate", "--out", "x.toml", "--threads", "1025"], "--threads 1025: it must be from 1 to 1,024"),
+        (["compare", "se", "--reuse", "/no/such/run"], "/no/such/run is no run folder"),
+        (["memory", "se", "--plot", "x.gif"], "--plot x.gif: the name of a drawing ends in .png or .svg"),
+        (["new", "x.py", "--class", "class"], "'class' is not a valid name for a class"),
+        (["new", "x.py", "--class", "nn"], "'nn' is not a valid name for a class"),
         (["show", "nothing"], "unknown module 'nothing'"),
         (["show", "none.py:Class"], "there is no file"),
         (["show", "json:JSONDecoder"], "no subclass of torch.nn.Module"),
@@ -104,9 +140,13 @@ def test_numpy_starts_no_thread_in_a_command() -> None:
     ],
 )
 @pytest.mark.processes
-def test_a_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, command: Command) -> None:
+def test_a_wrong_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str], sentence: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = command(*arguments)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not [*tmp_path.iterdir()]
     assert done.stderr.startswith("ctxbench: ")
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -130,7 +170,7 @@ def test_a_wrong_input_ends_the_command_with_2() -> None:
 def test_out_may_not_be_a_file(tmp_path: Path, command: Command) -> None:
     (tmp_path / "file").write_text("")
     done = command("run", "--static", "--out", tmp_path / "file")
-    assert (done.returncode, "is a file; --out takes a folder" in done.stderr) == (2, True)
+    assert (done.returncode, "it is a file, not a folder" in done.stderr) == (2, True)
 
 
 @pytest.mark.processes

@@ -22,7 +22,8 @@ from ctxbench.cli import template
 from ctxbench.contract import CheckResult, judged, lines
 from ctxbench.contract.checks import CHECKS, COMPILERS, Check, run_checks
 from ctxbench.contract.subject import Subject, difference
-from ctxbench.engine.client import Exit, ForkServer
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
 from ctxbench.engine.verify import verify
 from ctxbench.errors import UsageError
 from ctxbench.executions import execution

@@ -85,12 +85,14 @@ def test_a_table_that_is_gone_is_another_one_but_for_streams_that_may_be_left_ou
         (Column("x_ms", float, least=POSITIVE), ["1e-9", ""], ["0", "-1", "inf", "nan", "1e999", "zz"], "above 0"),
         (Column("share", float, most=1.0), ["0", "1.0"], ["1.01", "-0.1"], "from 0 to 1"),
         (Column("drift", float, least=-float("inf")), ["-0.5"], ["-inf", "nan"], "a finite number"),
+        (Column("curve", str, json=dict), ["{}", '{"a": 1}', ""], ["[]", "zz", "[" * 5000], "an object in JSON"),
+        (Column("marks", str, json=list), ["[]"], ["{}", "7"], "a list in JSON"),
         (Column("mode", str, choices=("infer", "train"), required=True), ["train"], ["", "zz"], "infer, train"),
     ],
 )
 def test_a_column_holds_what_it_says(column: Column, good: list[str], bad: list[str], holds: str) -> None:
     for text in good:
-        assert str(column.read(text)) == str(column.type(text) if text else None)
+        assert str(column.read(text)) == str(column.type(text) if text or column.type is str else None)
     for text in bad:
         with pytest.raises(ValueError):  # noqa: PT011  # Python's own for what is no number
             column.read(text)
@@ -114,6 +116,18 @@ def test_numbers_of_processes_that_are_none_are_told_by_their_line(run: Path) ->
         pytest.raises(
             UsageError, match=r"records\.csv, line 3: rounds is 'step_condition', not the numbers of processes"
         ),
+    ):
+        _ = ctxbench.load(run).frame
+
+
+def test_a_changed_setting_that_there_is_none_of_is_told_by_its_line(run: Path) -> None:
+    path = run / "records.csv"
+    head, *rows = [*csv.reader(path.read_text(encoding="utf-8").splitlines())]
+    rows[0][head.index("changed")] = "steps"
+    path.write_text("".join(map(csv_file.csv_line, (head, *rows))), encoding="utf-8")
+    with (
+        pytest.warns(AlteredRun),
+        pytest.raises(UsageError, match=r"records\.csv, line 2: changed has 'steps', which is none of its hparams"),
     ):
         _ = ctxbench.load(run).frame
 

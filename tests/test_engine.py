@@ -247,6 +247,25 @@ def test_two_runs_in_one_folder_are_refused(suite_file: SuiteFile, tmp_path: Pat
         resume(run.path)
 
 
+def test_a_folder_that_another_run_holds_stays_as_it_is(suite_file: SuiteFile, tmp_path: Path) -> None:
+    """Of two runs that begin at once, the one that is refused writes no `run.json`."""
+    with locked(tmp_path / "run"), pytest.raises(UsageError, match="another ctxbench is writing"):
+        ctxbench.run(str(suite_file(["sa"])), out=tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_fork_server_whose_maker_is_gone_ends_before_it_imports_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "ctxbench.worker.fork_server", "-1", *"00000"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ctxbench.worker.processes" in done.stderr
+    assert "torch" not in [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
+
+
 def test_resume_refuses_another_machine(suite_file: SuiteFile, tmp_path: Path) -> None:
     run = ctxbench.run(str(suite_file(["sa"])), out=tmp_path / "run")
     environment = run.folder.meta["environment"] | {"cpu": "Z80"}
@@ -278,11 +297,20 @@ def test_files_in_the_working_folder_do_not_take_the_place_of_libraries(
     assert frame["status"].tolist() == ["ok", "ok"]
 
 
-def test_a_measuring_process_that_cannot_start_says_what_it_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    sentence = "the measuring process ended with code 1 3 times; it printed nothing"
+@pytest.mark.parametrize(
+    ("script", "last"), [("exit 1", "it printed nothing"), ("echo no memory >&2; exit 1", "it last printed: no memory")]
+)
+def test_a_measuring_process_that_cannot_start_says_what_it_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str], script: str, last: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    sentence = f"the measuring process ended with code 1 3 times; {last}"
     with ForkServer() as server, pytest.raises(EngineError, match=sentence):
         server.run(DescribeEnvironment(), lambda message: None)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.long

@@ -250,7 +250,13 @@ def test_shares(text: str, share: float) -> None:
     assert parse_share(text, "--margin") == pytest.approx(share)
 
 
-@pytest.mark.parametrize("text", ["", "%", "five", "0", "0%", "-5%", "10", "1000%", "nan", "inf", "5%%", "5 percent"])
+@pytest.mark.parametrize("text", ["10", "1000%", "1e9"])
+def test_too_large_a_share(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--margin .*: it must be more than 0 and less than 10, which is 1000 %$"):
+        parse_share(text, "--margin")
+
+
+@pytest.mark.parametrize("text", ["", "%", "five", "0", "0%", "-5%", "nan", "inf", "5%%", "5 percent"])
 def test_no_shares(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--margin '.*' is not a positive share, such as 5% or 0\.05$"):
         parse_share(text, "--margin")

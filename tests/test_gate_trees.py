@@ -431,7 +431,18 @@ def test_git_not_installed(repository: Path, tmp_path: Path, monkeypatch: pytest
     assert refusal(repository).startswith("git is not installed or not on PATH")
 
 
-def test_a_full_disk(repository: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: unable to write file gone.py: No space left on device",
+        "fatal: write error. Out of diskspace",
+        "fatal: unable to write new index file",
+        "error: file write error: Disk quota exceeded",
+    ],
+)
+def test_a_full_disk(
+    repository: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
     """A git that fails to write as on a full disk, after its first file."""
     real = shutil.which("git")
     fake = tmp_path / "bin" / "git"
@@ -440,7 +451,7 @@ def test_a_full_disk(repository: Path, temporary: Path, tmp_path: Path, monkeypa
         f"""#!/bin/sh
 case "$*" in *read-tree*)
     touch "$GIT_WORK_TREE/block.py"
-    echo 'error: unable to write file gone.py: No space left on device' >&2
+    echo '{said}' >&2
     exit 128;;
 esac
 exec {real} "$@"
@@ -449,8 +460,8 @@ exec {real} "$@"
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     sentence = refusal(repository)
-    assert sentence.startswith("no space left for the baseline's files in ")
-    assert "set TMPDIR to a folder with more" in sentence
+    assert sentence.startswith("git cannot write the baseline's files into ")
+    assert sentence.endswith(f"({said}); set TMPDIR to a roomier folder")
     assert list(temporary.iterdir()) == []
 
 

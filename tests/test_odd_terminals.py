@@ -3,11 +3,15 @@
 import errno
 import io
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import Done
 from rich.table import Table
 
 from ctxbench import cli
@@ -103,6 +107,84 @@ def test_a_torch_of_the_users_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"`import torch` finds {tmp_path / 'torch.py'}, not the installed package" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_columns_of_zero_say_nothing_of_the_width(
+    monkeypatch: pytest.MonkeyPatch, command: Callable[..., Done]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    wide = command("show", "se").stdout
+    assert "Squeeze" in wide
+    monkeypatch.setenv("COLUMNS", "0")
+    assert command("show", "se").stdout == wide
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("memory", "se"), ("run", "--static")])
+def test_a_working_folder_that_is_gone_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Done], arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("ctxbench: the working folder cannot be used (No such file or directory)")
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP are handled as before once the test is over."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_that_comes_twice_leaves_no_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    reached = []
+
+    def app() -> None:
+        try:
+            with tempfile.TemporaryDirectory(dir=tmp_path):
+                signal.raise_signal(number)
+        except KeyboardInterrupt:
+            signal.raise_signal(number)  # the kernel's and the shell's, while the command cleans up
+            reached.append([*tmp_path.iterdir()])
+            raise
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert reached == [[]]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_signal_that_the_caller_ignores_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    monkeypatch.setattr(cli, "app", lambda: signal.raise_signal(signal.SIGHUP))
+    cli.main()
+
+
+def test_an_interrupt_while_the_command_line_is_imported_prints_nothing() -> None:
+    code = """
+import signal, sys
+from ctxbench.__main__ import main
+class Interrupts:
+    def find_spec(name, *others):
+        if name == "ctxbench.cli":
+            signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupts)
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_too_few_file_descriptors_are_a_sentence(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_wrong_file_is_told_by_its_key(tmp_path: Path, changes: dict[str, str]
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match="there is no file"):
         sheet(str(tmp_path / "none.toml"))
 
 

@@ -98,7 +98,7 @@ def test_also_on_another_device_stands_beside_no_device(suite_file: SuiteFile, t
         ("titan-xq", "unknown device 'titan-xq'; did you mean 'titan-xp'?"),
         ("T4", "unknown device 'T4'; did you mean 't4'?"),
         ("cuda:x", "unknown device 'cuda:x'"),
-        ("nothing.toml", "cannot read nothing.toml"),
+        ("nothing.toml", "there is no file nothing.toml"),
     ],
 )
 def test_an_unknown_device_is_named_before_anything_runs(suite_file: SuiteFile, name: str, sentence: str) -> None:

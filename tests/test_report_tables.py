@@ -274,11 +274,13 @@ def test_what_weakens_a_time_is_a_footnote_at_its_cell(tmp_path: Path) -> None:
 def test_marks_and_notes_reach_their_cells(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     macs = Note("macs_differ", {"counted": 2, "declared": 3}, about="macs")
-    notes = [macs, Note("remark", {"text": "seeds differ; the second one was taken"})]
+    former = Note("remark", {"text": "of a number that is called otherwise now"}, about="memory_infer_predicted")
+    notes = [macs, Note("remark", {"text": "seeds differ; the second one was taken"}), former]
     add(folder, record("sa", notes=notes, memory_marks='["aten::odd"]'))
     table = table_of(folder.path)
     assert notes_of(table, cell(table, "sa", "macs")) == ["MAC counters disagree: counted 2, closed form 3"]
-    assert notes_of(table, cell(table, "sa", "module")) == ["seeds differ; the second one was taken"]
+    own = ["seeds differ; the second one was taken", "of a number that is called otherwise now"]
+    assert notes_of(table, cell(table, "sa", "module")) == own
     assert "aten::odd" in notes_of(table, cell(table, "sa", "memory_infer"))[0]
 
 

@@ -135,10 +135,12 @@ def test_a_full_disk_is_a_sentence_and_no_half_row(folder: RunFolder, monkeypatc
 
 
 def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="already holds a run"):
-        RunFolder.create(folder.path, {})
+    for name in ("run.json", "records.csv"):
+        with pytest.raises(UsageError, match=rf"already holds a run \({name}\)"):
+            RunFolder.create(folder.path, {})
+        (folder.path / name).unlink()
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match="is a file; --out takes a folder"):
+    with pytest.raises(UsageError, match="file: it is a file, not a folder"):
         RunFolder.create(tmp_path / "file", {})
     with pytest.raises(UsageError, match="cannot write to"):
         RunFolder.create(tmp_path / "file" / "below", {})
@@ -147,7 +149,7 @@ def test_create_refuses_what_is_in_the_way(folder: RunFolder, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("{", "is damaged"),
+        ("{", "run.json is not JSON"),
         (
             '{"schema": 99}',
             "run.json has schema 99, and this ctxbench reads schema 9: read the run with the ctxbench that",

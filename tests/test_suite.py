@@ -131,6 +131,46 @@ AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
         (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
         ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
         (HEAD + AXES + "[published.rows]\nsa = { parms = '1' }\n", "published.rows.sa"),
+        ("metrics = []\n" + HEAD + AXES, "'metrics' is []"),
+        (HEAD + "[axes]\nshape = [1.5, 8, 4, 4]\n", "shape [1.5, 8, 4, 4] is not four integers"),
+        (HEAD + "[axes]\nshape = [true, 8, 4, 4]\n", "shape [True, 8, 4, 4] is not four integers"),
+        (HEAD + "[axes]\nshape = [1, 1048576, 1048576, 2]\n", "the product of B,C,H,W is too large; it must be from 1"),
+        (
+            HEAD + AXES + "channels = 99999999999999999999\n",
+            "'axes.channels.0' is 99999999999999999999: it must be from",
+        ),
+        (
+            HEAD + AXES + "threads = [1, 1025]\n",
+            "'axes.threads.1' is 1025: it must be from 1 to 1,024: each is a thread",
+        ),
+        (HEAD + AXES + "threads = true\n", "'axes.threads.0' is True"),
+        (HEAD + AXES + "device = 'cuda:²'\n", "unknown device 'cuda:²'"),
+        (
+            HEAD + AXES + "[[cases]]\nmodule = 'sa'\nthreads = 1025\n",
+            "'cases.0': threads 1025: it must be from 1 to 1,024",
+        ),
+        (HEAD + AXES + "[[cases]]\nmodule = 'sa'\ndtype = 'fp32'\n", "'cases.0': dtype 'fp32': Input should be"),
+        (HEAD + AXES + "[[cases]]\nmodule = 'sa'\nshape = [1.5, 8, 4, 4]\n", "[1.5, 8, 4, 4] is not four integers"),
+        (HEAD + AXES + "[measure]\nprocesses = 1001\n", "'measure.processes' is 1001: it must be from 1 to 1,000"),
+        (HEAD + AXES + "[measure]\npasses = 1000001\n", "'measure.passes' is 1000001: it must be from 1 to 1,000,000"),
+        (
+            HEAD + AXES + "[measure]\nsample_s = inf\n",
+            "'measure.sample_s' is inf: it must be more than 0 and at most 604,8",
+        ),
+        (HEAD + AXES + "[measure]\nsample_s = true\n", "'measure.sample_s' is True: input should be a valid number"),
+        (HEAD + AXES + "[measure]\nwarmup_s = 1e308\n", "'measure.warmup_s' is 1e+308: it must be from 0 to 604,800"),
+        (HEAD + AXES + "[measure]\ntimeout_s = nan\n", "'measure.timeout_s' is nan"),
+        (HEAD + AXES + "[measure]\nmemory_limit_gib = inf\n", "'measure.memory_limit_gib' is inf"),
+        (HEAD + AXES + "[measure]\nseed = 9223372036854775808\n", "it must be an integer of 64 bits"),
+        (HEAD + AXES + "[gate]\nmargin = inf\n", "'gate.margin' is inf: it must be more than 0 and less than 10"),
+        (HEAD + AXES + "[published]\nmacs_unit = 'G = 10^999999999'\n", "write it as a symbol and a power of 10 or 2"),
+        (HEAD + AXES + "x = " + "[" * 5000, "is nested more than 64 levels deep"),
+        (HEAD + AXES + "x = " + "[" * 65 + "]" * 65, "is nested more than 64 levels deep"),
+        (HEAD + AXES + "x = " + "9" * 5000, "is not TOML: Exceeds the limit"),
+        (
+            HEAD + AXES + f"batch = {list(range(1, 1001))}\nthreads = {list(range(1, 501))}\n",
+            "the grid has 1,000,000 cases, more than 10,000; shorten the lists",
+        ),
         ("crossover = ['sa']\n" + HEAD + AXES, "'crossover.0' is 'sa': 'sa' is not FIRST:SECOND"),
         ("crossover = 'ham_nmf:sa'\n" + HEAD + AXES, "'crossover' is 'ham_nmf:sa'"),
         ("crossover = ['ham_nmf:saa']\n" + HEAD + AXES, "crossover: unknown module 'saa'; did you mean 'sa'?"),
@@ -162,11 +202,21 @@ def test_a_suite_that_names_what_is_not_there(tmp_path: Path, text: str, sentenc
 def test_an_unknown_suite_suggests_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'table3'"):
         suite.load("tabel3")
-    with pytest.raises(UsageError, match=r"there is no suite file .*none\.toml"):
+    with pytest.raises(UsageError, match=r"there is no file .*none\.toml"):
         suite.load("none.toml")
 
 
-@pytest.mark.parametrize("text", ["1,512,128", "1,512,128,0", "-1,2,3,4", "a,b,c,d", "", "1,2,3,4,5", "1.5,2,3,4"])
+def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
+    text = HEAD + AXES + f"threads = {[1024] * 5000}\n"
+    text += "[measure]\nprocesses = 1000\nsample_s = 604800\nwarmup_s = 0\ntarget = 0.5\nseed = -9223372036854775808\n"
+    loaded = load(tmp_path, text)
+    assert len(loaded.cases()) == 2
+    assert parse_shape("1,1024,32768,32768") == (1, 1024, 2**15, 2**15)
+
+
+@pytest.mark.parametrize(
+    "text", ["1,512,128", "1,512,128,0", "-1,2,3,4", "a,b,c,d", "", "1,2,3,4,5", "1.5,2,3,4", "१,2,3,4", "1_0,2,3,4"]
+)
 def test_a_wrong_shape_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="shape"):
         parse_shape(text)

@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import time
 import warnings
 from typing import Annotated, Any, NoReturn
 
@@ -11,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ctxbench.cli import streams, surroundings
-from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE
+from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, check_texts
 from ctxbench.engine.apart import Apart
 from ctxbench.errors import AlteredRun, EngineError, UsageError
 from ctxbench.terminal import say
@@ -93,6 +94,12 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_flags_off(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        surroundings.check_working_folder()
+        given, _, _ = self.make_parser(ctx).parse_args(args=[*args])
+        check_texts(self.callback, self.get_params(ctx), given)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The options by what they are about, where there are many."""
@@ -176,22 +183,26 @@ def options(
 
 
 _as_python_does = warnings.showwarning
+# Seconds. Of a terminal that closes both the kernel and the shell send SIGHUP.
+_ONCE_S = 1.0
 
 
 def main() -> None:
     """Entry point: a wrong input, or what the machine lacks, is one sentence on standard error and exit code 2.
 
     A defect of ctxbench itself has its own exit code, so that it is not taken for a verdict. SIGTERM, with which CI
-    systems cancel a job, ends a command as Ctrl-C does.
+    systems cancel a job, and SIGHUP, which a closed terminal sends, end a command as Ctrl-C does.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    streams.prepare()
-    warnings.showwarning = _show_warning
     # Where the system has no thread left, OpenBLAS, which numpy imports, raises the signal of Ctrl-C.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     try:
+        _handle_signals()
+        streams.prepare()
+        warnings.showwarning = _show_warning
         with Apart():
             app()
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except SystemExit as end:
         if not end.code and (sentence := streams.unwritten()):
             _end(sentence)
@@ -209,6 +220,21 @@ def main() -> None:
             _end(sentence)
         say(traceback.format_exc().rstrip(), stderr=True)
         raise SystemExit(EXIT_INTERNAL) from None
+
+
+def _handle_signals() -> None:
+    """Have SIGTERM and SIGHUP interrupt; one that the caller ignores, as `nohup` does, stays ignored."""
+    interrupted_at = -_ONCE_S
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal interrupted_at
+        before, interrupted_at = interrupted_at, time.monotonic()
+        if interrupted_at - before >= _ONCE_S:
+            raise KeyboardInterrupt
+
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, interrupt)
 
 
 def _while_interrupted(error: BaseException) -> bool:

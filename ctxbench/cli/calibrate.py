@@ -22,7 +22,7 @@ def calibrate(
 
     This takes under a minute. The machine should be idle: a control workload before and after the kernels tells.
     """
-    from ctxbench import devices
+    from ctxbench import devices, disk, limits
     from ctxbench.calibrate import calibrate as measure
     from ctxbench.calibrate import text_of
     from ctxbench.devices.sheet import sheet
@@ -32,13 +32,14 @@ def calibrate(
 
     if out.suffix != ".toml":
         raise UsageError(f"--out {out}: the name of a device's file ends in .toml")
-    if out.exists():
-        raise UsageError(f"{out} exists; name another file, or remove it")
-    with ForkServer(static=False) as server:
+    limits.THREADS.check_option("--threads", threads)
+    if device != "auto":
+        devices.sheets([device])  # an unknown name ends here
+    with disk.claimed(out), ForkServer(static=False) as server:
         environment = machine(server)
         name = devices.auto(environment) if device == "auto" else device
         content = measure(name, threads, environment, server, lambda kernel, ms: say(f"{kernel}: {ms:.4g} ms"))
-    out.write_text(text_of(out.stem.replace(".", "-").replace(" ", "-"), content), encoding="utf-8")
+        disk.write(out, text_of(out.stem.replace(".", "-").replace(" ", "-"), content))
     found = sheet(str(out))
     if found.kernels_ms:
         table = plain_table("class", "kernels", "measured / predicted")

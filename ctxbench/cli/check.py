@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ctxbench import disk
 from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
     Device,
@@ -90,6 +91,12 @@ def check(
         raise UsageError(
             "--inject goes with --self-test: it slows down rows on purpose, to test whether the check finds them"
         )
+    if renamed and against is None:
+        raise UsageError("--renamed goes with --against: it names a class that the other commit calls otherwise")
+    for path in (junit, json_path, markdown):
+        if path is not None:
+            disk.make_folder(path.parent)
+            disk.check_place(path)
     overrides = replace(
         overrides_of(shape, dtype, device, threads, None, execution),
         modules=names(modules),

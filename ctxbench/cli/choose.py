@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ctxbench import limits
 from ctxbench.cli.options import Dtype, Modules, Network, Settings, names, overrides_of
 from ctxbench.cli.printing import render
 from ctxbench.errors import UsageError, unknown
@@ -13,7 +14,7 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
 from ctxbench.terminal import say
 
-UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def choose(
@@ -71,9 +72,12 @@ def choose(
 
 
 def _bytes(text: str) -> int:
-    """`2GiB`, `1500 MB` or plain bytes. UsageError unless it is a positive size."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    """`2GiB` or `1500 MB` in bytes. UsageError unless it is a positive size with its unit."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if found and not found[2]:
+        raise UsageError(f"--memory {text} has no unit; write it with one, such as 2GiB or 2000MiB")
     unit = next((size for name, size in UNITS.items() if found and name.lower() == found[2].lower()), None)
     if not found or unit is None or not float(found[1]):
         raise UsageError(f"--memory {text!r} is not a size, such as 2GiB or 1500MiB")
+    limits.MEMORY_GIB.check_option("--memory", float(found[1]) * unit / 2**30)
     return int(float(found[1]) * unit)

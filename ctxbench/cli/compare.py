@@ -81,7 +81,7 @@ def compare(
     from ctxbench.suite import settings
 
     request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
-    comparing.check_names(request, suite, rank_by)
+    comparing.check_names(request, suite, rank_by, reuse)
     overrides = overrides_of(
         shape, dtype, device, threads, also_on, execution, network, processes=processes, sample_s=sample_s
     )

@@ -9,7 +9,7 @@ import typer
 from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module
 from ctxbench.cli.printing import render_told
 from ctxbench.engine.apart import Apart
-from ctxbench.errors import unknown
+from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES, Mode
 from ctxbench.terminal import say
 
@@ -32,12 +32,17 @@ def memory(
     ] = None,
 ) -> None:
     """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
+    from ctxbench import disk
     from ctxbench.worker.protocol import TellMemory
 
     for name, value, allowed in (("mode", mode, MODES), ("device", target, TARGETS), ("dtype", dtype, DTYPES)):
         if value not in allowed:
             raise unknown(name, value, allowed)
     which: Mode = mode  # type: ignore[assignment]  # checked above
+    if plot is not None:
+        if plot.suffix.lower() not in (".png", ".svg"):
+            raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
+        disk.check_place(plot)
     path = str(plot.absolute()) if plot else None
     with Apart() as apart:
         case = replace(case_of(module, shape, chosen, network), dtype=dtype)

@@ -1,10 +1,12 @@
 """Options that several commands share, and how their texts are read."""
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from ctxbench import limits
 from ctxbench.errors import UsageError
 from ctxbench.executions import executions
 
@@ -112,6 +114,24 @@ def complete_target() -> list[str]:
     return [*sheets()]
 
 
+def check_texts(command: Any, parameters: Iterable[Any], given: Mapping[str, Any]) -> None:
+    """UsageError for an empty text, as of a shell's variable without a value, and for a number in odd digits.
+
+    `given` are texts, or several, by the names of a command's parameters. What is empty by default may be.
+    """
+    types = get_type_hints(command)
+    for each in parameters:
+        found = given.get(each.name)
+        name = each.opts[0] if each.param_type_name == "option" else each.name.upper()
+        for text in found if isinstance(found, list | tuple) else [found]:
+            if text == "" and each.default != "":
+                raise UsageError(f"{name} is empty; give it a value, or leave it out")
+            # int() and float() take the digits of all scripts, and 1_000
+            is_odd = isinstance(text, str) and (not text.isascii() or "_" in text)
+            if is_odd and {int, float} & {types[each.name], *get_args(types[each.name])}:
+                raise UsageError(f"{name} {text!r} is not a number in the digits 0 to 9")
+
+
 def split(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
 
@@ -135,6 +155,8 @@ def overrides_of(
     from ctxbench.case import parse_shape
     from ctxbench.suite.read import Overrides
 
+    limits.SECONDS.check_option("--sample-time", measure.get("sample_s"))
+    limits.PROCESSES.check_option("--processes", measure.get("processes"))
     return Overrides(
         shape=[parse_shape(text) for text in shape] if shape else None,
         dtype=split(dtype),
@@ -168,15 +190,19 @@ def case_of(module: str, shape: str | None, chosen: list[str] | None, network: s
 
 
 def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
     try:
-        return [int(part) for part in split(text) or []] or None
+        return [limits.integer(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"--threads {text!r} is not a comma-separated list of integers") from None
 
 
 def seconds(text: str, option: str) -> float:
     """`90s`, `10m`, `1h` or plain seconds. UsageError unless it is a positive time."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
     if not found or float(found[1]) == 0:
         raise UsageError(f"{option} {text!r} is not a time, such as 90s or 10m")
-    return float(found[1]) * SECONDS[found[2]]
+    value = float(found[1]) * SECONDS[found[2]]
+    limits.SECONDS.check_option(option, value)
+    return value

@@ -39,7 +39,12 @@ class Output:
 
 
 def prepare() -> None:
-    """Open what is closed, so that no file takes its place; show `?` for characters that the encoding lacks."""
+    """Open what is closed, so that no file takes its place; show `?` for characters that the encoding lacks.
+
+    COLUMNS of 0 says nothing of the width, and is taken out of the environment.
+    """
+    if not os.environ.get("COLUMNS", "1").strip("0"):
+        del os.environ["COLUMNS"]
     for descriptor, name in enumerate(STREAMS):
         if getattr(sys, name) is not None:
             continue

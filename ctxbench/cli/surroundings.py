@@ -2,12 +2,23 @@
 
 import errno
 import importlib.util
+import os
 from pathlib import Path
+
+from ctxbench.errors import UsageError
 
 # What the system refuses for want of something.
 _LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 # What people have files of the same name of.
 _PACKAGES = ("torch", "numpy", "pandas", "rich", "typer", "pydantic", "matplotlib")
+
+
+def check_working_folder() -> None:
+    """UsageError if the folder that the command runs in has been removed: no library finds its files then."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the working folder cannot be used ({error.strerror}): change into another one") from None
 
 
 def sentence(error: Exception) -> str:

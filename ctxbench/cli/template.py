@@ -1,11 +1,14 @@
 """`ctxbench new`: a small working context module to start from."""
 
+import keyword
 import re
 from pathlib import Path
 
-from ctxbench import registry
+from ctxbench import disk, registry
 from ctxbench.errors import UsageError
 
+# What the file's own lines call something else.
+TAKEN = ("torch", "nn", "Tensor", "register")
 SOURCE = '''"""One sentence: what the module does.
 
 Source: authors, title, venue, year. State what differs from the paper.
@@ -59,16 +62,10 @@ def write(path: Path, class_name: str | None = None) -> str:
     if not re.fullmatch(r"[\w-]+", key):
         raise UsageError(f"{key!r} is not a valid name for a module; use letters, digits, _ and -")
     class_name = class_name or "".join(part.capitalize() for part in re.split(r"[_\W]+", key))
-    if not class_name.isidentifier():
+    if not class_name.isidentifier() or keyword.iskeyword(class_name) or class_name in TAKEN:
         raise UsageError(f"{class_name!r} is not a valid name for a class; give one with --class")
-    if path.exists():
-        raise UsageError(f"{path} already exists and was not changed; choose another file name")
     if key in registry.names():
         raise UsageError(f"the registry already has a module {key!r}; choose another file name")
     text = SOURCE.replace("{key}", key).replace("{title}", class_name).replace("{class_name}", class_name)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    disk.write(path, text, "x")
     return f"{path}:{class_name}"

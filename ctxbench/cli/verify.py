@@ -38,11 +38,13 @@ def verify(
     A failed check has a hint. One that is stopped is undecided. Exit codes: 0 the contract is met, 1 it is broken,
     2 nothing to check, 3 not decided.
     """
+    from ctxbench import limits
     from ctxbench.contract import judged, lines
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.verify import verify as check_module
     from ctxbench.suite import settings
 
+    limits.SECONDS.check_option("--timeout", timeout)
     with ForkServer(static=False) as server:
         results = check_module(
             module,

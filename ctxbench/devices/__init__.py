@@ -3,6 +3,7 @@
 Imports no torch until a device is used, so that the parent can ask for names and counts.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ META = "meta"
 def device(name: str) -> Device:
     """The device `cpu`, `cuda` or `cuda:N`. UsageError for any other name."""
     kind, colon, index = name.partition(":")
-    if kind not in KINDS or (colon and not index.isdigit()):
+    if kind not in KINDS or (colon and not re.fullmatch("[0-9]{1,9}", index)):
         raise unknown("device", name, KINDS)
     return KINDS[kind](int(index) if index else None)
 

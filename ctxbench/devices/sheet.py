@@ -5,8 +5,6 @@ measured on the device itself.
 """
 
 import math
-import tomllib
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 
 PeakDtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
@@ -96,13 +95,7 @@ def by_title(title: str) -> Sheet | None:
 
 
 def _read(path: Path) -> dict[str, Sheet]:
-    try:
-        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
-    return {name: _checked(name, values, path) for name, values in content.items()}
+    return {name: _checked(name, values, path) for name, values in disk.read_toml(path).items()}
 
 
 def _checked(name: str, values: Any, path: Path) -> Sheet:

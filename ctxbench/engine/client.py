@@ -78,7 +78,7 @@ class ForkServer:
         environment = {**kept, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
         if self._tree is not None:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        arguments = [*inherited, int(self._static), *([self._tree] if self._tree else [])]
+        arguments = [os.getpid(), *inherited, int(self._static), *([self._tree] if self._tree else [])]
         # -P: no working folder on the search path while torch and ctxbench are imported.
         command = [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)]
         outputs = dict.fromkeys(("stdout", "stderr"), self._output)

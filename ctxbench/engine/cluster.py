@@ -59,8 +59,8 @@ def run(
         parts = []
         for place, slots in places.items():
             meta = {**meta_of(suite, plan, cases, slots[0].environment), "environments": _environments(slots)}
+            stack.enter_context(locked(place))
             folder = RunFolder.create(place, meta)
-            stack.enter_context(locked(folder.path))
             parts.append(_part(suite, cases, folder, slots))
         return _measured(parts, plan, shown)
 

@@ -1,5 +1,6 @@
 """A run from its first to its last case: the folder and its lock, the machine, what may be resumed."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ctxbench import devices
+from ctxbench import devices, disk
 from ctxbench.case import Case, Measure
 from ctxbench.engine import progress
 from ctxbench.engine.case import Executor, Plan
@@ -61,8 +62,8 @@ def run_suite(
         environment = machine(executor)
         cases = cases_on(suite, environment, static)
         plan = Plan(measure, metrics, counter, force)
-        folder = RunFolder.create(path, meta_of(suite, plan, cases, environment, static))
         stack.enter_context(locked(path))
+        folder = RunFolder.create(path, meta_of(suite, plan, cases, environment, static))
         before(folder, cases)
         _measure(cases, plan, executor, launch, folder, shown)
     return folder
@@ -155,7 +156,7 @@ def reopen(
 def _changed_suite(meta: Mapping[str, Any]) -> list[str]:
     """The suite's file, if it is another than a run began with."""
     suite = meta.get("suite_file") or {}
-    is_other = suite and Path(suite["file"]).is_file() and sha256(Path(suite["file"])) != suite["sha256"]
+    is_other = suite and os.path.isfile(suite["file"]) and sha256(Path(suite["file"])) != suite["sha256"]
     return [suite["file"]] if is_other else []
 
 
@@ -217,7 +218,8 @@ def cases_on(suite: Suite, environment: Mapping[str, Any], static: bool) -> list
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the folder for this process alone."""
+    """Hold the folder, which is made if it is not there, for this process alone."""
+    disk.make_folder(path)
     lock = FileLock(path / ".lock", timeout=0)
     try:
         lock.acquire()

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.case import parse_shape
 from ctxbench.contract import CHANNELS, MEMORY_LIMIT_GIB, MOST_HANGS, SIZE, TIMEOUT_S, CheckResult
 from ctxbench.errors import UsageError
 from ctxbench.failures import last_line, signal_name
@@ -40,6 +41,7 @@ def verify(
     """
     if min(size) < 1:
         raise UsageError(f"size {size[0]} {size[1]} is not a height and a width of at least 1")
+    parse_shape((1, channels, *size))
     results: list[CheckResult] = []
     running = CheckStarted("load", required=True, vital=True)
     problem: str | None = None

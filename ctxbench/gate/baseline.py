@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,9 +76,9 @@ class Comparison:
 
 def load_baseline(path: Path) -> Baseline:
     """The baseline in a run folder or a `records.csv`. UsageError for anything else."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return _from_records(path / "records.csv", path)
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise UsageError(f"there is no {path}; --baseline takes a run folder or a records.csv")
     if path.suffix == ".csv":
         return _from_records(path, path)
@@ -136,7 +137,7 @@ def _minor(version: str | None) -> tuple[str, ...] | None:
 def _from_records(records: Path, path: Path) -> Baseline:
     frame = with_medians(read_records(records), records.with_name("processes.csv"))
     meta: Mapping[str, Any] = {}
-    if (records.parent / "run.json").is_file():
+    if os.path.lexists(records.parent / "run.json"):
         folder = RunFolder.open(records.parent)
         folder.warn_if_altered()
         meta = folder.meta

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ctxbench import devices, machine_load, this_machine
+from ctxbench import devices, disk, machine_load, this_machine
 from ctxbench.case import Case
 from ctxbench.errors import UsageError
 from ctxbench.gate.request import Deadline, Request
@@ -81,7 +81,7 @@ def suite_in_tree(suite: Suite, root: Path) -> Suite:
         source, colon, class_name = name.rpartition(":")
         if not source.endswith(".py"):
             return name
-        path = Path(source).resolve()
+        path = disk.whole(Path(source))
         if not path.is_relative_to(root.resolve()):
             raise UsageError(f"{source} lies outside the repository {root}: no other commit has it")
         return path.relative_to(root.resolve()).as_posix() + colon + class_name

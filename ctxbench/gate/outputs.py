@@ -4,9 +4,11 @@ import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
+from ctxbench import disk
 from ctxbench.errors import UsageError
 from ctxbench.gate.ci_files import annotations, as_json, junit, markdown
 from ctxbench.gate.result import GateResult
@@ -29,7 +31,7 @@ def emit(
     UsageError, after all that could be written, if a file cannot be.
     """
     _show(result, console, in_actions=environ.get("GITHUB_ACTIONS") == "true")
-    files: list[tuple[Path | None, str, Callable[[GateResult], str]]] = [
+    files: list[tuple[Path | None, Literal["w", "a"], Callable[[GateResult], str]]] = [
         (junit_path, "w", junit),
         (json_path, "w", partial(as_json, tested=tested)),
         (markdown_path, "w", markdown),
@@ -40,13 +42,12 @@ def emit(
     for path, mode, render in files:
         if path is not None:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open(mode, encoding="utf-8") as file:
-                    file.write(render(result))
-            except OSError as error:
-                failures.append(f"{path} ({error.strerror or error})")
+                disk.make_folder(path.parent)
+                disk.write(path, render(result), mode)
+            except UsageError as error:
+                failures.append(str(error))
     if failures:
-        raise UsageError(f"cannot write {', '.join(failures)}; everything else was written")
+        raise UsageError(f"{'; '.join(failures)}; everything else was written")
 
 
 def _show(result: GateResult, console: Console, *, in_actions: bool) -> None:

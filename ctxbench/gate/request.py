@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ctxbench import this_machine
+from ctxbench import limits, this_machine
 from ctxbench.case import Case
 from ctxbench.errors import UsageError, unknown
 from ctxbench.gate.result import EXACT_COLUMNS, InconclusiveIs
@@ -64,14 +64,15 @@ class Deadline:
 
 
 def parse_share(text: str, option: str) -> float:
-    """`5%` or `0.05` as 0.05. UsageError unless it is a positive number below 10 (1000 %)."""
+    """`5%` or `0.05` as 0.05. UsageError unless it is a number of `limits.SHARE`."""
     number = text.strip().removesuffix("%")
     try:
-        share = float(number) / (100 if text.strip().endswith("%") else 1)
+        share = limits.decimal(number) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
         share = 0.0
-    if not 0 < share < 10:
+    if share <= 0:
         raise UsageError(f"{option} {text!r} is not a positive share, such as 5% or 0.05")
+    limits.SHARE.check_option(option, share)
     return share
 
 

@@ -190,8 +190,12 @@ def _git(folder: Path, *arguments: str, **variables: str) -> str:
         raise UsageError(
             f"{folder} is in a bare git repository, or in a .git folder: there is no working tree to check"
         )
-    if "No space left on device" in message:
-        raise UsageError(f"no space left for the baseline's files in {folder}; set TMPDIR to a folder with more")
+    # Of a full disk git says "write error. Out of diskspace", "unable to write new index file" and more.
+    if arguments[0] == "read-tree" and re.search(r"\b(write|(disk)?space|quota)\b", message):
+        said = message.splitlines()[0]
+        raise UsageError(
+            f"git cannot write the baseline's files into {folder} ({said}); set TMPDIR to a roomier folder"
+        )
     raise UsageError(f"`git {arguments[0]}` failed in {folder}: {message}")
 
 

@@ -1,16 +1,21 @@
 """A drawing of the memory in use during one pass."""
 
+import io
 from pathlib import Path
 
 import matplotlib as mpl
 
+from ctxbench import disk
 from ctxbench.memory.profile import MIB, MemoryProfile
 
 SHADES = {"forward": "#dbe9f6", "backward": "#fde6d2"}
 
 
-def plot(profile: MemoryProfile, path: str | Path) -> None:
-    """Draw the bytes in use at each operator call, both passes shaded, the peak marked; the suffix is the format."""
+def plot(profile: MemoryProfile, path: Path) -> None:
+    """Draw the bytes in use at each operator call, both passes shaded, the peak marked; the suffix is the format.
+
+    UsageError if the file cannot be written.
+    """
     with mpl.rc_context({"backend": "agg"}):
         from matplotlib.figure import Figure  # no window system: a figure without pyplot
 
@@ -44,4 +49,6 @@ def plot(profile: MemoryProfile, path: str | Path) -> None:
             title=f"{profile.module}, {profile.mode}: predicted for {profile.device}",
         )
         axes.legend(loc="lower right", fontsize="small")
-        figure.savefig(path)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=path.suffix[1:])
+    disk.write(path, drawn.getvalue())

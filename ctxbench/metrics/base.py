@@ -1,5 +1,6 @@
 """What a metric is: the columns that it fills in a record, the quantities that people compare, how it is measured."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -46,9 +47,9 @@ class Unit:
     @classmethod
     def parse(cls, text: str) -> "Unit":
         """A unit from `G = 10^9`; ValueError for a text of another form."""
-        found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\^(\d+)\s*", text)
+        found = re.fullmatch(r"\s*(\w+)\s*=\s*(10|2)\^([0-9]{1,2})\s*", text)
         if not found:
-            raise ValueError("write it as a symbol and a power, such as 'G = 10^9'")
+            raise ValueError("write it as a symbol and a power of 10 or 2, such as 'G = 10^9'")
         return cls(found[1], int(found[2]), int(found[3]))
 
 
@@ -56,6 +57,7 @@ MIB = Unit("MiB", 2, 20)
 MS = Unit("ms")
 
 
+JsonKind = type[dict[str, Any]] | type[list[Any]]
 # The smallest number above 0, as the least that a time can be.
 POSITIVE = math.ulp(0.0)
 
@@ -64,8 +66,8 @@ POSITIVE = math.ulp(0.0)
 class Column:
     """A column of `records.csv`.
 
-    Its numbers are finite and from `least` to `most`. Its texts are of the `choices`, if there are any. Only a
-    `required` one is never empty.
+    Its numbers are finite and from `least` to `most`. Its texts are of the `choices`, if there are any, or an object
+    (`dict`) or a list in `json`. Only a `required` one is never empty.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Column:
     least: float = 0.0
     most: float = math.inf
     choices: tuple[str, ...] = ()
+    json: JsonKind | None = None
     required: bool = False
 
     def read(self, text: str) -> Any:
@@ -80,7 +83,7 @@ class Column:
         if not text and not self.required:
             return "" if self.type is str else None
         if self.type is str:
-            if not text or (self.choices and text not in self.choices):
+            if not text or (self.choices and text not in self.choices) or not self._has_json(text):
                 raise ValueError
             return text
         value: int | float = int(text) if self.type is int else float(text)
@@ -88,6 +91,13 @@ class Column:
         if is_wide or not (math.isfinite(value) and self.least <= value <= self.most):
             raise ValueError
         return value
+
+    def _has_json(self, text: str) -> bool:
+        """Whether a text is what `json` says; RecursionError is that of a list inside thousands of others."""
+        try:
+            return self.json is None or isinstance(json.loads(text), self.json)
+        except (ValueError, RecursionError):
+            return False
 
     def takes(self, value: object) -> bool:
         """Whether a value, or None for one that is not known, can stand in a cell."""
@@ -103,6 +113,8 @@ class Column:
     @property
     def holds(self) -> str:
         """What its cells hold, for a sentence."""
+        if self.json:
+            return f"{'an object' if self.json is dict else 'a list'} in JSON"
         if self.type is str:
             return f"one of {', '.join(self.choices)}" if self.choices else "a text"
         kind = "an integer of 64 bits" if self.type is int else "a finite number"

@@ -95,7 +95,7 @@ METRIC = Metric(
     columns=[
         *(Column(f"gradient_cosine_{of}", float, least=-math.inf) for of in (INPUT, "parameters")),
         *(Column(f"gradient_ratio_{of}", float) for of in (INPUT, "parameters")),
-        Column("gradient_by_parameter", str),
+        Column("gradient_by_parameter", str, json=dict),
         Column("gradient_reason", str),
     ],
     quantities=[

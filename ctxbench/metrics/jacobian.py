@@ -106,7 +106,8 @@ METRIC = Metric(
     columns=[
         *(Column(name, float) for name in ("jacobian_x", "jacobian_x_rank", "jacobian_bases")),
         *(Column(f"step_{name}", float) for name in ("norm", "radius", "condition")),
-        *(Column(f"jacobian_{name}", str) for name in ("x_spectrum", "bases_spectrum", "reason")),
+        *(Column(name, str, json=list) for name in SPECTRA),
+        Column("jacobian_reason", str),
         Column("step_reason", str),
     ],
     quantities=[

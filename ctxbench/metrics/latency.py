@@ -259,7 +259,7 @@ METRIC = Metric(
         *(Column(f"latency_{mode}_{name}", float) for mode in MODES for name in BETWEEN),
         *by_mode("latency_{mode}_host_ms", float),
         # The parts of a predicted time's error by source, as JSON: standard deviations of its logarithm.
-        *by_mode("latency_{mode}_errors", str),
+        *(Column(f"latency_{mode}_errors", str, json=dict) for mode in MODES),
         *(Column(name, float, least=POSITIVE) for name in ("control_ms", "control_low_ms", "control_high_ms")),
     ],
     quantities=[

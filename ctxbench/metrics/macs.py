@@ -79,9 +79,9 @@ METRIC = Metric(
         Column("macs_counter", str),
         Column("macs_matmul", int),
         Column("macs_formula", int),
-        Column("macs_uncounted", str),
+        Column("macs_uncounted", str, json=dict),
         Column("macs_train", int),
-        Column("macs_train_uncounted", str),
+        Column("macs_train_uncounted", str, json=dict),
     ],
     quantities=[
         Quantity(

@@ -120,7 +120,7 @@ METRIC = Metric(
         *by_mode("memory_{mode}_predicted_bytes", int),
         *by_mode("memory_{mode}_requested_bytes", int),
         Column("memory_predicted_for", str),
-        Column("memory_marks", str),
+        Column("memory_marks", str, json=list),
     ],
     quantities=[
         Quantity(

@@ -152,7 +152,7 @@ METRIC = Metric(
     columns=[
         *(Column(f"recall_{kind}", float, most=100.0) for kind in KINDS),
         *(Column(f"recall_{kind}_reason", str) for kind in KINDS),
-        Column("recall_curve", str),
+        Column("recall_curve", str, json=dict),
         Column("recall_s", float),
     ],
     quantities=[

@@ -93,7 +93,7 @@ METRIC = Metric(
     about="what a module costs alone on the inputs that a network's slots get",
     columns=[
         Column("slots", str),
-        Column("network_parts", str),
+        Column("network_parts", str, json=dict),
         Column("alone_params", int),
         Column("alone_macs", int),
         *by_mode("alone_memory_{mode}_bytes", int),

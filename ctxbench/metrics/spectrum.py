@@ -105,7 +105,7 @@ METRIC = Metric(
         *(Column(f"spectrum_{what}_{of}", float) for what in ("rank", "energy") for of in MAPS),
         *(Column(name, float, least=-math.inf) for name in ("spectrum_gain", "spectrum_gain_best")),
         *(Column(name, str) for name in ("spectrum_reason", "gain_reason")),
-        Column("spectrum_energies", str),
+        Column("spectrum_energies", str, json=dict),
     ],
     quantities=[
         diagnostic("spectrum_rank_in", "Effective rank, input", "spectrum", decimals=2),

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ctxbench import disk
 from ctxbench.errors import ModuleCodeError, UnknownClass, UsageError, is_interrupt, unknown
 
 if TYPE_CHECKING:
@@ -54,12 +56,11 @@ def _import_dotted(name: str) -> ModuleType:
 
 def _import_file(path: Path) -> ModuleType:
     """Run a Python file once per process, under a name made from its path."""
-    path = path.resolve()
+    given, path = path, disk.whole(path)
     name = "ctxbench_file_" + json.dumps(str(path)).strip('"').replace("/", "_").replace(".", "_")
     if name in sys.modules:
         return sys.modules[name]
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+    disk.read_bytes(Path(os.path.abspath(given)))  # a sentence for what cannot be read
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no Python file")

@@ -99,6 +99,8 @@ def file_of(name: str) -> Path:
     """The source file of a network. UsageError for an unknown one."""
     source = name.rpartition(":")[0]
     if not source:
+        if name not in names():
+            raise unknown("network", name, names())
         return _folder() / f"{name}.py"
     return Path(source) if source.endswith(".py") else find_source(source)
 

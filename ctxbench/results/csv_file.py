@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ctxbench import disk
 from ctxbench.errors import UsageError
 from ctxbench.metrics.base import Column
 
@@ -28,17 +29,13 @@ def csv_line(cells: Iterable[Any]) -> str:
 csv.field_size_limit(2**31 - 1)
 
 
-def encoded(text: str) -> bytes:
-    """UTF-8; lone surrogates, which it cannot hold, are escaped."""
-    return text.encode(errors="backslashreplace")
-
-
 def append_text(path: Path, text: str) -> None:
     """Append all of `text` or, if the disk fills, none of it."""
+    disk.check_place(path)
     # Without a buffer, whose rest would be written when the file is closed.
     with path.open("ab", buffering=0) as file:
         start = file.tell()
-        left = memoryview(encoded(text))
+        left = memoryview(disk.encoded(text))
         try:
             while left:
                 left = left[file.write(left) :]
@@ -53,8 +50,8 @@ def mend(path: Path, header: Iterable[str]) -> int:
 
     That is what a writer leaves that is killed, or whose disk is full. A table without a whole line gets its header.
     """
-    written = path.read_bytes()
-    whole = written[: written.rfind(b"\n") + 1] or encoded(csv_line(header))
+    written = disk.read_bytes(path)
+    whole = written[: written.rfind(b"\n") + 1] or disk.encoded(csv_line(header))
     torn = 0
     try:
         rows = [*csv.reader(io.StringIO(whole.decode("utf-8-sig"), newline=""))]
@@ -62,7 +59,7 @@ def mend(path: Path, header: Iterable[str]) -> int:
         rows = []  # damage of another kind, of which `read_table` tells
     if any(len(row) != len(rows[0]) for row in rows):
         kept = [row for row in rows if len(row) == len(rows[0])]
-        torn, whole = len(rows) - len(kept), encoded("".join(map(csv_line, kept)))
+        torn, whole = len(rows) - len(kept), disk.encoded("".join(map(csv_line, kept)))
     if whole != written:
         replace_file(path, whole)
     return torn
@@ -71,6 +68,7 @@ def mend(path: Path, header: Iterable[str]) -> int:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all, through a rename, whatever other processes write there."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    disk.check_place(temporary)
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -84,7 +82,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def fingerprint(path: Path) -> dict[str, Any]:
     """The SHA-256 of a table, and how many rows it has below its header; of no file, those of an empty one."""
-    content = path.read_bytes() if path.is_file() else b""
+    content = disk.read_bytes(path) if os.path.lexists(path) else b""
     return {"sha256": hashlib.sha256(content).hexdigest(), "rows": max(content.count(b"\n") - 1, 0)}
 
 
@@ -106,15 +104,7 @@ def read_table(path: Path, columns: Iterable[Column]) -> "pd.DataFrame":
 
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows, each as long as the header. UsageError names the first line that is not."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"there is no {path}") from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}, line {line}: the text is not UTF-8; save the file as UTF-8") from None
+    text = disk.read_text(path)
     if not text.endswith("\n"):
         line = text.count("\n") + 1
         raise UsageError(f"{path}, line {line}: the line is torn; remove it, or continue the run with ctxbench resume")

@@ -123,6 +123,7 @@ def columns() -> dict[str, Column]:
                 _OWN_TYPES.get(each.name, str),
                 least=float(each.name in _SIZES),
                 choices=STATUSES if each.name == "status" else (),
+                json=dict if each.name in ("hparams", "machine_state") else None,
                 required=each.name in _IDENTITY,
             )
     return found

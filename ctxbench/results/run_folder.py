@@ -1,16 +1,17 @@
 """The run folder: each process is written as it finishes, one row a case is made from its processes."""
 
 import csv
+import glob
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ctxbench import disk
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.machine_load import doubt
 from ctxbench.messages import Sample, TimelineStep
@@ -19,7 +20,6 @@ from ctxbench.results.csv_file import (
     append_text,
     csv_line,
     csv_rows,
-    encoded,
     fingerprint,
     mend,
     read_table,
@@ -53,15 +53,13 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, meta: Mapping[str, Any]) -> "RunFolder":
         """Make the folder and its empty tables. UsageError if it exists with a run inside or cannot be written."""
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"{path} is a file; --out takes a folder")
-        if (path / "run.json").exists():
+        disk.make_folder(path)
+        if found := [name for name in ("run.json", *tables()) if os.path.lexists(path / name)]:
             raise UsageError(
-                f"{path} already holds a run; continue it with ctxbench resume {path}, or choose another --out"
+                f"{path} already holds a run ({found[0]}); continue it with ctxbench resume {path}, or choose another "
+                "--out"
             )
         folder = cls(path, {**meta, "schema": SCHEMA})
-        with folder._written():
-            path.mkdir(parents=True, exist_ok=True)
         folder.save_meta()
         folder._make_tables()
         return folder
@@ -69,14 +67,12 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing run folder, for reading or resuming. UsageError if it is none or of an unknown schema."""
-        if path.is_file():
+        if os.path.isfile(path):
             raise UsageError(f"{path} is a file; name the run folder that it is in, {path.parent}")
         try:
-            meta = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            meta = disk.read_json(path / "run.json")
+        except disk.NoFile:
             raise UsageError(f"{path} is no run folder: it has no run.json") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path / 'run.json'} is damaged: {error}") from None
         schema = meta.get("schema") if isinstance(meta, dict) else None
         if schema != SCHEMA:
             raise UsageError(
@@ -97,7 +93,7 @@ class RunFolder:
         """
         found = []
         for name in tables():
-            if name in STREAMS and not (self.path / name).exists():
+            if name in STREAMS and not os.path.lexists(self.path / name):
                 continue
             then, now = (self.meta.get("tables") or {}).get(name), fingerprint(self.path / name)
             if then and then["rows"] != now["rows"]:
@@ -113,7 +109,7 @@ class RunFolder:
 
     def save_meta(self, **changes: Any) -> None:
         """Rewrite `run.json` whole, through a rename."""
-        with self._written():
+        with disk.writing(self.path):
             self.meta |= changes
             replace_file(self.path / "run.json", (json.dumps(self.meta, indent=2) + "\n").encode())
 
@@ -151,7 +147,7 @@ class RunFolder:
             for mode, timeline in (timelines or {}).items()
             for step in timeline
         ]
-        with self._written():
+        with disk.writing(self.path):
             self._append("samples.csv", sampled)
             self._append("timeline.csv", steps)
             self._append("processes.csv", [{**record.row(), "process": number}])
@@ -170,8 +166,8 @@ class RunFolder:
         for record in records:
             record.note(*doubt(record.others_share), *[Note(BROKEN)] * (record.module in broken))
         lines = [csv_line(columns()), *(csv_line(record.row().values()) for record in records)]
-        with self._written():
-            replace_file(self.path / "records.csv", encoded("".join(lines)))
+        with disk.writing(self.path):
+            replace_file(self.path / "records.csv", disk.encoded("".join(lines)))
 
     def finished(self) -> dict[str, dict[int, Record]]:
         """What the finished processes of each case measured, by their numbers."""
@@ -183,7 +179,7 @@ class RunFolder:
     def log(self, case: str, text: str) -> None:
         """Keep what a case printed or raised, for a person to read: `log.txt`. Paths are from the working folder."""
         text = text.replace(f"{Path.cwd()}{os.sep}", "").rstrip()
-        with self._written():
+        with disk.writing(self.path):
             append_text(self.path / "log.txt", f"== {case}\n{text}\n\n")
 
     def recover(self) -> list[str]:
@@ -193,7 +189,7 @@ class RunFolder:
         UsageError for a table that is damaged in another way.
         """
         self._make_tables()
-        with self._written():
+        with disk.writing(self.path):
             wanted = tables()
             torn = {name: mend(self.path / name, [each.name for each in wanted[name]]) for name in wanted}
             for name, header in wanted.items():
@@ -206,13 +202,13 @@ class RunFolder:
 
     def drop(self, cases: set[str]) -> None:
         """Remove what the given cases left in every table, so that they can be measured again."""
-        with self._written():
+        with disk.writing(self.path):
             for name in tables():
                 self._keep(name, lambda row: row["case"] not in cases)
 
     def _make_tables(self) -> None:
         """Write the header of each table that is not there."""
-        with self._written():
+        with disk.writing(self.path):
             for name, header in tables().items():
                 if not (self.path / name).exists():
                     (self.path / name).write_text(csv_line(each.name for each in header), encoding="utf-8")
@@ -223,14 +219,14 @@ class RunFolder:
         added = [each.name for each in tables()[name] if each.name not in header]
         if added:
             lines = [[*header, *added], *([*row, *[""] * len(added)] for row in rows)]
-            replace_file(self.path / name, encoded("".join(map(csv_line, lines))))
+            replace_file(self.path / name, disk.encoded("".join(map(csv_line, lines))))
 
     def _keep(self, name: str, wanted: Callable[[Mapping[str, str]], bool]) -> None:
         """Rewrite a table without the rows that are not wanted, if it has any."""
         header, rows = csv_rows(self.path / name)
         kept = [row for row in rows if wanted(dict(zip(header, row, strict=True)))]
         if len(kept) < len(rows):
-            replace_file(self.path / name, encoded("".join(map(csv_line, [header, *kept]))))
+            replace_file(self.path / name, disk.encoded("".join(map(csv_line, [header, *kept]))))
 
     def frame(self) -> "pd.DataFrame":
         """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of notes.
@@ -258,22 +254,16 @@ class RunFolder:
         """A table of streams; empty if the folder was kept without it."""
         import pandas as pd
 
-        if not (self.path / name).exists():
+        if not os.path.lexists(self.path / name):
             return pd.DataFrame(columns=[each.name for each in tables()[name]])
         return read_table(self.path / name, tables()[name])
-
-    @contextmanager
-    def _written(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UsageError(f"cannot write to {self.path}: {error.strerror or error}") from None
 
 
 def run_folders(path: Path) -> list[Path]:
     """The run folder `path`, or those inside it: a run on a cluster has one for each kind of device."""
-    inside = sorted(each.parent for each in path.glob("*/run.json"))
-    return inside if inside and not (path / "run.json").exists() else [path]
+    if os.path.lexists(path / "run.json"):
+        return [path]
+    return sorted(Path(each).parent for each in glob.glob(f"{glob.escape(str(path))}/*/run.json")) or [path]
 
 
 def default_path(suite: str) -> Path:
@@ -281,7 +271,7 @@ def default_path(suite: str) -> Path:
     stem = f"{suite}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
     path = Path("results") / stem
     number = 2
-    while path.exists():
+    while os.path.lexists(path):
         path = Path("results") / f"{stem}-{number}"
         number += 1
     return path

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -79,22 +80,16 @@ def _read_records(path: Path, wanted: Iterable[Column]) -> "pd.DataFrame":
 
 
 def _check_identity(frame: "pd.DataFrame", path: Path) -> None:
-    """UsageError with the line for a record that is there twice, or whose hyper-parameters are no JSON object."""
+    """UsageError with the line for a record that is there twice, or that changes what is no hyper-parameter."""
     names = [name for name in ("case", "process") if name in frame]
     seen: Counter[tuple[Any, ...]] = Counter()
-    for line, (text, *key) in enumerate(zip(frame["hparams"], *(frame[name] for name in names), strict=True), 2):
+    texts = frame["hparams"], frame["changed"]
+    for line, (hparams, changed, *key) in enumerate(zip(*texts, *(frame[name] for name in names), strict=True), 2):
         seen[tuple(key)] += 1
         if seen[tuple(key)] > 1:
             raise UsageError(f"{path}, line {line}: {names[0]} is {str(key[0])!r}; it stands in an earlier line too")
-        if not _is_object(text):
-            raise UsageError(f"{path}, line {line}: hparams is {text!r}, not an object in JSON")
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
+        if unknown := set(changed.split()) - json.loads(hparams).keys():
+            raise UsageError(f"{path}, line {line}: changed has {min(unknown)!r}, which is none of its hparams")
 
 
 def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ()) -> "pd.DataFrame":
@@ -105,7 +100,7 @@ def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ())
     names = {each.detail("processes"): each.column for each in quantities().values() if each.has_interval}
     names["control_processes"] = "control_ms"
     medians: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
-    if path.exists():
+    if os.path.lexists(path):
         wanted = (*_required(case=str, process=int), *(columns()[column] for column in names.values()))
         processes = read_table(path, wanted)
         for name, column in names.items():

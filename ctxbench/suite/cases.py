@@ -1,15 +1,18 @@
 """A suite as read, and the grid of its cases."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ctxbench import devices, registry
+from ctxbench import devices, limits, registry
 from ctxbench.case import EMPTY, Case, as_list, parse_shape
 from ctxbench.errors import UsageError, unknown
+from ctxbench.registry.entry import Entry
 from ctxbench.suite.file import CONDITIONS, POINTS, SuiteFile, parse_pair
 
 
@@ -77,6 +80,7 @@ class Suite:
         for name in (*empty, *self.file.modules):
             keys = [entry.key for entry in registry.entries() if not entry.broken] if name == "*" else [name]
             sources += [(key, partial(self._grid, key, auto_device)) for key in keys]
+        self._check_size([key for key, _ in sources])
         for values in self.file.cases:
             sources.append((str(values.get("module", "")), partial(self._extra, values, auto_device)))
         for name, cases in sources:
@@ -97,28 +101,13 @@ class Suite:
         return list(unique.values())
 
     def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
-        axes = self.file.axes
         entry = registry.get(name)
-        hparams: dict[str, Any] = {}
-        for given, settings in self.file.hparams.items():
-            if registry.means(given, entry.key, entry.reference):
-                hparams |= settings
-        choices = [as_list(value) for value in hparams.values()]
-        shapes = [
-            (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
-            for shape in axes.shape
-            for b in axes.batch or [0]
-            for c in axes.channels or [0]
-            for s in axes.size or [0]
-        ]
-        threads: list[int | None] = [*axes.threads] or [None]
-        # Beside networks, the empty slot is a row of each of them alone.
-        networks = [each for each in axes.network if each or entry.key != EMPTY or not any(axes.network)]
-        for values, network, shape, dtype, device, layout, execution, count in itertools.product(
-            *(itertools.product(*choices), networks, shapes, axes.dtype, axes.device, axes.memory_format),
-            *(axes.execution, threads),
+        hparams = self._hparams(entry)
+        for *values, network, shape, b, c, s, dtype, device, layout, execution, count in itertools.product(
+            *map(as_list, hparams.values()), *self._axes(entry)
         ):
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=True)))
+            shape = parse_shape((b or shape[0], c or shape[1], s or shape[2], s or shape[3]))
             device = auto_device if device == "auto" else device
             count = count if devices.has_clock(device) else None
             case = Case(
@@ -127,6 +116,40 @@ class Suite:
             )
             if not any(_matches(case, rule) for rule in self.file.exclude):
                 yield case
+
+    def _hparams(self, entry: Entry) -> dict[str, Any]:
+        """The values, or lists of them, that the suite gives the hyper-parameters of a module."""
+        hparams: dict[str, Any] = {}
+        for given, settings in self.file.hparams.items():
+            if registry.means(given, entry.key, entry.reference):
+                hparams |= settings
+        return hparams
+
+    def _axes(self, entry: Entry) -> list[Sequence[Any]]:
+        """The values of each axis, in the order in which the grid of a module runs through them."""
+        axes = self.file.axes
+        # Beside networks, the empty slot is a row of each of them alone.
+        networks = [each for each in axes.network if each or entry.key != EMPTY or not any(axes.network)]
+        inputs: list[Sequence[Any]] = [axes.shape, axes.batch or [0], axes.channels or [0], axes.size or [0]]
+        conditions: list[Sequence[Any]] = [axes.dtype, axes.device, axes.memory_format, axes.execution]
+        return [networks, *inputs, *conditions, axes.threads or [None]]
+
+    def _grid_size(self, name: str) -> int:
+        """How many cases the grid of a module has, those that are excluded too."""
+        entry = registry.get(name)
+        return math.prod(map(len, [*map(as_list, self._hparams(entry).values()), *self._axes(entry)]))
+
+    def _check_size(self, names: Sequence[str]) -> None:
+        """UsageError if the grids of these modules have more cases than `limits.CASES`. Other errors are told later."""
+        count = 0
+        for name in names:
+            with suppress(UsageError):
+                count += self._grid_size(name)
+        if count > limits.CASES:
+            raise UsageError(
+                f"{self.path}: the grid has {count:,} cases, more than {limits.CASES:,}; shorten the lists of [axes] "
+                "and [hparams], or name fewer modules"
+            )
 
     def _extra(self, values: Mapping[str, Any], auto_device: str) -> Iterator[Case]:
         axes = self.file.axes

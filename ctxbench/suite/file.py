@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from ctxbench import devices, metrics
-from ctxbench.case import STRICT, Measure, OneOrMore, Positive, Shape, parse_shape
+from ctxbench.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Shape, Share, Threads, parse_shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.executions import execution
 from ctxbench.metrics.base import Unit
@@ -63,15 +63,38 @@ class Axes(_Strict):
     """
 
     shape: Annotated[list[Annotated[Shape, BeforeValidator(_shape)]], BeforeValidator(_as_shapes), Field(min_length=1)]
-    batch: Annotated[list[Positive], OneOrMore] = []
-    channels: Annotated[list[Positive], OneOrMore] = []
-    size: Annotated[list[Positive], OneOrMore] = []
+    batch: Annotated[list[Numbers], OneOrMore] = []
+    channels: Annotated[list[Numbers], OneOrMore] = []
+    size: Annotated[list[Numbers], OneOrMore] = []
     dtype: Annotated[list[Dtype], OneOrMore, Field(min_length=1)] = ["float32"]
     device: Annotated[list[DeviceName], OneOrMore, Field(min_length=1)] = ["auto"]
     memory_format: Annotated[list[MemoryFormat], OneOrMore, Field(min_length=1)] = ["contiguous"]
     execution: Annotated[list[ExecutionName], OneOrMore, Field(min_length=1)] = ["eager"]
-    threads: Annotated[list[Positive], OneOrMore] = []
+    threads: Annotated[list[Threads], OneOrMore] = []
     network: Annotated[list[str], OneOrMore, Field(min_length=1)] = [""]
+
+
+class CaseInput(_Strict):
+    """The input and the conditions in an entry of `cases`, whose other keys are its module and hyper-parameters."""
+
+    shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
+    dtype: Dtype | None = None
+    device: Annotated[list[DeviceName], OneOrMore] = []
+    memory_format: MemoryFormat | None = None
+    execution: ExecutionName | None = None
+    threads: Threads | None = None
+
+
+def _case(values: dict[str, Any]) -> dict[str, Any]:
+    """An entry of `cases`, checked. ValueError for an input or a condition that cannot be."""
+    try:
+        CaseInput.model_validate({key: value for key, value in values.items() if key in CaseInput.model_fields})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ValueError(
+            f"{problem['loc'][0]} {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
+        ) from None
+    return values
 
 
 class Footnote(_Strict):
@@ -102,8 +125,8 @@ class Gate(_Strict):
     `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train").
     """
 
-    margin: Annotated[float, Field(gt=0, strict=False)] = 0.05
-    margins: dict[str, Annotated[float, Field(gt=0, strict=False)]] = {}
+    margin: Share = 0.05
+    margins: dict[str, Share] = {}
 
     def of(self, module: str, mode: str) -> float:
         """The margin of a row."""
@@ -141,16 +164,16 @@ class SuiteFile(_Strict):
 
     title: str
     question: str = ""
-    minutes: Annotated[float | None, Field(gt=0, strict=False)] = None
+    minutes: Minutes | None = None
     source: str = ""
     modules: Annotated[list[str], Field(min_length=1)]
     metrics: list[MetricName] = Field(
-        default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default]
+        default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default], min_length=1
     )
     axes: Axes
     hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
     exclude: list[dict[str, Scalar]] = []
-    cases: list[dict[str, Scalar | list[int]]] = []
+    cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_case)]] = []
     crossover: list[PairText] = []
     measure: Measure = Measure()
     gate: Gate = Gate()

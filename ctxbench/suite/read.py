@@ -1,7 +1,6 @@
 """Reads suites and applies a caller's overrides; every error names file, key and what is allowed."""
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ctxbench import registry
+from ctxbench import disk, registry
 from ctxbench.case import Measure, Shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry import networks
@@ -55,7 +54,7 @@ def available() -> list[str]:
 def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     """Read a suite by name, or by the path of a TOML file, and apply overrides. UsageError for anything malformed."""
     path = _find(name_or_path)
-    suite = _validate(_read(path), str(path))
+    suite = _validate(disk.read_toml(path), str(path))
     if overrides is not None:
         suite = _override(suite, overrides)
     return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
@@ -63,22 +62,13 @@ def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
 
 def load_published(path: Path) -> dict[str, Any]:
     """The table `[published]` of a TOML file as plain values. UsageError for anything malformed."""
-    content = _read(path)
+    content = disk.read_toml(path)
     if "published" not in content:
         raise UsageError(f"{path} has no table [published]")
     try:
         return Published.model_validate(content["published"]).model_dump(mode="json")
     except ValidationError as error:
         raise UsageError(f"{path}: [published]: {_first_sentence(error)}") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
 
 
 def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
@@ -88,10 +78,7 @@ def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
 
 def _find(name_or_path: str) -> Path:
     if name_or_path.endswith(".toml") or "/" in name_or_path:
-        path = Path(name_or_path)
-        if not path.is_file():
-            raise UsageError(f"there is no suite file {path}")
-        return path
+        return Path(name_or_path)
     if name_or_path not in available():
         raise unknown("suite", name_or_path, available())
     return Path(str(files("ctxbench.suites") / f"{name_or_path}.toml"))
@@ -103,7 +90,9 @@ def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
     except ValidationError as error:
         sentence = _first_sentence(error)
         if where == OPTIONS:  # the user has typed no key
-            raise UsageError(re.sub(r"^key '(?:axes\.)?(\w+)(?:\.\d+)?' is (.+?): ", r"\1 \2: ", sentence)) from None
+            raise UsageError(
+                re.sub(r"^key '(?:axes\.|measure\.)?(\w+)(?:\.\d+)?' is (.+?): ", r"\1 \2: ", sentence)
+            ) from None
         raise UsageError(f"{where}: {sentence}") from None
 
 

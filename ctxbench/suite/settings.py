@@ -61,5 +61,7 @@ def _add(hparams: dict[str, Any], name: str, value: Any) -> None:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except RecursionError:
+        raise UsageError(f"--set {text[:40]!r}... is nested too deeply") from None
+    except ValueError:  # also for a number of thousands of digits, which is then refused as a word
         return text.strip()

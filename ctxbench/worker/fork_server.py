@@ -1,7 +1,7 @@
 """A process with torch imported and no threads, which forks one fresh child a task; run as `python -m`.
 
 multiprocessing's forkserver runs the caller's `__main__` again in every child and knows one source tree only; a caller
-here may be any script, and the gate needs two trees: a sixth argument is the tree to take modules from.
+here may be any script, and the gate needs two trees: a seventh argument is the tree to take modules from.
 
 One message a line (`ctxbench.worker.lines`). In (`orders`): a task. Out (`messages`): Started, whatever the child
 reports, the last of it Done, then Ended. After a Progress the child waits for a byte on `acks`, so that the parent
@@ -35,7 +35,7 @@ _HIGH = 1000
 
 
 def main() -> None:
-    end_with_parent()
+    end_with_parent(int(sys.argv[1]))
     adopt_orphans()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -43,9 +43,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Whoever starts this may ignore the signal, and then no child can be waited for.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    orders, messages, acks, output, static = (int(argument) for argument in sys.argv[1:6])
+    orders, messages, acks, output, static = (int(argument) for argument in sys.argv[2:7])
     importlib.import_module("torch")  # before anything of a user's is on the search path
-    trees = [Path(tree) for tree in sys.argv[6:]]
+    trees = [Path(tree) for tree in sys.argv[7:]]
     for tree in trees:
         enter_tree(tree)
     tasks.preload(bool(static))

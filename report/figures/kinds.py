@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 from ctxbench.suite.file import Figure
 
@@ -21,10 +22,10 @@ from . import recall as figure_recall
 from . import samples as figure_samples
 from .labels import freeze_layout
 from .panels import Panel
-from .style import Drawing, styled, svg_text, write_pdf, write_png
+from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
 
 # What a figure can be written as besides SVG.
-WRITERS = {"png": write_png, "pdf": write_pdf}
+WRITERS = {"png": png_bytes, "pdf": pdf_bytes}
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def write_figure(panels: Sequence[Panel], kind: Kind, folder: Path, formats: Seq
         drawing = kind.draw(panels)
         freeze_layout(drawing.figure)
         svg = svg_text(drawing.figure)
-        paths["svg"].write_text(svg, encoding="utf-8")
+        disk.write(paths["svg"], svg)
         for ending in formats:
-            WRITERS[ending](drawing.figure, paths[ending])
+            disk.write(paths[ending], WRITERS[ending](drawing.figure))
     return Written(kind, drawing, svg, paths)

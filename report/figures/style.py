@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -198,21 +197,24 @@ def svg_text(figure: Figure) -> str:
     return "\n".join(line.strip() for line in text.splitlines()) + "\n"
 
 
-def write_pdf(figure: Figure, path: Path) -> None:
+def pdf_bytes(figure: Figure) -> bytes:
     """The figure as PDF, the same for the same data."""
-    figure.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return buffer.getvalue()
 
 
-def write_png(figure: Figure, path: Path) -> None:
+def png_bytes(figure: Figure) -> bytes:
     """The figure as PNG of 256 colours, which are enough for lines and flat areas and a third of the size.
 
     Of Pillow's methods, this one changes no colour by more than a reader can see.
     """
-    buffer = io.BytesIO()
+    buffer, smaller = io.BytesIO(), io.BytesIO()
     figure.savefig(buffer, format="png", dpi=PNG_DPI)
     with Image.open(buffer) as image:
         reduced = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=2)
-        reduced.save(path, optimize=True, dpi=(PNG_DPI, PNG_DPI))
+        reduced.save(smaller, format="png", optimize=True, dpi=(PNG_DPI, PNG_DPI))
+    return smaller.getvalue()
 
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)')

@@ -135,11 +135,17 @@ def _quantity_columns(
     return found
 
 
+def _has_number(row: RecordRow, key: str) -> bool:
+    """Whether a row has the number of a quantity, which another version of ctxbench may have called otherwise."""
+    quantity = quantities().get(key)
+    return quantity is not None and known(row, quantity.column) is not None
+
+
 def _module_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
     """Title (key where there is little room), with the notes that belong to no number of the row."""
     cells = []
     for row in records:
-        own = [each for each in row["notes"] if not each.about or known(row, quantities()[each.about].column) is None]
+        own = [each for each in row["notes"] if not _has_number(row, each.about)]
         numbers = tuple(notes.number(str(each)) for each in own)
         module = str(row["module"])
         cells.append(Cell(str(row["title"] or module), notes=numbers, detail=module, short=module))

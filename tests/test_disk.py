@@ -1,0 +1,202 @@
+"""Files that a person names: folders, pipes, devices, links in a circle, what may not be read, disks that are full."""
+
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import Done
+
+from ctxbench import disk
+from ctxbench.errors import UsageError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from attacks import small
+
+Command = Callable[..., Done]
+
+
+def circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def latin(path: Path) -> None:
+    path.write_bytes(b"a = 1\nb = '\xe9'\n")
+
+
+# What may lie in the place of a file, and what is said of it.
+IN_ITS_PLACE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "folder": (Path.mkdir, "cannot read {path}: it is a folder"),
+    "pipe": (os.mkfifo, "cannot read {path}: it is no regular file"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "cannot read {path}: it is no regular file"),
+    "circle": (circle, "cannot read {path}: Too many levels of symbolic links"),
+    "nothing": (lambda path: None, "there is no file {path}"),
+    "latin": (latin, "{path}, line 2: the text is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("kind", IN_ITS_PLACE)
+def test_what_is_no_file_of_text_is_a_sentence(tmp_path: Path, kind: str) -> None:
+    make, sentence = IN_ITS_PLACE[kind]
+    make(tmp_path / "x")
+    with pytest.raises(UsageError) as caught:
+        disk.read_text(tmp_path / "x")
+    assert str(caught.value).startswith(sentence.format(path=tmp_path / "x"))
+
+
+def test_a_path_that_cannot_be_one_is_a_sentence() -> None:
+    for read in (disk.read_bytes, disk.whole):
+        with pytest.raises(UsageError, match=r"cannot read .*: embedded null byte"):
+            read(Path("a\0b"))
+
+
+def test_a_mark_of_utf_8_is_no_part_of_a_text(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbfa = [[1]]\n")
+    assert disk.read_toml(tmp_path / "x.toml") == {"a": [[1]]}
+
+
+def test_a_file_is_as_deep_as_it_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("[" * disk.DEEPEST + "]" * disk.DEEPEST)
+    disk.read_json(path)
+    for levels in (disk.DEEPEST + 1, 100_000):
+        path.write_text("[" * levels + "]" * levels)
+        with pytest.raises(UsageError, match=r"x\.json is nested more than 64 levels deep"):
+            disk.read_json(path)
+
+
+def not_readable(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """As for a user who has no right to read it; root has."""
+    read = Path.read_bytes
+
+    def read_bytes(self: Path) -> bytes:
+        if self == path:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("measured")
+    return small.begin(folder, folder / "run").path
+
+
+@pytest.mark.parametrize("name", ["run.json", "records.csv", "processes.csv"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "circle", "no right"])
+def test_each_command_says_what_is_wrong_with_a_run_folder(
+    measured: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    run = Path(shutil.copytree(measured, tmp_path / "run"))
+    damaged = run / name
+    sentence = "cannot read {path}: Permission denied"
+    if kind == "no right":
+        not_readable(monkeypatch, damaged)
+    else:
+        damaged.unlink()
+        make, sentence = IN_ITS_PLACE[kind]
+        make(damaged)
+    out = ("--out", tmp_path / "report")
+    for arguments in (("report", run, *out), ("check", "--baseline", run), ("resume", run, "--in-process")):
+        done = command(*arguments)
+        assert (done.returncode, done.stderr) == (2, f"ctxbench: {sentence.format(path=damaged)}\n")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "circle"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--suite", "x.toml"),
+        ("predict", "se", "--for", "x.toml"),
+        ("show", "x.py:X"),
+        ("check", "--baseline", "x.csv"),
+    ],
+)
+def test_each_command_says_what_is_wrong_with_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, kind: str, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = arguments[-1].partition(":")[0]
+    make, sentence = IN_ITS_PLACE[kind]
+    make(Path(name))
+    done = command(*arguments)
+    if name == "x.csv" and kind == "folder":
+        sentence = "there is no file {path}/records.csv"
+    told = tmp_path / name if name == "x.py" else name
+    assert (done.returncode, done.stderr) == (2, f"ctxbench: {sentence.format(path=told)}\n")
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file may grow, as on a disk without room."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_no_empty_file(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(UsageError, match=r"cannot write to .*x\.py: File too large"):
+        disk.write(tmp_path / "x.py", "text", "x")
+    assert [*tmp_path.iterdir()] == []
+    disk.write(tmp_path / "x.py", "text", "x")
+    with pytest.raises(UsageError, match=r"x\.py already exists and was not changed"):
+        disk.write(tmp_path / "x.py", "other", "x")
+    disk.write(tmp_path / "x.py", " \udcff", "a")
+    with full_disk(), pytest.raises(UsageError, match="File too large"):
+        disk.write(tmp_path / "x.py", "more", "a")
+    assert (tmp_path / "x.py").read_text() == "text \\udcff"
+
+
+def test_new_leaves_nothing_on_a_full_disk(tmp_path: Path, command: Command) -> None:
+    with full_disk():
+        done = command("new", tmp_path / "x.py")
+    assert (done.returncode, done.stderr) == (2, f"ctxbench: cannot write to {tmp_path / 'x.py'}: File too large\n")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("error", [UsageError("busy"), KeyboardInterrupt()])
+def test_a_place_is_given_back_if_nothing_comes_of_it(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "x.toml"
+
+    def fail() -> None:
+        with disk.claimed(path):
+            assert path.exists()
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert not path.exists()
+    with disk.claimed(path):
+        disk.write(path, "a = 1\n")
+    assert path.read_text() == "a = 1\n"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
+def test_nothing_is_written_into_what_is_no_file(tmp_path: Path, kind: str) -> None:
+    make, sentence = IN_ITS_PLACE[kind]
+    make(tmp_path / "x")
+    for write in (disk.write, lambda path, text: disk.check_place(path)):
+        with pytest.raises(UsageError) as caught:
+            write(tmp_path / "x", "text")
+        assert str(caught.value) == sentence.format(path=tmp_path / "x").replace("read", "write to")
+
+
+def test_a_folder_may_not_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    with pytest.raises(UsageError, match="x: it is a file, not a folder"):
+        disk.make_folder(tmp_path / "x")
+    with pytest.raises(UsageError, match="y: Not a directory"):
+        disk.make_folder(tmp_path / "x" / "y")
