@@ -611,11 +611,11 @@ def test_the_template_passes_as_it_is_and_is_never_overwritten(tmp_path: Path) -
     reference = template.write(tmp_path / "my_module.py")
     assert reference.endswith("my_module.py:MyModule")
     assert len((tmp_path / "my_module.py").read_text().splitlines()) < 60
+    with pytest.raises(UsageError, match="already exists and was not changed; choose another file name"):
+        template.write(tmp_path / "my_module.py")
     entry = registry.get(reference)
     results = list(run_checks(Subject(entry, entry.load(), 16, {}, contract.SIZE), CORE))
     assert [result.name for result in results if result.outcome != "passed"] == []
-    with pytest.raises(UsageError, match="already exists and was not changed; choose another file name"):
-        template.write(tmp_path / "my_module.py")
 
 
 @pytest.mark.parametrize(

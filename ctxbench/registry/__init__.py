@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry, Hyperparameter
 from ctxbench.registry.load import import_class
@@ -188,7 +187,7 @@ def _from_reference(reference: str) -> Entry:
 def absolute(reference: str) -> str:
     """A reference with the whole path of its file; another one as it is."""
     source, _, class_name = reference.rpartition(":")
-    return f"{disk.whole(Path(source))}:{class_name}" if source.endswith(".py") else reference
+    return f"{Path(source).absolute()}:{class_name}" if source.endswith(".py") else reference
 
 
 def _describe_class(cls: "type[nn.Module]", reference: str) -> Entry:
