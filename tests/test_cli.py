@@ -90,6 +90,7 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: s
         (["report", "/no/such/run"], "no run folder"),
         (["run", "--out", ""], "--out is empty"),
         (["run", "--metrics", ""], "--metrics is empty"),
+        (["run", "--static", "--metrics", "latency"], "--static measures params, macs, memory"),
         (["run", "--threads", ","], "--threads ',' is not a comma-separated list"),
         (["report", ""], "RUNS is empty"),
         (["run", "--threads", "10000000"], "threads 10000000: it must be from 1 to 1,024"),
