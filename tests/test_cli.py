@@ -102,6 +102,7 @@ def test_numpy_starts_no_thread_in_a_command() -> None:
         (["report", "/no/such/run"], "no run folder"),
         (["run", "--out", ""], "--out is empty"),
         (["run", "--metrics", ""], "--metrics is empty"),
+        (["run", "--static", "--metrics", "latency"], "--static measures params, macs, memory"),
         (["run", "--threads", ","], "--threads ',' is not a comma-separated list"),
         (["report", ""], "RUNS is empty"),
         (["run", "--threads", "10000000"], "threads 10000000: it must be from 1 to 1,024"),

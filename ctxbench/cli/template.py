@@ -1,6 +1,7 @@
 """`ctxbench new`: a small working context module to start from."""
 
 import keyword
+import os
 import re
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def write(path: Path, class_name: str | None = None) -> str:
     class_name = class_name or "".join(part.capitalize() for part in re.split(r"[_\W]+", key))
     if not class_name.isidentifier() or keyword.iskeyword(class_name) or class_name in TAKEN:
         raise UsageError(f"{class_name!r} is not a valid name for a class; give one with --class")
-    if key in registry.names():
+    if key in registry.names() and not os.path.lexists(path):
         raise UsageError(f"the registry already has a module {key!r}; choose another file name")
     text = SOURCE.replace("{key}", key).replace("{title}", class_name).replace("{class_name}", class_name)
     disk.write(path, text, "x")

@@ -53,6 +53,8 @@ def run_suite(
     if counter not in COUNTERS:
         raise unknown("counter", counter, COUNTERS)
     metrics = [name for name in suite.file.metrics if not static or name in static_metrics()]
+    if not metrics:
+        raise UsageError(f"--static measures {', '.join(static_metrics())}, and the suite asks for none of them")
     suite.cases()  # wrong names end here, before a process is started
     path = Path(out) if out is not None else default_path(suite.name)
     with ExitStack() as stack:
