@@ -131,7 +131,7 @@ def _counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def _server() -> Iterator[ForkServer]:
+def one_server() -> Iterator[ForkServer]:
     with ForkServer() as server:
         yield server
 
@@ -139,9 +139,20 @@ def _server() -> Iterator[ForkServer]:
 @pytest.fixture
 def shared_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and commands of this process fork their children from one server: torch is imported once, not for each."""
-    server: ForkServer = request.getfixturevalue("_server")
+    _share(request.getfixturevalue("one_server"), monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def module_server(one_server: ForkServer) -> Iterator[None]:
+    """The same for a run that the tests of a file share."""
+    with pytest.MonkeyPatch.context() as patch:
+        _share(one_server, patch)
+        yield
+
+
+def _share(server: ForkServer, patch: pytest.MonkeyPatch) -> None:
     for module in ("ctxbench.engine.run", "ctxbench.engine.client"):
-        monkeypatch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
+        patch.setattr(f"{module}.ForkServer", lambda *arguments, **settings: nullcontext(server))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
@@ -62,7 +61,7 @@ class TimePassesInSleep(Quiet):
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory, _server: ForkServer) -> pd.DataFrame:
+def failures(tmp_path_factory: pytest.TempPathFactory, module_server: None) -> pd.DataFrame:
     """One run over every failing module."""
     folder = tmp_path_factory.mktemp("failures")
     suite = folder / "failing.toml"
@@ -74,7 +73,6 @@ def failures(tmp_path_factory: pytest.TempPathFactory, _server: ForkServer) -> p
     clock = EngineClock(Doing("first_infer"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ctxbench.this_machine.here", clock)
-        patch.setattr("ctxbench.engine.run.ForkServer", lambda *arguments, **settings: nullcontext(_server))
         frame = ctxbench.run(str(suite), out=folder / "run", reporter=TimePassesInSleep(clock)).frame
     return frame.set_index("module")
 

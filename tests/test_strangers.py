@@ -173,7 +173,7 @@ def test_a_module_does_not_end_the_command_that_measures_in_its_own_process(comm
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> ctxbench.Run:
+def measured(tmp_path_factory: pytest.TempPathFactory, module_server: None) -> ctxbench.Run:
     """One run over all modules."""
     folder = tmp_path_factory.mktemp("strangers")
     suite = folder / "strangers.toml"
@@ -215,21 +215,22 @@ def test_what_a_module_changes_is_in_the_notes_of_its_row(rows: pd.DataFrame, mo
     assert CHANGES[module] in "".join(notes)
 
 
-def test_a_copy_that_a_module_forks_tells_nothing() -> None:
+def test_a_copy_that_a_module_forks_tells_nothing(one_server: ForkServer) -> None:
     case = Case("Forks", f"{HOSTILE}:Forks", {}, (1, 8, 6, 5))
     replies: list[Reply] = []
-    with client.ForkServer() as server:
-        server.run(MeasureCase(case, Measure(sample_s=0.01, warmup_s=0), ["latency"]), replies.append)
+    one_server.run(MeasureCase(case, Measure(sample_s=0.01, warmup_s=0), ["latency"]), replies.append)
     doing = [reply.what for reply in replies if isinstance(reply, Doing)]
     assert doing.count("first_train") == 1
 
 
+@pytest.mark.usefixtures("shared_server")
 def test_the_output_of_autocast_may_have_its_dtype(suite_file: SuiteFile, tmp_path: Path) -> None:
     suite = suite_file([f"{HOSTILE}:Multiplies"], axes='dtype = ["autocast-bfloat16"]')
     row = ctxbench.run(str(suite), out=tmp_path / "run").frame.loc[0]
     assert (row["status"], [note.code for note in row["notes"]]) == ("ok", [])
 
 
+@pytest.mark.long
 def test_a_module_that_prints_without_end_is_verified(command: Command) -> None:
     done = command("verify", f"{HOSTILE}:PrintsALot")
     assert done.returncode == 1
@@ -238,6 +239,7 @@ def test_a_module_that_prints_without_end_is_verified(command: Command) -> None:
     assert "the process was killed" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_module_that_forks_is_found(command: Command) -> None:
     done = command("verify", f"{HOSTILE}:Forks")
     assert (done.returncode, "FAILED    global state            it forks its process" in done.stdout) == (1, True)
