@@ -115,7 +115,7 @@ def known(row: RecordRow, column: str) -> Any:
     return None if pd.isna(row[column]) else row[column]
 
 
-# Intervals that are this many times apart are told apart even where other work disturbed the times.
+# Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.
 FAR = 5.0
 
 
@@ -170,8 +170,15 @@ def order(first: Value, second: Value) -> int:
     return int(above) - int(below)
 
 
+def only_far(first: Value, second: Value) -> bool:
+    """Whether two times that are told apart have no ratio to tell, since other work disturbed one."""
+    return bool(first.obstacle or second.obstacle)
+
+
 def ratio_text(first: Value, second: Value) -> str:
-    """The first over the second: `1.60x [1.55, 1.66]` from rounds, else `1.60x`."""
+    """The first over the second: `1.60x [1.55, 1.66]` from rounds, else `1.60x`; `far` if no more is known."""
+    if only_far(first, second):
+        return "far"
     found = ratio(first, second)
     return str(found).replace(" ", "x ", 1) if found else times(first.value / second.value)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ctxbench.comparison import Value, obstacle, order, ratio_text
+from ctxbench.comparison import Value, obstacle, only_far, order, ratio_text
 from ctxbench.metrics import quantities, quantity
 
 FRONT = "On the Pareto front"
@@ -152,6 +152,8 @@ def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
     def price(axis: str) -> str:
         noun = quantity(axis).noun
         mine, theirs = worse.values[axis], better.values[axis]
+        if only_far(mine, theirs):
+            return f"far more {noun}" if quantity(axis).better == "smaller" else f"far less {noun}"
         return (
             f"{ratio_text(mine, theirs)} its {noun}" if theirs.value else f"{mine.value:,.0f} {noun} where it has none"
         )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ctxbench.comparison import Value, obstacle, order, ratio
+from ctxbench.comparison import Value, obstacle, only_far, order, ratio
 from ctxbench.metrics import metrics, quantities, quantity
 from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
@@ -123,4 +123,6 @@ def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
     found, plain = ratio(value, mine), value.value / mine.value
     if what.has_interval and order(value, mine) == 0:
         return Cell("=", 1.0, detail=str(found) if found else "the intervals overlap")
+    if only_far(value, mine):
+        return Cell("far", detail="so far apart that they are told apart, though other work disturbed the times")
     return Cell(str(found), found.value) if found else Cell(ratio_text(plain), plain)
