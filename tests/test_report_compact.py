@@ -48,7 +48,7 @@ def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Pa
     table = compact_table(open_run(folder.path), Choice(columns=["latency_infer"]))
     assert [row.cells[1].notes for row in table.rows] == [(1,), ()]
     assert table.notes == (
-        "Other work kept more than 10% of the cores busy while it was timed: no verdict rests on it, unless the other time is far off.",
+        "Other work kept more than 10% of the cores busy meanwhile: no verdict rests on it, unless it is far off.",
     )
     assert r"\textsuperscript{1} Other work" in render_latex(table)
 

@@ -231,7 +231,7 @@ def test_a_disturbed_ratio_of_two_runs_has_no_interval(tmp_path: Path) -> None:
     found = cell(table, "sa", "latency_infer_ms_ratio_2")
     assert (found.text, found.best) == ("2.00", False)
     assert notes_of(table, found) == [
-        "Other work kept more than 10% of the cores busy while it was timed: no verdict rests on it, unless the other time is far off."
+        "Other work kept more than 10% of the cores busy meanwhile: no verdict rests on it, unless it is far off."
     ]  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def test_what_weakens_a_time_is_a_footnote_at_its_cell(tmp_path: Path) -> None:
     assert found["sa"] == found["da"] == "Fewer than 3 processes: no interval."
     assert (
         found["linear"]
-        == "Other work kept more than 10% of the cores busy while it was timed: no verdict rests on it, unless the other time is far off."
+        == "Other work kept more than 10% of the cores busy meanwhile: no verdict rests on it, unless it is far off."
     )
     assert "other work on up to 87% of the cores" in cell(table, "linear", "latency_infer").detail
     assert found["ham_nmf"] == "Drift: the medians of the measurement's halves differ by more than 5%."
