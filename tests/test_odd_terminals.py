@@ -133,8 +133,8 @@ def test_a_working_folder_that_is_gone_is_a_sentence(
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP are handled as before once the test is over."""
-    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    """SIGTERM and SIGHUP end a process, whatever started the tests ignores, and are as before once the test is over."""
+    before = {each: signal.signal(each, signal.SIG_DFL) for each in (signal.SIGTERM, signal.SIGHUP)}
     yield
     for each, handler in before.items():
         signal.signal(each, handler)

@@ -3,7 +3,6 @@
 import importlib
 import os
 import signal
-import time
 import warnings
 from typing import Annotated, Any, NoReturn
 
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from ctxbench import this_machine
 from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, check_texts
 from ctxbench.engine.apart import Apart
@@ -228,7 +228,7 @@ def _handle_signals() -> None:
 
     def interrupt(number: int, frame: Any) -> None:
         nonlocal interrupted_at
-        before, interrupted_at = interrupted_at, time.monotonic()
+        before, interrupted_at = interrupted_at, this_machine.here.wall_s()
         if interrupted_at - before >= _ONCE_S:
             raise KeyboardInterrupt
 
