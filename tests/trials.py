@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -41,10 +42,9 @@ def codes(name: str) -> set[int]:
     return {int(each) for each in re.findall(r"\b(\d+) [a-z]", listed[1])} if listed else USUAL_CODES
 
 
-def try_command(arguments: Sequence[str], folder: Path) -> tuple[int, list[str]]:
-    """Run `ctxbench` with its working folder in `folder`; its exit code, and a sentence for each wrong of it."""
-    temporary = folder.with_name(f"{folder.name}-temporary")
-    temporary.mkdir()
+def try_command(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Run `ctxbench` with `folder` as its working folder; what was wrong of it, and then what it printed."""
+    temporary = Path(tempfile.mkdtemp())
     before = processes()
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), surroundings(arguments, folder, temporary), alarm():
@@ -63,7 +63,11 @@ def try_command(arguments: Sequence[str], folder: Path) -> tuple[int, list[str]]
     wrong += ["nothing printed"] if not printed.strip() else []
     wrong += [f"left {each.name} in TMPDIR" for each in temporary.iterdir()]
     wrong += [f"left the process {each}" for each in sorted(processes() - before)]
-    return code, [*wrong, printed] if wrong else []
+    shutil.rmtree(temporary)
+    if log := os.environ.get("CTXBENCH_TRIALS"):
+        with open(log, "a") as f: print(arguments[0], code, "|".join(wrong), ascii(arguments), (printed[-1200:] if wrong else "").replace(chr(10), " // "), file=f)
+        if os.environ.get("COLLECT"): wrong = []
+    return [*wrong, printed] if wrong else []
 
 
 def processes() -> set[str]:

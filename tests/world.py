@@ -64,7 +64,7 @@ GOOD = {
     "renamed": ["A=B"],
     "margin": ["5%"],
     "inconclusive_is": ["ok", "fail"],
-    "figures": ["costs", "none"],
+    "figures": ["cost", "samples"],
     "formats": ["png"],
     "columns": ["params,macs"],
     "notes": ["none", "below"],
@@ -101,9 +101,8 @@ TEXTS = (
 )  # fmt: skip
 
 
-def make(folder: Path, run: Path) -> Path:
+def make(folder: Path, run: Path) -> None:
     """Write the folder: a suite, modules, a run, and what is no file that can be read."""
-    folder.mkdir()
     (folder / "tiny.toml").write_text(SUITE)
     (folder / "published.toml").write_text(PUBLISHED)
     (folder / "mine.py").write_text(MODULE)
@@ -120,7 +119,6 @@ def make(folder: Path, run: Path) -> Path:
     (folder / "circle.py").symlink_to("circle.py")
     (folder / "null").symlink_to("/dev/null")
     shutil.copytree(run, folder / "run")
-    return folder
 
 
 def command_line(chance: Random) -> list[str]:
