@@ -69,10 +69,12 @@ def damage_meta(run: Path, chance: Random) -> None:
 
 
 def change_json(path: Path, change: Callable[[Any], None]) -> None:
+    if not path.is_file():
+        return  # an earlier damage
     try:
         meta = json.loads(path.read_bytes())
-    except (ValueError, OSError):
-        return  # an earlier damage has left no JSON
+    except (ValueError, RecursionError):
+        return  # the same
     change(meta)
     path.write_text(json.dumps(meta))
 
