@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from attacks.folders import DAMAGES
+
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.tables import tables
 

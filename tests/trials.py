@@ -64,9 +64,6 @@ def try_command(arguments: Sequence[str], folder: Path) -> list[str]:
     wrong += [f"left {each.name} in TMPDIR" for each in temporary.iterdir()]
     wrong += [f"left the process {each}" for each in sorted(processes() - before)]
     shutil.rmtree(temporary)
-    if log := os.environ.get("CTXBENCH_TRIALS"):
-        with open(log, "a") as f: print(arguments[0], code, "|".join(wrong), ascii(arguments), (printed[-1200:] if wrong else "").replace(chr(10), " // "), file=f)
-        if os.environ.get("COLLECT"): wrong = []
     return [*wrong, printed] if wrong else []
 
 

@@ -1,4 +1,4 @@
-"""The cache of counts, damaged or of other code and data: a run then counts anew, and has the same numbers as without."""
+"""The cache of counts, damaged or of other code and data: a run counts anew, and has the numbers of one without it."""
 
 import random
 import shutil

@@ -64,6 +64,6 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
         tally.tried += 1
         code = run(arguments, tally, what, folder)
         said = (folder / "output").read_text(errors="replace")
-        if code not in ((0, 1, 2) if command in GOES_ON else (1, 2)) or "Ends" not in said and file.name not in said:
+        if code not in ((0, 1, 2) if command in GOES_ON else (1, 2)) or ("Ends" not in said and file.name not in said):
             tally.wrong.append(f"{what}: exit code {code}: {said.strip()[-300:] or 'nothing printed'}")
     return tally

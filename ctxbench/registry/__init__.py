@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry, Hyperparameter
 from ctxbench.registry.load import import_class, whole_path
