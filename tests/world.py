@@ -94,10 +94,11 @@ PATHS = (
 TEXTS = (
     *NUMBERS, *PATHS, ",", ",,", ":", "=", "a=b=c", "a" * 5000, "\x1b[2J", "\u202e", "..", "/", "/dev/null",
     "/dev/zero", "pipe:M", "folder:M", "circle.py:M", "exits.py:M", "leaves.py:M", "raises.py:M", "mine.py:",
-    "mine.py:Missing", ":Mine", "mine.py:Mine:Mine", "sys:exit", "nothing.at.all:M", "linear,linear", "linaer", "None", "[]", "{}",
-    "{0}", "%s", "1,8,6", "0,8,6,5", "1,8,6,5,", "1,8,6,5.0", "-1,8,6,5", "\uff11,8,6,5", "1,3,8,8",
-    "1,8,99999999999999999999,5", "1,8,1048576,1048576", "steps=0", "linear.x=1", "reduction=", "reduction=0", "reduction=nan",
-    "reduction=" + "9" * 30, "100%", "1e9%", "0s", "5 years", "2", "-2GiB", "999999999999GiB", "meta", "cuda", "cuda:99", "t4,t4", "cpu,t4",
+    "mine.py:Missing", ":Mine", "mine.py:Mine:Mine", "sys:exit", "nothing.at.all:M", "linear,linear", "linaer",
+    "None", "[]", "{}", "{0}", "%s", "1,8,6", "0,8,6,5", "1,8,6,5,", "1,8,6,5.0", "-1,8,6,5", "\uff11,8,6,5",
+    "1,3,8,8", "1,8,99999999999999999999,5", "1,8,1048576,1048576", "steps=0", "linear.x=1", "reduction=",
+    "reduction=0", "reduction=nan", "reduction=" + "9" * 30, "100%", "1e9%", "0s", "5 years", "2", "-2GiB",
+    "999999999999GiB", "meta", "cuda", "cuda:99", "t4,t4", "cpu,t4",
 )  # fmt: skip
 
 
