@@ -21,7 +21,7 @@ loaded: .venv/.dev
 	$(BIN)/python tests/under_load.py
 	$(BIN)/python -m pytest -m timing
 
-# Attacks on runs, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
+# Attacks on runs, generated commands and run folders, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
 long: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
 

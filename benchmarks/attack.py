@@ -1,15 +1,17 @@
 """Attacks ctxbench, and prints for each kind how many attacks were tried and what harm they did: none is the goal.
 
-Run: python benchmarks/attack.py [--short] [--only KIND] [--seed 0]
+Run: python benchmarks/attack.py [--short] [--only KIND] [--seed N]
 """
 
 import argparse
+import random
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attacks import disks, folders, kills, modules
+from attacks import cache, disks, ends, folders, kills, modules, odd_files
 from attacks.tally import Tally
 
 # One file a kind: a function of a folder of its own, of whether it is to be short, and of a seed.
@@ -18,6 +20,9 @@ KINDS: dict[str, Callable[[Path, bool, int], Tally]] = {
     "full disks": disks.attack,
     "damaged folders": folders.attack,
     "hostile modules": modules.attack,
+    "modules that end": ends.attack,
+    "odd files": odd_files.attack,
+    "cache of counts": cache.attack,
 }
 HEADS = ("tried", "lost", "silently wrong", "tracebacks", "left processes")
 
@@ -27,18 +32,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="a few attacks of each kind: under a minute")
     parser.add_argument("--only", choices=KINDS)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="default: another one each time")
     options = parser.parse_args(arguments)
+    seed = random.randrange(10**6) if options.seed is None else options.seed
+    print(f"again: python benchmarks/attack.py {again(options, seed)}\n", flush=True)
     harms: list[str] = []
     print(f"| attack | {' | '.join(HEADS)} |\n|---|{'--:|' * len(HEADS)}", flush=True)
     for name in [options.only] if options.only else KINDS:
         with tempfile.TemporaryDirectory(prefix="ctxbench-attack-") as folder:
-            tally = KINDS[name](Path(folder), options.short, options.seed)
+            tally = KINDS[name](Path(folder), options.short, seed)
         found = (tally.lost, tally.wrong, tally.tracebacks, tally.left)
         print(f"| {name} | {' | '.join(str(each) for each in (tally.tried, *map(len, found)))} |", flush=True)
         harms += [f"{name}, {head}: {each}" for head, harm in zip(HEADS[1:], found, strict=True) for each in harm]
     print(*harms, sep="\n")
     return 1 if harms else 0
+
+
+def again(options: argparse.Namespace, seed: int) -> str:
+    """The arguments that repeat these attacks."""
+    words = ["--short"] * options.short + (["--only", options.only] if options.only else []) + ["--seed", str(seed)]
+    return shlex.join(words)
 
 
 if __name__ == "__main__":

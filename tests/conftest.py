@@ -40,6 +40,7 @@ LONGEST = (
     "test_ray",
     "test_engine",
     "test_attack",
+    "test_generated",
     "test_gate_check",
     "test_contract",
     "test_report_layout",

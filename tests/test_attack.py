@@ -1,4 +1,7 @@
-"""The short form of `benchmarks/attack.py`: no attack does harm."""
+"""The short form of `benchmarks/attack.py`, with a new seed each time: no attack does harm.
+
+A failure prints the line that repeats it.
+"""
 
 import sys
 from pathlib import Path

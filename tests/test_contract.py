@@ -623,6 +623,7 @@ def test_the_template_passes_as_it_is_and_is_never_overwritten(tmp_path: Path) -
     [
         ("sa.py", None, "registry already has a module 'sa'"),
         ("mine", None, "is not a Python file"),
+        ("/", None, "is not a Python file"),
         ("3d.py", None, "'3d' is not a valid name for a class"),
         ("mine.py", "a b", "'a b' is not a valid name for a class"),
         ('mi"ne.py', None, "letters, digits"),

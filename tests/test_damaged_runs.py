@@ -152,6 +152,9 @@ def test_settings_that_are_no_object_are_told_by_their_line(run: Path) -> None:
         ({"sources": {"sa": {"file": 1, "sha256": ""}}}, "sources.sa.file is 1"),
         ({"tables": {"records.csv": 7}}, "tables.records.csv is 7"),
         ({"reused": {"cases": 1}}, "reused.cases is 1"),
+        ({"sheets": {"t4": []}}, r"sheets.t4 is \[\]"),
+        ({"definition": {"published": {"rows": {"sa": 1}}}}, "definition.published.rows.sa is 1"),
+        ({"definition": {"published": {"footnotes": [{}]}}}, "definition.published.footnotes.0.module is missing"),
     ],
 )
 def test_a_key_of_another_type_is_named(run: Path, change: dict[str, Any], sentence: str) -> None:

@@ -95,6 +95,14 @@ def test_loads_a_class_from_a_file(tmp_path: Path) -> None:
     assert entry.build(8, {"k": 5}).k == 5
 
 
+def test_a_python_file_may_be_a_link_to_a_file_of_another_name(tmp_path: Path) -> None:
+    (tmp_path / "stored").write_text("from torch import nn\n\n\nclass Linked(nn.Module):\n    pass\n")
+    (tmp_path / "linked.py").symlink_to("stored")
+    reference = f"{tmp_path / 'linked.py'}:Linked"
+    assert registry.absolute(reference) == reference
+    assert registry.get(reference).reference == reference
+
+
 def test_loads_a_class_without_the_decorator_from_a_dotted_path() -> None:
     entry = registry.get("torch.nn:Identity")
     assert (entry.key, entry.family) == ("Identity", "other")

@@ -72,7 +72,10 @@ def compare(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The run folder; default: results/compare-<time>.")] = None,
 ) -> None:
-    """Verify your modules, measure them beside those of the registry, and print a ranking."""
+    """Verify your modules, measure them beside those of the registry, and print a ranking.
+
+    Exit codes: 0 all is ok, 1 a module breaks the contract or a case failed, 2 wrong input.
+    """
     from ctxbench import compare as comparing
     from ctxbench.contract import judged, lines
     from ctxbench.engine.client import ForkServer

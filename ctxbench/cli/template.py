@@ -58,7 +58,7 @@ def write(path: Path, class_name: str | None = None) -> str:
     a name is not valid.
     """
     if path.suffix != ".py":
-        raise UsageError(f"{path} is not a Python file; use {path.with_suffix('.py')}")
+        raise UsageError(f"{path} is not a Python file: its name must end in .py")
     key = path.stem
     if not re.fullmatch(r"[\w-]+", key):
         raise UsageError(f"{key!r} is not a valid name for a module; use letters, digits, _ and -")

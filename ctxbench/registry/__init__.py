@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry, Hyperparameter
-from ctxbench.registry.load import import_class
+from ctxbench.registry.load import import_class, whole_path
 from ctxbench.registry.reader import reader
 from ctxbench.registry.source import class_names, find_source, scan_source
 
@@ -187,7 +187,7 @@ def _from_reference(reference: str) -> Entry:
 def absolute(reference: str) -> str:
     """A reference with the whole path of its file; another one as it is."""
     source, _, class_name = reference.rpartition(":")
-    return f"{Path(source).absolute()}:{class_name}" if source.endswith(".py") else reference
+    return f"{whole_path(source)}:{class_name}" if source.endswith(".py") else reference
 
 
 def _describe_class(cls: "type[nn.Module]", reference: str) -> Entry:

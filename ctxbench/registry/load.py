@@ -54,9 +54,15 @@ def _import_dotted(name: str) -> ModuleType:
             raise
 
 
+def whole_path(source: str) -> Path:
+    """The whole path of a Python file; a link is followed to a file whose name says that it is Python, too."""
+    path = disk.whole(Path(source))
+    return path if path.suffix == ".py" else Path(os.path.abspath(source))
+
+
 def _import_file(path: Path) -> ModuleType:
     """Run a Python file once per process, under a name made from its path."""
-    given, path = path, disk.whole(path)
+    given, path = path, whole_path(str(path))
     name = "ctxbench_file_" + json.dumps(str(path)).strip('"').replace("/", "_").replace(".", "_")
     if name in sys.modules:
         return sys.modules[name]

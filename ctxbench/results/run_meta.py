@@ -30,11 +30,30 @@ class _Environment(_Part):
     malloc: dict[str, Any] | str | None = None
 
 
+class _Footnote(_Part):
+    module: str
+    column: str
+    text: str
+
+
+class _Published(_Part):
+    rows: dict[str, dict[str, str]] = {}
+    shape: list[int] | None = None
+    device: str = ""
+    params_unit: str = ""
+    macs_unit: str = ""
+    footnotes: list[_Footnote] = []
+
+
+class _Sheet(_Part):
+    title: str
+
+
 class _Definition(_Part):
     title: str = ""
     crossover: list[str] = []
     measure: dict[str, Any] = {}
-    published: dict[str, Any] | None = None
+    published: _Published | None = None
     figures: list[dict[str, Any]] = []
 
 
@@ -66,6 +85,7 @@ class _Meta(_Part):
     imports: dict[str, dict[str, str]] = {}
     environment: _Environment | None = None
     environments: dict[str, _Environment] | None = None
+    sheets: dict[str, _Sheet] | None = None
     candidates: list[str] = []
     broken: list[str] = []
     reused: _Reused | None = None

@@ -1,0 +1,122 @@
+"""Generated command lines, suite files and damaged run folders: each command ends with a row, a table or a sentence.
+
+A failure prints the command, what was wrong of it and how to repeat the trial.
+"""
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.verify import verify
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import damages
+import generated_suites
+import world
+from attacks import small
+from trials import LONG, refuse, try_command
+
+pytestmark = [pytest.mark.long, pytest.mark.processes]
+COMMAND_LINES, SUITE_FILES, RUN_FOLDERS = 2000, 500, 1000
+# A seed for each trial: of hypothesis' own draws, which vary earlier ones, two thirds were alike.
+CHANCE = st.randoms(use_true_random=True)
+# What reads a run folder.
+READERS = (
+    ["report", "run", "--figures", "samples"],
+    ["report", "run", "--columns", "params,latency_infer", "--figures", "samples"],
+    ["check", "--baseline", "run", "--modules", "linear", "--device", "t4"],
+    ["resume", "run"],
+    ["resume", "run", "--retry-failed"],
+)
+Try = Callable[[Sequence[str]], None]
+generated = settings(
+    deadline=None,
+    database=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working folder of all trials, empty before each: the fork server stays in it, as that of a command does."""
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture(scope="module")
+def _server(place: Path) -> Iterator[ForkServer]:
+    here = Path.cwd()
+    os.chdir(place)
+    with ForkServer() as server:
+        os.chdir(here)
+        yield server
+
+
+@pytest.fixture
+def attempt(shared_server: None, monkeypatch: pytest.MonkeyPatch, place: Path) -> Try:
+    """Run a command in `place`."""
+    for name in LONG:
+        monkeypatch.setattr(name, refuse)
+    # Compilers take seconds for each module.
+    monkeypatch.setattr("ctxbench.engine.verify.verify", functools.partial(verify, compilers=False))
+
+    def attempt(arguments: Sequence[str]) -> None:
+        wrong = try_command(arguments, place)
+        assert not wrong, "\n".join([repr(arguments), *wrong])
+
+    return attempt
+
+
+def emptied(place: Path) -> Path:
+    for each in place.iterdir():
+        shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+    return place
+
+
+@pytest.fixture
+def measured(attempt: Try, place: Path, tmp_path: Path) -> Path:
+    """A run of two modules on two devices, measured as a person would."""
+    (emptied(place) / "small.toml").write_text(small.SUITE)
+    attempt(["run", "--suite", "small.toml", "--out", str(tmp_path / "run")])
+    return tmp_path / "run"
+
+
+def test_every_command_line_ends_in_words(attempt: Try, place: Path, measured: Path) -> None:
+    @settings(generated, max_examples=COMMAND_LINES)
+    @given(CHANCE)
+    def try_line(chance: Random) -> None:
+        world.make(emptied(place), measured)
+        attempt(world.command_line(chance))
+
+    try_line()
+
+
+def test_every_suite_file_ends_in_words(attempt: Try, place: Path) -> None:
+    @settings(generated, max_examples=SUITE_FILES)
+    @given(CHANCE)
+    def try_suite(chance: Random) -> None:
+        (emptied(place) / "suite.toml").write_text(generated_suites.text(chance), errors="surrogatepass")
+        attempt(["run", "--suite", "suite.toml", "--dry-run"])
+
+    try_suite()
+
+
+def test_every_damaged_run_folder_ends_in_words(attempt: Try, place: Path, measured: Path) -> None:
+    @settings(generated, max_examples=RUN_FOLDERS)
+    @given(CHANCE)
+    def try_folder(chance: Random) -> None:
+        damages.damage(Path(shutil.copytree(measured, emptied(place) / "run")), chance)
+        attempt(chance.choice(READERS))
+
+    try_folder()
