@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
-from ctxbench.case import Shape, parse_shape
+from ctxbench.conditions import Shape, parse_shape
 from ctxbench.engine import progress
 from ctxbench.engine.apart import Apart
 from ctxbench.engine.run import run_suite

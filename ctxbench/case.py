@@ -1,8 +1,6 @@
 """One point of a suite, and how it is measured."""
 
 import json
-import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ctxbench import limits, registry
-from ctxbench.errors import UsageError
+from ctxbench.conditions import Shape
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
     from torch import nn
 
-Shape = tuple[int, int, int, int]
 # The module that leaves a network's slot empty.
 EMPTY = "identity"
 
@@ -164,29 +161,3 @@ class Case:
     def changed(self) -> str:
         """The names of the hyper-parameters that differ from the defaults."""
         return " ".join(sorted(name for name, value in self.hparams.items() if value != self.defaults.get(name)))
-
-
-def parse_shape(value: Any) -> Shape:
-    """A shape from `1,512,128,128`, a list or a tuple. UsageError unless it is four integers of `limits.NUMBERS`."""
-    parts = value.replace("x", ",").split(",") if isinstance(value, str) else value
-    try:
-        numbers = [_integer(part) for part in parts]
-    except (TypeError, ValueError):
-        raise UsageError(f"shape {value!r} is not four integers B,C,H,W, such as 1,512,128,128") from None
-    if len(numbers) != 4:
-        raise UsageError(f"shape {value!r} has {len(numbers)} numbers; it takes four, B,C,H,W, such as 1,512,128,128")
-    if min(numbers) < 1:
-        raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
-    try:
-        limits.NUMBERS.check(math.prod(numbers))
-    except UsageError as error:
-        raise UsageError(f"shape {value!r}: the product of B,C,H,W is too large; {error}") from None
-    batch, channels, height, width = numbers
-    return batch, channels, height, width
-
-
-def _integer(part: Any) -> int:
-    """An integer, which True is not. TypeError or ValueError for anything else."""
-    if isinstance(part, bool):
-        raise TypeError
-    return limits.integer(part) if isinstance(part, str) else operator.index(part)

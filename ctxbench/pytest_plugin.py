@@ -98,7 +98,8 @@ def _case(
     module: str, shape: Sequence[int], mode: str, dtype: str, device: str, threads: int | None, hparams: dict[str, Any]
 ) -> "Case":
     from ctxbench import devices, environment, registry
-    from ctxbench.case import Case, parse_shape
+    from ctxbench.case import Case
+    from ctxbench.conditions import parse_shape
     from ctxbench.errors import UsageError, unknown
     from ctxbench.mode import MODES
     from ctxbench.suite.file import Dtype

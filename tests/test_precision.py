@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.case import Case, Measure, Shape
+from ctxbench.case import Case, Measure
+from ctxbench.conditions import Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import precision
 from ctxbench.metrics.base import Pass

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ctxbench import registry
-from ctxbench.case import Measure, parse_shape
+from ctxbench.case import Measure
+from ctxbench.conditions import parse_shape
 from ctxbench.errors import UsageError
 from ctxbench.suite import file, settings
 from ctxbench.suite import read as suite

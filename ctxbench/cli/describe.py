@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ctxbench.case import Shape
+from ctxbench.conditions import Shape
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ def overrides_of(
     **measure: float | None,
 ) -> "Overrides":
     """What these options replace in a suite."""
-    from ctxbench.case import parse_shape
+    from ctxbench.conditions import parse_shape
     from ctxbench.suite.read import Overrides
 
     limits.SECONDS.check_option("--sample-time", measure.get("sample_s"))
@@ -172,7 +172,8 @@ def overrides_of(
 def case_of(module: str, shape: str | None, chosen: list[str] | None, network: str | None) -> "Case":
     """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or network."""
     from ctxbench import registry
-    from ctxbench.case import Case, parse_shape
+    from ctxbench.case import Case
+    from ctxbench.conditions import parse_shape
     from ctxbench.registry import networks
     from ctxbench.suite import settings
 

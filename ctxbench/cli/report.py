@@ -55,7 +55,7 @@ def report(
     --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one. --modules
     and --shape also choose what the figures show.
     """
-    from ctxbench.case import parse_shape
+    from ctxbench.conditions import parse_shape
     from ctxbench.report import write_report
     from ctxbench.report.tables.compact import Choice
     from ctxbench.results.run_folder import run_folders

@@ -26,8 +26,9 @@ def show(
 ) -> None:
     """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
     from ctxbench import registry
-    from ctxbench.case import Case, parse_shape
+    from ctxbench.case import Case
     from ctxbench.cli import describe
+    from ctxbench.conditions import parse_shape
     from ctxbench.suite import settings
 
     with Apart() as apart:

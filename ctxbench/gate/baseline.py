@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ctxbench.case import Case, Measure, parse_shape
+from ctxbench.case import Case, Measure
 from ctxbench.comparison import known
+from ctxbench.conditions import parse_shape
 from ctxbench.devices import has_clock
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, limits, registry
-from ctxbench.case import EMPTY, Case, as_list, parse_shape
+from ctxbench.case import EMPTY, Case, as_list
+from ctxbench.conditions import parse_shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry
 from ctxbench.suite.file import CONDITIONS, POINTS, SuiteFile, parse_pair

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from ctxbench import devices, metrics
-from ctxbench.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Shape, Share, Threads, parse_shape
+from ctxbench.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, Threads
+from ctxbench.conditions import Shape, parse_shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.executions import execution
 from ctxbench.metrics.base import Unit

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ctxbench import disk, registry
-from ctxbench.case import Measure, Shape
+from ctxbench.case import Measure
+from ctxbench.conditions import Shape
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry import networks
 from ctxbench.suite.cases import Suite
