@@ -131,6 +131,17 @@ class Case:
         return replace(self, module=entry.key, reference=entry.reference, hparams={}, defaults={})
 
     @property
+    def autocast_dtype(self) -> str:
+        """The dtype of products under autocast; "" without it."""
+        kind, _, name = self.dtype.partition("-")
+        return name if kind == "autocast" else ""
+
+    @property
+    def parameter_dtype(self) -> str:
+        """The dtype of weights and input; under autocast and TF32 that is float32."""
+        return "float32" if self.autocast_dtype or self.dtype == "tf32" else self.dtype
+
+    @property
     def title(self) -> str:
         """The module's key, and its network."""
         return f"{self.module}{self._inside}"
