@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ctxbench import limits, registry
-from ctxbench.conditions import Shape
+from ctxbench.conditions import CONDITIONS, Conditions, Shape
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
 
@@ -86,10 +86,8 @@ class Measure(BaseModel):
 
 
 @dataclass(frozen=True)
-class Case:
-    """One point of a suite; `threads` None leaves torch's default.
-
-    `device` is `cpu`, `cuda` or `cuda:N`, or one that is known by its data sheet (`ctxbench.devices.sheet`).
+class Case(Conditions):
+    """One point of a suite: a module with its hyper-parameters, an input, and the conditions.
 
     With a `network`, `shape` is that network's input, and the module is in its slot.
 
@@ -100,13 +98,7 @@ class Case:
     reference: str
     hparams: Mapping[str, Any]
     shape: Shape
-    dtype: str = "float32"
-    memory_format: str = "contiguous"
-    execution: str = "eager"
-    device: str = "cpu"
-    threads: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    network: str = ""
 
     @property
     def entry(self) -> Entry:
@@ -156,12 +148,9 @@ class Case:
         """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
         module = f"{self.module}({hparams})" if hparams else self.module
-        parts = [f"{module}{self._inside}", "x".join(map(str, self.shape))]
-        parts += [self.dtype, self.device]
-        parts += [self.memory_format] * (self.memory_format != "contiguous")
-        parts += [self.execution] * (self.execution != "eager")
-        parts += [f"{self.threads}threads"] * (self.threads is not None)
-        return " ".join(parts)
+        values = ((each, getattr(self, name)) for name, each in CONDITIONS.items())
+        parts = [f"{module}{self._inside}", *(each.mark(value) for each, value in values if each.is_said(value))]
+        return " ".join(filter(None, parts))
 
     @property
     def hparams_json(self) -> str:

@@ -28,7 +28,7 @@ def measured(module: str, mode: Mode = "infer", dtype: str = "float32", **hparam
         if isinstance(message, Values):
             found.update(message.values)
 
-    case = Case(module, registry.get(module).reference, hparams, SMALL, dtype, threads=1)
+    case = Case(module, registry.get(module).reference, hparams, SMALL, dtype=dtype, threads=1)
     measurement = CaseMeasurement(case, Measure(), take)
     measurement.load()
     before = {name: each.clone() for name, each in measurement.model.state_dict().items()}

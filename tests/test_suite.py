@@ -95,7 +95,10 @@ def test_a_star_stands_for_the_registry(tmp_path: Path) -> None:
 
 def test_overrides_replace_the_suites_values() -> None:
     overrides = Overrides(
-        modules=["sa"], shape=[(2, 16, 4, 4)], dtype=["bfloat16"], hparams={"sa": {"d": 8}}, measure={"sample_s": 1}
+        modules=["sa"],
+        conditions={"shape": [(2, 16, 4, 4)], "dtype": ["bfloat16"]},
+        hparams={"sa": {"d": 8}},
+        measure={"sample_s": 1},
     )
     loaded = suite.load("table3", overrides)
     (case,) = loaded.cases()
@@ -294,11 +297,11 @@ def test_an_option_is_not_told_as_a_key_of_a_file() -> None:
     [
         (Overrides(), True),
         (Overrides(modules=["sa", "ham_nmf"]), True),
-        (Overrides(device=["t4"]), True),
+        (Overrides(conditions={"device": ["t4"]}), True),
         (Overrides(modules=["sa", "mhsa"]), False),
         (Overrides(modules=["*"]), False),
-        (Overrides(shape=[(2, 512, 96, 96)]), False),
-        (Overrides(shape=[(2, 512, 96, 96)], measure={"memory_device": "cuda-2020"}), True),
+        (Overrides(conditions={"shape": [(2, 512, 96, 96)]}), False),
+        (Overrides(conditions={"shape": [(2, 512, 96, 96)]}, measure={"memory_device": "cuda-2020"}), True),
     ],
 )
 def test_the_software_of_2020_is_for_the_papers_own_rows(overrides: Overrides, kept: bool) -> None:

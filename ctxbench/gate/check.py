@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ctxbench import devices, disk, machine_load, this_machine
 from ctxbench.case import Case
+from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.errors import UsageError
 from ctxbench.gate.request import Deadline, Request
 from ctxbench.gate.result import ExactChange, GateResult, exit_code
@@ -109,14 +110,12 @@ def labels(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def conditions_phrase(environment: Mapping[str, Any], cases: Sequence[Case]) -> str:
-    """On what, with what and for which inputs the rows were measured."""
+    """On what, with what and under which conditions the rows were measured."""
     names = dict.fromkeys(case.device for case in cases)
     measured = [devices.device(name) for name in names if devices.has_clock(name)]
     parts = list(dict.fromkeys(part for device in measured for part in device.described(environment)))
     parts.append(f"torch {environment['packages']['torch']}")
-    parts += sorted({str(list(case.shape)) for case in cases})
-    parts += sorted({case.dtype for case in cases})
-    threads = {case.threads if case.threads is not None else environment["torch_threads"] for case in cases}
-    if any(device.has_threads for device in measured):
-        parts.append(", ".join(f"{count} thread{'s' * (count != 1)}" for count in sorted(threads)))
-    return ", ".join(parts)
+    told = {name: {getattr(case, name) for case in cases} for name in CONDITIONS if name != "device"}
+    here = any(device.has_threads for device in measured)
+    told["threads"] = {environment["torch_threads"] if n is None else n for n in told["threads"]} if here else set()
+    return ", ".join([*parts, *phrases(told)])
