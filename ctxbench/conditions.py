@@ -1,6 +1,7 @@
 """What tells the cases of a module apart, besides its hyper-parameters: one table, read by all that names a condition.
 
-A new condition is a field of `Conditions`, and what it means where it is measured (`ctxbench.worker.measurement`).
+A new condition is a field of `Conditions`, its column in `ctxbench.results.record.Record`, an argument of
+`ctxbench.run`, and what it means where it is measured (`ctxbench.worker.measurement`).
 """
 
 import math
@@ -73,7 +74,8 @@ class Condition:
     """A condition of a case: it names a field of `Case`, a key of suites, an option and, unless `columns` do, a column.
 
     `title` heads the column, `about` is the help of the option. A value is one of `values`, where these are few, and
-    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite. `phrase` says a value
+    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite. A default of "" or None
+    is also what a record stands for that was stored before there was the condition. `phrase` says a value
     to a person, `mark` in a case's id; the default goes without saying unless it is `always` said. `complete` gives
     the values that a shell completes.
     """

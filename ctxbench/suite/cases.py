@@ -170,10 +170,11 @@ class Suite:
         """The cases of an entry of `cases`: one for each device, and in a network also that without the module."""
         rest = dict(values)
         entry = registry.get(str(rest.pop("module", "")))
-        axes = {name: rest.pop(name, None) for name in CONDITIONS}
+        places = as_list(rest.pop("device", self.file.axes.device))
+        first = {name: (getattr(self.file.axes, name) or [each.default])[0] for name, each in CONDITIONS.items()}
+        found = {name: rest.pop(name, value) for name, value in first.items()}
         hparams = entry.check_hparams(rest)
-        for device in as_list(axes.pop("device") or self.file.axes.device):
-            found = {name: (getattr(self.file.axes, name) or [None])[0] if v is None else v for name, v in axes.items()}
+        for device in places:
             case = _case(entry, hparams, {**found, "device": device}, auto_device)
             if case.network:
                 yield case.without()
