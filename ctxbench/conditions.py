@@ -74,10 +74,9 @@ class Condition:
     """A condition of a case: it names a field of `Case`, a key of suites, an option and, unless `columns` do, a column.
 
     `title` heads the column, `about` is the help of the option. A value is one of `values`, where these are few, and
-    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite. A default of "" or None
-    is also what a record stands for that was stored before there was the condition. `phrase` says a value
-    to a person, `mark` in a case's id; the default goes without saying unless it is `always` said. `complete` gives
-    the values that a shell completes.
+    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite; "" and None also stand
+    for what a record lacks that is older than the condition. `phrase` says a value to a person, `mark` in a case's id;
+    the default goes without saying unless it is `always` said. A shell completes the values of `complete`.
     """
 
     name: str

@@ -76,7 +76,7 @@ class Check:
 
 
 def suite_in_tree(suite: Suite, root: Path) -> Suite:
-    """The suite with its modules' files named from the tree's root, so that each side finds its own."""
+    """The suite with its modules' and networks' files named from the tree's root, so that each side finds its own."""
 
     def name_in_tree(name: str) -> str:
         source, colon, class_name = name.rpartition(":")
@@ -88,8 +88,12 @@ def suite_in_tree(suite: Suite, root: Path) -> Suite:
         return path.relative_to(root.resolve()).as_posix() + colon + class_name
 
     modules = [name_in_tree(name) for name in suite.file.modules]
-    cases = [{**case, "module": name_in_tree(str(case.get("module", "")))} for case in suite.file.cases]
-    return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases}))
+    cases = [
+        {**case, **{key: name_in_tree(str(case[key])) for key in ("module", "network") if key in case}}
+        for case in suite.file.cases
+    ]
+    axes = suite.file.axes.model_copy(update={"network": [*map(name_in_tree, suite.file.axes.network)]})
+    return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases, "axes": axes}))
 
 
 def task_rows(cases: Mapping[str, Case], inject: Mapping[RowKey, float] | None = None) -> dict[RowKey, PairRow]:
