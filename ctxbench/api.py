@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
-from ctxbench.case import Shape, parse_shape
+from ctxbench.conditions import Shape, parse_shape
 from ctxbench.engine import progress
 from ctxbench.engine.apart import Apart
 from ctxbench.engine.run import run_suite
@@ -131,15 +131,18 @@ def run(
     is the run folder (default `results/<suite>-<time>`). `force` measures cases that are predicted not to fit. Raises
     UsageError for a wrong argument; what a case does is a row's status.
     """
+    asked = {
+        "shape": _shapes(shape),
+        "dtype": _listed(dtype),
+        "device": _listed(device),
+        "memory_format": _listed(memory_format),
+        "execution": _listed(execution),
+        "threads": [threads] if isinstance(threads, int) else threads,
+        "network": _listed(network),
+    }
     overrides = Overrides(
         modules=_module_names(modules),
-        shape=_shapes(shape),
-        dtype=_listed(dtype),
-        device=_listed(device),
-        memory_format=_listed(memory_format),
-        execution=_listed(execution),
-        threads=[threads] if isinstance(threads, int) else list(threads) if threads is not None else None,
-        network=_listed(network),
+        conditions={name: values for name, values in asked.items() if values is not None},
         metrics=list(metrics) if metrics is not None else None,
         hparams=hparams or {},
         measure={**(measure or {}), **({} if processes is None else {"processes": processes})},

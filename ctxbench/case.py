@@ -1,8 +1,6 @@
 """One point of a suite, and how it is measured."""
 
 import json
-import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ctxbench import limits, registry
-from ctxbench.errors import UsageError
+from ctxbench.conditions import CONDITIONS, Conditions, Shape
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
     from torch import nn
 
-Shape = tuple[int, int, int, int]
 # The module that leaves a network's slot empty.
 EMPTY = "identity"
 
@@ -89,10 +86,8 @@ class Measure(BaseModel):
 
 
 @dataclass(frozen=True)
-class Case:
-    """One point of a suite; `threads` None leaves torch's default.
-
-    `device` is `cpu`, `cuda` or `cuda:N`, or one that is known by its data sheet (`ctxbench.devices.sheet`).
+class Case(Conditions):
+    """One point of a suite: a module with its hyper-parameters, an input, and the conditions.
 
     With a `network`, `shape` is that network's input, and the module is in its slot.
 
@@ -103,13 +98,7 @@ class Case:
     reference: str
     hparams: Mapping[str, Any]
     shape: Shape
-    dtype: str = "float32"
-    memory_format: str = "contiguous"
-    execution: str = "eager"
-    device: str = "cpu"
-    threads: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    network: str = ""
 
     @property
     def entry(self) -> Entry:
@@ -134,6 +123,17 @@ class Case:
         return replace(self, module=entry.key, reference=entry.reference, hparams={}, defaults={})
 
     @property
+    def autocast_dtype(self) -> str:
+        """The dtype of products under autocast; "" without it."""
+        kind, _, name = self.dtype.partition("-")
+        return name if kind == "autocast" else ""
+
+    @property
+    def parameter_dtype(self) -> str:
+        """The dtype of weights and input; under autocast and TF32 that is float32."""
+        return "float32" if self.autocast_dtype or self.dtype == "tf32" else self.dtype
+
+    @property
     def title(self) -> str:
         """The module's key, and its network."""
         return f"{self.module}{self._inside}"
@@ -148,12 +148,9 @@ class Case:
         """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
         module = f"{self.module}({hparams})" if hparams else self.module
-        parts = [f"{module}{self._inside}", "x".join(map(str, self.shape))]
-        parts += [self.dtype, self.device]
-        parts += [self.memory_format] * (self.memory_format != "contiguous")
-        parts += [self.execution] * (self.execution != "eager")
-        parts += [f"{self.threads}threads"] * (self.threads is not None)
-        return " ".join(parts)
+        values = ((each, getattr(self, name)) for name, each in CONDITIONS.items())
+        parts = [f"{module}{self._inside}", *(each.mark(value) for each, value in values if each.is_said(value))]
+        return " ".join(filter(None, parts))
 
     @property
     def hparams_json(self) -> str:
@@ -164,29 +161,3 @@ class Case:
     def changed(self) -> str:
         """The names of the hyper-parameters that differ from the defaults."""
         return " ".join(sorted(name for name, value in self.hparams.items() if value != self.defaults.get(name)))
-
-
-def parse_shape(value: Any) -> Shape:
-    """A shape from `1,512,128,128`, a list or a tuple. UsageError unless it is four integers of `limits.NUMBERS`."""
-    parts = value.replace("x", ",").split(",") if isinstance(value, str) else value
-    try:
-        numbers = [_integer(part) for part in parts]
-    except (TypeError, ValueError):
-        raise UsageError(f"shape {value!r} is not four integers B,C,H,W, such as 1,512,128,128") from None
-    if len(numbers) != 4:
-        raise UsageError(f"shape {value!r} has {len(numbers)} numbers; it takes four, B,C,H,W, such as 1,512,128,128")
-    if min(numbers) < 1:
-        raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
-    try:
-        limits.NUMBERS.check(math.prod(numbers))
-    except UsageError as error:
-        raise UsageError(f"shape {value!r}: the product of B,C,H,W is too large; {error}") from None
-    batch, channels, height, width = numbers
-    return batch, channels, height, width
-
-
-def _integer(part: Any) -> int:
-    """An integer, which True is not. TypeError or ValueError for anything else."""
-    if isinstance(part, bool):
-        raise TypeError
-    return limits.integer(part) if isinstance(part, str) else operator.index(part)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ctxbench.case import Case
 from ctxbench.comparison import Value, order, read_value
+from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.engine.case import Executor, Plan, measure_case
 from ctxbench.metrics import quantity, static_metrics
 from ctxbench.mode import Mode
@@ -37,10 +38,10 @@ class Candidate:
 
 
 def candidates(suite: Suite, mode: Mode, executor: Executor) -> Iterator[Candidate]:
-    """Each module of a suite whose devices are all known by their data sheets, one input."""
+    """Each module of a suite whose devices are all known by their data sheets, under each of its other conditions."""
     by_module: dict[str, list[Case]] = {}
     for case in suite.cases():
-        by_module.setdefault(f"{case.module} {case.hparams_json}", []).append(case)
+        by_module.setdefault(replace(case, device="").id, []).append(case)
     plan = Plan(suite.file.measure, static_metrics())
     for cases in by_module.values():
         records = {case.device: measure_case(case, plan, executor).record for case in cases}
@@ -51,6 +52,11 @@ def candidates(suite: Suite, mode: Mode, executor: Executor) -> Iterator[Candida
         case = cases[0]
         mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING
         yield Candidate(case, peak, times, "" if peak is not None and times else reason, mixes)
+
+
+def conditions_of(candidate: Candidate) -> str:
+    """What a candidate is predicted under, for a person; the device apart."""
+    return ", ".join(phrases({name: [getattr(candidate.case, name)] for name in CONDITIONS if name != "device"}))
 
 
 def _column(mode: Mode) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from ctxbench import devices, registry
 from ctxbench.case import EMPTY, Case, Measure
 from ctxbench.comparison import known, read_value
+from ctxbench.conditions import COLUMNS, from_columns, phrases
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.case import Executor, Outcome
@@ -33,10 +34,6 @@ from ctxbench.suite.settings import combinations
 
 # Seconds that a process takes beside its samples, and that params, MACs and memory of a case take.
 PROCESS_S, COSTS_S = 0.6, 1.0
-# What may differ between the rows of a run besides the module and its hyper-parameters.
-CONDITIONS = (
-    *("network", "batch", "channels", "height", "width", "dtype", "memory_format", "execution", "threads", "device"),
-)
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ def rankings(run: RunFolder) -> list[Ranking]:
     found = []
     frame = run.frame()
     # a network without a module is no module's rival
-    for _, group in frame[frame["module"] != EMPTY].groupby(list(CONDITIONS), sort=False, dropna=False):
+    for _, group in frame[frame["module"] != EMPTY].groupby(list(COLUMNS), sort=False, dropna=False):
         rows = rows_of(group)
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
@@ -250,11 +247,8 @@ def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> di
 
 
 def _condition(record: Record) -> str:
-    parts = [f"[{record.batch}, {record.channels}, {record.height}, {record.width}]", record.dtype, record.device]
-    parts += [part for part in (record.memory_format, record.execution) if part not in ("contiguous", "eager")]
-    parts += [f"in {record.network}"] * bool(record.network)
-    parts += [f"{record.threads} thread{'s' * (record.threads != 1)}"] if record.threads is not None else []
-    return ", ".join(parts)
+    found = from_columns({column: record.get(column) for column in COLUMNS})
+    return ", ".join(phrases({name: [value] for name, value in found.items()}))
 
 
 def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str], broken: Sequence[str]) -> Standing:

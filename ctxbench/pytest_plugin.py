@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -98,22 +98,27 @@ def _case(
     module: str, shape: Sequence[int], mode: str, dtype: str, device: str, threads: int | None, hparams: dict[str, Any]
 ) -> "Case":
     from ctxbench import devices, environment, registry
-    from ctxbench.case import Case, parse_shape
+    from ctxbench.case import Case
+    from ctxbench.conditions import CONDITIONS, parse_shape
     from ctxbench.errors import UsageError, unknown
     from ctxbench.mode import MODES
-    from ctxbench.suite.file import Dtype
 
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
-    if dtype not in get_args(Dtype):
-        raise unknown("dtype", dtype, get_args(Dtype))
+    CONDITIONS["dtype"].checked(dtype)
     devices.check(device, environment.describe() if device != "cpu" else {})
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; it is at least 1, or None for torch's default")
     entry = registry.get(module)
     reference = module if ":" in module else entry.reference
     return Case(
-        entry.key, reference, entry.check_hparams(hparams), parse_shape(shape), dtype, device=device, threads=threads
+        entry.key,
+        reference,
+        entry.check_hparams(hparams),
+        parse_shape(shape),
+        dtype=dtype,
+        device=device,
+        threads=threads,
     )
 
 

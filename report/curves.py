@@ -10,14 +10,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from ctxbench.conditions import SHAPE
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity, stored_quantities
 from ctxbench.metrics.base import Quantity
 from ctxbench.statistics import Line, fit_line
-from ctxbench.suite.file import CONDITIONS, POINTS, Figure
+from ctxbench.suite.file import COMPUTED, POINTS, Figure
 
 from .figures.panels import Panel
-from .run_data import SIZES, settings_text
+from .run_data import settings_text
 from .tables.numbers import leading_value, with_interval
 
 Floats = NDArray[np.float64]
@@ -96,12 +97,12 @@ def _series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int) ->
     known = numbers_of(panel.frame, quantity).notna()
     if known.sum() < fewest:
         return []
-    needed = [*NAMED_BY, *CONDITIONS, *POINTS, *SIZES, *columns_of(quantity)]
+    needed = [*NAMED_BY, *COMPUTED, *POINTS, *SHAPE.columns, *columns_of(quantity)]
     frame = panel.frame[[name for name in dict.fromkeys(needed) if name in panel.frame]]  # of nearly two hundred
     frame = _placed(frame, figure).assign(known=known)
     if frame["x"].nunique() < fewest:
         return []
-    fixed = ["module", "rest", *(name for name in (*CONDITIONS, *POINTS) if name != figure.x)]
+    fixed = ["module", "rest", *(name for name in (*COMPUTED, *POINTS) if name != figure.x)]
     counts = frame[frame["known"]].groupby(fixed, dropna=False)["x"].nunique().rename("count")
     frame = frame.join(counts, on=fixed).query("count >= @fewest").sort_values("count", ascending=False, kind="stable")
     found: dict[tuple[str, str], Series] = {}
@@ -180,7 +181,7 @@ def _placed(frame: pd.DataFrame, figure: Figure) -> pd.DataFrame:
     """The rows that have the figure's x, with `x`, `positions` and as text, `rest`, the settings that name a line."""
     x = figure.x
     frame = frame.assign(positions=frame["height"] * frame["width"])
-    across = list(frame[x]) if x in (*CONDITIONS, *POINTS) else [each.get(x) for each in frame["every"]]
+    across = list(frame[x]) if x in (*COMPUTED, *POINTS) else [each.get(x) for each in frame["every"]]
     aside = (x, *figure.along)
     rest = [settings_text({name: each[name] for name in each if name not in aside}) for each in frame["named"]]
     frame = frame.assign(x=pd.Series(across, frame.index, dtype="object"), rest=rest)

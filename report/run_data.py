@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ctxbench import devices
+from ctxbench.conditions import CONDITIONS, SHAPE, phrases
 from ctxbench.devices.cpu import Cpu
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantities
@@ -17,21 +18,10 @@ from ctxbench.metrics.base import Quantity
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.file import parse_pair
 
-# What may differ between the rows of one run besides module and hyper-parameters, and the headings for it.
-CONDITIONS = {
-    "network": "Network",
-    "shape": "Input",
-    "dtype": "Dtype",
-    "memory_format": "Layout",
-    "execution": "Execution",
-    "threads": "Threads",
-    "device": "Device",
-}
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
 DRIFT_WARNING = 0.05
 # An interval of at least this confidence is one of 95 %, rounded.
 SURE = 0.9495
-SIZES = ("batch", "channels", "height", "width")
 
 
 @dataclass(frozen=True)
@@ -55,7 +45,7 @@ class RunData:
         folder.warn_if_altered()
         frame = folder.frame()
         check_records(frame, folder.path / "records.csv")
-        batch, channels, height, width = (frame[name].astype("string") for name in SIZES)
+        batch, channels, height, width = (frame[name].astype("string") for name in SHAPE.columns)
         frame["shape"] = batch + "x" + channels + "x" + height + "x" + width
         frame["every"] = [_hparams(text, folder.path) for text in frame["hparams"]]
         named: dict[str, set[str]] = {}
@@ -143,17 +133,21 @@ class RunData:
         if threads and "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
             chosen = frame["threads"].iloc[0]
             count = self.environment.get("torch_threads") if pd.isna(chosen) else int(chosen)
-            found += [f"{count} thread{'s' * (count != 1)}"] if count else []
-        sizes = [frame[name].unique() for name in SIZES]
+            found += [CONDITIONS["threads"].phrase(count)] if count else []
+        sizes = [frame[name].unique() for name in SHAPE.columns]
         texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
         found.append(f"input [{', '.join(texts)}]")
-        others = [str(frame[name].iloc[0]) for name in ("dtype", "memory_format", "execution") if name in same]
-        others += [f"in {name}" for name in frame["network"].unique() if name] if "network" in same else []
-        return found + [value for value in others if value not in ("contiguous", "eager")]
+        apart = ("shape", "threads", "device")
+        return found + phrases({name: frame[name].iloc[:1] for name in same if name not in apart})
 
     def differing(self) -> list[str]:
         """The conditions of which this run has more than one, `settings` (hyper-parameters) first."""
         return [name for name in ("settings", *CONDITIONS) if self.frame[name].nunique(dropna=False) > 1]
+
+
+def heading_of(name: str) -> str:
+    """The heading of a condition, or of `settings`."""
+    return CONDITIONS[name].title if name in CONDITIONS else "Settings"
 
 
 def kind_of(device: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from ctxbench import registry
-from ctxbench.case import Shape
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
+from ctxbench.conditions import Shape
 from ctxbench.errors import UsageError
 from ctxbench.statistics import Line, fit_line
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.case import Case, Measure, Shape
+from ctxbench.case import Case, Measure
+from ctxbench.conditions import Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import attention
 from ctxbench.modules.focused_linear import FocusedLinearAttention, _focus

@@ -85,6 +85,17 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     assert lines.index(rest) < lines.index(control)
 
 
+@pytest.mark.processes
+def test_each_dtype_has_a_table_of_its_own(command: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    options = ("--shape", "1,64,32,32", "--device", "t4", "--modules", "sa", "--dtype", "float32,bfloat16")
+    done = command("choose", "--memory", "1GiB", *options)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(":")[0].split("  ")[0] for line in done.stdout.splitlines()]
+    wanted = ["train at [1, 64, 32, 32], float32", "sa", "train at [1, 64, 32, 32], bfloat16", "sa"]
+    assert [line for line in lines if line in wanted] == wanted
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Done
 
+import ctxbench
 from ctxbench import cli, registry
 
 SuiteFile = Callable[..., Path]
@@ -95,6 +96,10 @@ def test_numpy_starts_no_thread_in_a_command() -> None:
         (["memory", "sa", "--mode", "both"], "unknown mode 'both'"),
         (["memory", "sa", "--for", "tpu"], "unknown device 'tpu'"),
         (["memory", "sa", "--dtype", "int8"], "unknown dtype 'int8'"),
+        (["memory", "sa", "--network", "resnet99"], "unknown network 'resnet99'; did you mean 'resnet50_d8'?"),
+        (["check", "--self-test", "--memory-format", "nchw"], "memory_format 'nchw': input should be 'contiguous'"),
+        (["check", "--self-test", "--network", "resnet99"], "unknown network 'resnet99'"),
+        (["compare", "sa", "--memory-format", "nchw"], "memory_format 'nchw': input should be 'contiguous'"),
         (
             ["memory", "sa", "--shape", "1,8,8,8", "--plot", "/no/such/folder/x.png"],
             "cannot write to /no/such/folder/x.png",
@@ -245,6 +250,15 @@ def test_memory_explains_the_peak_and_draws_it(tmp_path: Path, command: Command)
     assert "native_batch_norm_backward" in done.stdout
     assert "what would lower the peak" in done.stdout
     assert (tmp_path / "peak.svg").stat().st_size > 1000
+
+
+@pytest.mark.processes
+def test_memory_under_autocast_is_what_a_static_run_predicts(tmp_path: Path, command: Command) -> None:
+    asked = ("--dtype", "autocast-bfloat16", "--shape", "1,64,32,32")
+    assert command("run", "--static", "--modules", "sa", *asked, "--out", tmp_path / "run").returncode == 0
+    (peak,) = ctxbench.load(tmp_path / "run").frame["memory_train_predicted_bytes"]
+    done = command("memory", "sa", *asked)
+    assert f"autocast-bfloat16, train: predicted peak on cuda {peak / 2**20:,.2f} MiB" in " ".join(done.stdout.split())
 
 
 @pytest.mark.processes

@@ -28,6 +28,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_against as check
 from ctxbench.gate import tree_cases
+from ctxbench.gate.check import conditions_phrase, suite_in_tree
 from ctxbench.gate.check_against import check_against
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request, parse_accepted, parse_renamed
@@ -226,6 +227,41 @@ Ask = Callable[..., GateResult]
 
 def rows_of(result: GateResult) -> dict[str, RowVerdict]:
     return {label_of(result, row.row): row for row in result.rows}
+
+
+@pytest.mark.parametrize(
+    ("several", "told"),
+    [
+        ([{}], "[1, 16, 8, 8], float32, 1 thread"),
+        (
+            [{"memory_format": "channels_last", "execution": "compile", "network": "/a/net.py:mine", "threads": 2}],
+            "[1, 16, 8, 8], float32, channels_last, compile, 2 threads, in mine",
+        ),
+        (
+            [{"execution": "compile"}, {"dtype": "bfloat16"}, {"network": "resnet50_d8", "threads": 2}],
+            "[1, 16, 8, 8], bfloat16, float32, compile, eager, 1 thread, 2 threads, alone, in resnet50_d8",
+        ),
+    ],
+)
+def test_all_conditions_but_defaults_that_all_rows_share_are_said(
+    environment: dict[str, Any], several: list[dict[str, Any]], told: str
+) -> None:
+    cases = [Case("sa", "", {}, (1, 16, 8, 8), **conditions) for conditions in several]
+    assert conditions_phrase(environment, cases) == f"a processor, torch 2, {told}"
+
+
+def test_a_network_in_a_file_is_each_trees_own(tmp_path: Path) -> None:
+    text = f"""
+        title = "t"
+        modules = ["sa"]
+        axes = {{ shape = [1, 8, 4, 4], network = ["", "{tmp_path}/net.py:mine"] }}
+        [[cases]]
+        module = "sa"
+        network = "{tmp_path}/net.py:mine"
+    """
+    (tmp_path / "s.toml").write_text(text)
+    seen = suite_in_tree(load(str(tmp_path / "s.toml")), tmp_path).file
+    assert (seen.axes.network, seen.cases) == (["", "net.py:mine"], [{"module": "sa", "network": "net.py:mine"}])
 
 
 def test_unchanged_without_a_clock_is_ok_and_says_how_much_was_compared(repository: Path, ask: Ask) -> None:

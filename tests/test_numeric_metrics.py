@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ctxbench import registry
-from ctxbench.case import Case, Measure, Shape
+from ctxbench.case import Case, Measure
+from ctxbench.conditions import Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import gradient, jacobian, metrics, reconstruction
 from ctxbench.metrics.decomposition import NOISE, RANK, low_rank_map

@@ -8,8 +8,8 @@ import pytest
 from judge import verdicts
 
 import ctxbench
-from ctxbench.case import Shape
 from ctxbench.claims import claims_of
+from ctxbench.conditions import Shape
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.figures.panels import panels_of

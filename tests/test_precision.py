@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.case import Case, Measure, Shape
+from ctxbench.case import Case, Measure
+from ctxbench.conditions import Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import precision
 from ctxbench.metrics.base import Pass
@@ -27,7 +28,7 @@ def measured(module: str, mode: Mode = "infer", dtype: str = "float32", **hparam
         if isinstance(message, Values):
             found.update(message.values)
 
-    case = Case(module, registry.get(module).reference, hparams, SMALL, dtype, threads=1)
+    case = Case(module, registry.get(module).reference, hparams, SMALL, dtype=dtype, threads=1)
     measurement = CaseMeasurement(case, Measure(), take)
     measurement.load()
     before = {name: each.clone() for name, each in measurement.model.state_dict().items()}

@@ -103,7 +103,7 @@ def test_also_on_another_device_stands_beside_no_device(suite_file: SuiteFile, t
 )
 def test_an_unknown_device_is_named_before_anything_runs(suite_file: SuiteFile, name: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        suite.load(str(suite_file(["sa"])), Overrides(device=["cpu"], also_on=[name]))
+        suite.load(str(suite_file(["sa"])), Overrides(conditions={"device": ["cpu"]}, also_on=[name]))
     assert "axes" not in str(caught.value)
     assert sentence in str(caught.value)
 
@@ -112,7 +112,7 @@ def test_a_data_sheet_with_an_unknown_key_is_refused(suite_file: SuiteFile, tmp_
     path = tmp_path / "mine.toml"
     path.write_text('[mine]\ntitle = "Mine"\nbandwith_gb_s = 3\n')
     with pytest.raises(UsageError, match=r"\[mine\]"):
-        suite.load(str(suite_file(["sa"])), Overrides(device=[str(path)]))
+        suite.load(str(suite_file(["sa"])), Overrides(conditions={"device": [str(path)]}))
 
 
 def test_a_pass_is_explained_by_operator() -> None:

@@ -12,7 +12,8 @@ from report_data import add, new_run, record
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.case import Case, Measure, Shape
+from ctxbench.case import Case, Measure
+from ctxbench.conditions import Shape
 from ctxbench.messages import Values
 from ctxbench.metrics import spectrum
 from ctxbench.metrics.decomposition import low_rank_map

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ctxbench import registry
-from ctxbench.case import Measure, parse_shape
+from ctxbench.case import Measure
+from ctxbench.conditions import parse_shape
 from ctxbench.errors import UsageError
 from ctxbench.suite import file, settings
 from ctxbench.suite import read as suite
@@ -13,6 +14,7 @@ from ctxbench.suite.cases import Suite
 from ctxbench.suite.read import Overrides
 
 HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'
+AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
 
 
 def load(folder: Path, text: str, overrides: Overrides | None = None) -> Suite:
@@ -61,6 +63,26 @@ def test_exclude_and_extra_cases(tmp_path: Path) -> None:
     assert cases[-1].hparams == {"d": 4}
 
 
+def test_a_case_of_its_own_may_be_in_a_network_beside_which_stands_the_network_alone(tmp_path: Path) -> None:
+    conditions = "network = 'resnet18_os32'\nshape = [1, 3, 64, 64]\nmemory_format = 'channels_last'\n"
+    text = HEAD + AXES + f"[[cases]]\nmodule = 'sa'\n{conditions}[[exclude]]\nnetwork = 'resnet50_d8'\n"
+    cases = load(tmp_path, text).cases()
+    assert [(case.module, case.network, case.memory_format) for case in cases] == [
+        ("ham_nmf", "", "contiguous"),
+        ("sa", "", "contiguous"),
+        ("identity", "resnet18_os32", "channels_last"),
+        ("sa", "resnet18_os32", "channels_last"),
+    ]
+
+
+def test_a_rule_about_a_module_that_the_caller_left_out_is_left_out_with_it(tmp_path: Path) -> None:
+    text = HEAD.replace("sa", "gone.py:Gone") + AXES + "[[exclude]]\nmodule = 'Gone'\nkernel = 3\n"
+    loaded = load(tmp_path, text, Overrides(modules=["ham_nmf"]))
+    assert [case.module for case in loaded.cases()] == ["ham_nmf"]
+    again = suite.restore("mine", tmp_path / "run.json", loaded.file.model_dump(mode="json"))
+    assert again.cases() == loaded.cases()
+
+
 @pytest.mark.parametrize("name", ["mine.py:Mine", "Mine", "./mine.py:Mine"])
 def test_settings_and_exclusions_name_a_class_as_the_suite_or_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -94,7 +116,10 @@ def test_a_star_stands_for_the_registry(tmp_path: Path) -> None:
 
 def test_overrides_replace_the_suites_values() -> None:
     overrides = Overrides(
-        modules=["sa"], shape=[(2, 16, 4, 4)], dtype=["bfloat16"], hparams={"sa": {"d": 8}}, measure={"sample_s": 1}
+        modules=["sa"],
+        conditions={"shape": [(2, 16, 4, 4)], "dtype": ["bfloat16"]},
+        hparams={"sa": {"d": 8}},
+        measure={"sample_s": 1},
     )
     loaded = suite.load("table3", overrides)
     (case,) = loaded.cases()
@@ -107,9 +132,6 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
     loaded = suite.load("table3", Overrides(hparams={"ham_nmf": {"steps": [3, 6]}}))
     again = suite.restore("table3", Path("run.json"), loaded.file.model_dump(mode="json"))
     assert again.cases() == loaded.cases()
-
-
-AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +171,19 @@ AXES = "[axes]\nshape = [1, 8, 4, 4]\n"
             "'cases.0': threads 1025: it must be from 1 to 1,024",
         ),
         (HEAD + AXES + "[[cases]]\nmodule = 'sa'\ndtype = 'fp32'\n", "'cases.0': dtype 'fp32': Input should be"),
+        (
+            HEAD + AXES + "[[cases]]\nmodule = 'sa'\nnetwork = 'resnet18'\n",
+            "'cases.0': network 'resnet18': unknown network 'resnet18'; did you mean 'resnet18_os32'? (known: ",
+        ),
+        (HEAD + AXES + "network = 'resnet18'\n", "'axes.network.0' is 'resnet18': unknown network 'resnet18'"),
+        (
+            HEAD + AXES + "[[exclude]]\nmodule = 'sa'\n[[exclude]]\nmemory_format = 'channel_last'\n",
+            "'exclude.1': memory_format 'channel_last': Input should be 'contiguous' or 'channels_last'",
+        ),
+        (
+            HEAD + AXES + "[[exclude]]\nexecution = 'compiled'\n",
+            "'exclude.0': execution 'compiled': unknown execution 'compiled'; did you mean 'compile'?",
+        ),
         (HEAD + AXES + "[[cases]]\nmodule = 'sa'\nshape = [1.5, 8, 4, 4]\n", "[1.5, 8, 4, 4] is not four integers"),
         (HEAD + AXES + "[measure]\nprocesses = 1001\n", "'measure.processes' is 1001: it must be from 1 to 1,000"),
         (HEAD + AXES + "[measure]\npasses = 1000001\n", "'measure.passes' is 1000001: it must be from 1 to 1,000,000"),
@@ -188,6 +223,11 @@ def test_a_malformed_suite_gets_one_sentence(tmp_path: Path, text: str, sentence
         (HEAD.replace("sa", "saa") + AXES, "unknown module 'saa'; did you mean 'sa'?"),
         (HEAD + AXES + "[hparams.sa]\nwidth = 3\n", "unknown hyper-parameter of 'sa' 'width'"),
         (HEAD + AXES + "[[exclude]]\ndtype = 'float32'\n", "has no case left"),
+        (
+            HEAD + AXES + "[[exclude]]\nmemoryformat = 'contiguous'\n",
+            "mine.toml: key 'exclude.0': unknown key 'memoryformat'; did you mean 'memory_format'?",
+        ),
+        (HEAD + AXES + "[[exclude]]\nmodule = 'saa'\n", "key 'exclude.0': unknown module 'saa'; did you mean 'sa'?"),
         (HEAD + AXES + "[gate.margins]\n'saa train' = 0.1\n", "[gate] margins: unknown module 'saa train'"),
     ],
 )
@@ -291,11 +331,11 @@ def test_an_option_is_not_told_as_a_key_of_a_file() -> None:
     [
         (Overrides(), True),
         (Overrides(modules=["sa", "ham_nmf"]), True),
-        (Overrides(device=["t4"]), True),
+        (Overrides(conditions={"device": ["t4"]}), True),
         (Overrides(modules=["sa", "mhsa"]), False),
         (Overrides(modules=["*"]), False),
-        (Overrides(shape=[(2, 512, 96, 96)]), False),
-        (Overrides(shape=[(2, 512, 96, 96)], measure={"memory_device": "cuda-2020"}), True),
+        (Overrides(conditions={"shape": [(2, 512, 96, 96)]}), False),
+        (Overrides(conditions={"shape": [(2, 512, 96, 96)]}, measure={"memory_device": "cuda-2020"}), True),
     ],
 )
 def test_the_software_of_2020_is_for_the_papers_own_rows(overrides: Overrides, kept: bool) -> None:

@@ -13,6 +13,7 @@ from typer.main import get_command
 from ctxbench import this_machine
 from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, check_texts
+from ctxbench.conditions import CONDITIONS
 from ctxbench.engine.apart import Apart
 from ctxbench.errors import AlteredRun, EngineError, UsageError
 from ctxbench.terminal import say
@@ -45,13 +46,14 @@ GROUPS = {
     "Modules": ("list", "show", "new", "verify"),
     "Read and decide": ("report", "check", "env"),
 }
+WHERE = ("device", "threads")
 OPTIONS = {
     "What": (
-        "suite", "modules", "module", "network", "shape", "dtype", "memory_format", "execution", "metrics", "chosen",
+        "suite", "modules", "module", *(name for name in CONDITIONS if name not in WHERE), "metrics", "chosen",
         "static", "counter",
     ),
     "How long": ("processes", "sample_s", "budget", "target", "dry_run", "force"),
-    "Where": ("device", "threads", "also_on", "out", "in_process"),
+    "Where": (*WHERE, "also_on", "out", "in_process"),
     "On a cluster": ("ray", "each_device"),
 }  # fmt: skip
 MANY_OPTIONS = 15

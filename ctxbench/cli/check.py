@@ -1,6 +1,7 @@
 """`ctxbench check`: did a change make a module slower, larger or broken?"""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,25 +11,24 @@ import typer
 from ctxbench import disk
 from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
-    Device,
-    Dtype,
-    Execution,
     Modules,
     Settings,
-    Shape,
-    Threads,
+    Texts,
     complete_suite,
     names,
     overrides_of,
     seconds,
     split,
+    with_conditions,
 )
 from ctxbench.cli.printing import gate_progress
 from ctxbench.errors import UsageError
 from ctxbench.terminal import console, say
 
 
+@with_conditions()
 def check(
+    conditions: Mapping[str, Texts],
     against: Annotated[
         str | None, typer.Option(metavar="GIT_REF", help="Compare the working tree with this commit, branch or tag.")
     ] = None,
@@ -50,11 +50,6 @@ def check(
         str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
     ] = "ci",
     modules: Modules = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    device: Device = None,
-    execution: Execution = None,
-    threads: Threads = None,
     chosen: Settings = None,
     accept: Annotated[
         str | None, typer.Option(help="Exact costs that may grow, such as params,macs; their growth is still shown.")
@@ -98,7 +93,7 @@ def check(
             disk.make_folder(path.parent)
             disk.check_place(path)
     overrides = replace(
-        overrides_of(shape, dtype, device, threads, None, execution),
+        overrides_of(conditions),
         modules=names(modules),
         hparams=settings.parse(chosen or []),
     )

@@ -1,13 +1,14 @@
 """`ctxbench choose`: which modules fit, and which of them is fastest."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from ctxbench import limits
-from ctxbench.cli.options import Dtype, Modules, Network, Settings, names, overrides_of
+from ctxbench.cli.options import Modules, Settings, Texts, names, overrides_of, with_conditions
 from ctxbench.cli.printing import render
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES, Mode
@@ -17,14 +18,14 @@ from ctxbench.terminal import say
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
+@with_conditions("dtype", "network")
 def choose(
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory that is there, such as 2GiB or 1500MiB.")],
     shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")],
     device: Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a100-40gb,t4, or a TOML file.")],
+    conditions: Mapping[str, Texts],
     mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
     modules: Modules = None,
-    dtype: Dtype = None,
-    network: Network = None,
     chosen: Settings = None,
     batch: Annotated[bool, typer.Option("--largest-batch", help="Also the largest batch that fits.")] = False,
 ) -> None:
@@ -50,13 +51,11 @@ def choose(
             )
         sheet(name)
     overrides = replace(
-        overrides_of([shape], dtype, device, None, None, None, network),
+        overrides_of({**conditions, "shape": [shape], "device": device}),
         modules=names(modules) or ["*"],
         hparams=settings.parse(chosen or []),
     )
     suite = load("field", overrides)
-    if len(suite.file.axes.dtype) + len(suite.file.axes.network) > 2:
-        raise UsageError("choose takes one --dtype and one --network")
     which: Mode = mode
     with ForkServer() as server:
         executor = Counted(server)
@@ -64,9 +63,11 @@ def choose(
         if batch:
             peak = choosing.peak_with(executor, Plan(suite.file.measure, ["memory"]), which)
             found = [replace(each, batch=choosing.largest_batch(each, limit, peak)) for each in found]
-    for part in chosen_modules(found, limit, asked, which, suite.file.axes.shape[0]):
-        render(part)
-    if suite.file.axes.dtype[0].startswith("autocast"):
+    for conditions_text in dict.fromkeys(map(choosing.conditions_of, found)):
+        own = [each for each in found if choosing.conditions_of(each) == conditions_text]
+        for part in chosen_modules(own, limit, asked, f"{which} at {conditions_text}"):
+            render(part)
+    if any(each.case.dtype.startswith("autocast") for each in found):
         say(str(Note("autocast_cuda")))
     say("Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md.")
 

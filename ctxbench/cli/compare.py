@@ -1,5 +1,6 @@
 """`ctxbench compare`: a new module beside those of the registry."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,18 +12,14 @@ from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
     AlsoOn,
-    Device,
-    Dtype,
-    Execution,
-    Network,
     Processes,
     SampleTime,
     Settings,
-    Shape,
-    Threads,
+    Texts,
     complete_suite,
     overrides_of,
     split,
+    with_conditions,
 )
 from ctxbench.cli.printing import print_interrupted, print_networks, render, reporter
 from ctxbench.terminal import say
@@ -33,10 +30,12 @@ if TYPE_CHECKING:
 RANKED = [key for key, quantity in known_metrics.quantities().items() if quantity.better]
 
 
+@with_conditions()
 def compare(
     candidates: Annotated[
         list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
     ],
+    conditions: Mapping[str, Texts],
     modules: Annotated[
         str | None,
         typer.Option(
@@ -49,13 +48,7 @@ def compare(
             help="Inputs and settings: a suite's name, or the path of a TOML file.", autocompletion=complete_suite
         ),
     ] = "compare",
-    shape: Shape = None,
-    dtype: Dtype = None,
-    device: Device = None,
     also_on: AlsoOn = None,
-    execution: Execution = None,
-    threads: Threads = None,
-    network: Network = None,
     metrics: Annotated[
         str | None,
         typer.Option(metavar="NAME[,NAME]", help="Metrics instead of the suite's, such as recall,latency,memory."),
@@ -85,9 +78,7 @@ def compare(
 
     request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
     comparing.check_names(request, suite, rank_by, reuse)
-    overrides = overrides_of(
-        shape, dtype, device, threads, also_on, execution, network, processes=processes, sample_s=sample_s
-    )
+    overrides = overrides_of(conditions, also_on, processes=processes, sample_s=sample_s)
     overrides = replace(overrides, metrics=split(metrics))
     channels = comparing.channels_of(suite, overrides)
     with ForkServer() as server:

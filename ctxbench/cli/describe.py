@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ctxbench.case import Shape
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
@@ -64,12 +63,12 @@ def plan(planned: "list[Planned]", measure: "Measure") -> "Table":
 
 
 def chosen_modules(
-    found: "Sequence[Candidate]", limit: int, devices: Sequence[str], mode: str, shape: Shape
+    found: "Sequence[Candidate]", limit: int, devices: Sequence[str], what: str
 ) -> Iterator["Table | str"]:
     """What fits, the fastest on the first device first; then what does not; then what does not mix positions."""
     from ctxbench.choose import is_tied, ordered
 
-    yield f"{mode} at {list(shape)}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
+    yield f"{what}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
     for title, part in (
         ("", [each for each in found if each.mixes]),
         ("every position gets the same context", [each for each in found if not each.mixes]),

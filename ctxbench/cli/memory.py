@@ -1,12 +1,12 @@
 """`ctxbench memory`: what fills a module's memory."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import Network, OneShape, Settings, case_of, complete_module
+from ctxbench.cli.options import Settings, case_of, complete_module, with_conditions
 from ctxbench.cli.printing import render_told
 from ctxbench.engine.apart import Apart
 from ctxbench.errors import UsageError, unknown
@@ -14,18 +14,16 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.terminal import say
 
 TARGETS = ("cuda", "cuda-2020", "cpu")
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
+@with_conditions("shape", "dtype", "network", one=True)
 def memory(
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
-    shape: OneShape = None,
+    conditions: Mapping[str, str],
     mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
     target: Annotated[str, typer.Option("--for", metavar="DEVICE", help="cuda, cuda-2020 or cpu.")] = "cuda",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
-    network: Network = None,
     chosen: Settings = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the memory in use over the pass into this .png or .svg.")
@@ -35,7 +33,7 @@ def memory(
     from ctxbench import disk
     from ctxbench.worker.protocol import TellMemory
 
-    for name, value, allowed in (("mode", mode, MODES), ("device", target, TARGETS), ("dtype", dtype, DTYPES)):
+    for name, value, allowed in (("mode", mode, MODES), ("device", target, TARGETS)):
         if value not in allowed:
             raise unknown(name, value, allowed)
     which: Mode = mode  # type: ignore[assignment]  # checked above
@@ -45,7 +43,7 @@ def memory(
         disk.check_place(plot)
     path = str(plot.absolute()) if plot else None
     with Apart() as apart:
-        case = replace(case_of(module, shape, chosen, network), dtype=dtype)
+        case = case_of(module, conditions, chosen)
         apart.tell(TellMemory(case, which, target, path), case, render_told)
     if plot:
         say(f"drawn: {plot}")

@@ -1,24 +1,19 @@
 """Options that several commands share, and how their texts are read."""
 
+import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ctxbench import limits
+from ctxbench.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.errors import UsageError
-from ctxbench.executions import executions
 
 if TYPE_CHECKING:
     from ctxbench.case import Case
     from ctxbench.suite.read import Overrides
-
-
-def complete_network() -> list[str]:
-    from ctxbench.registry import networks
-
-    return networks.names()
 
 
 EXIT_FAILED_CASES = 1
@@ -27,13 +22,6 @@ EXIT_UNDECIDED = 3  # the number that `ctxbench check` has for inconclusive
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
-Shape = Annotated[
-    list[str] | None, typer.Option("--shape", metavar="B,C,H,W", help="Input shape; may be given several times.")
-]
-OneShape = Annotated[
-    str | None,
-    typer.Option("--shape", metavar="B,C,H,W", help="Input shape; default: 1,512,128,128, or the network's own."),
-]
 Modules = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,27 +31,10 @@ Modules = Annotated[
         help="Modules: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
     ),
 ]
-Dtype = Annotated[str | None, typer.Option(help="Such as float32 or float32,bfloat16.")]
-Device = Annotated[
-    str | None,
-    typer.Option(help="auto, cpu, cuda, cuda:N or, for predicted times, such as h100-sxm or sheet.toml; with commas."),
-]
 AlsoOn = Annotated[
     str | None,
     typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also on these devices, such as h100-sxm: predicted times."),
 ]
-Execution = Annotated[
-    str | None, typer.Option(help=f"Ways of running a module, with commas: {', '.join(executions())}.")
-]
-Network = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Modules inside networks: names or path.py:function, with commas.",
-        autocompletion=complete_network,
-    ),
-]
-Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")]
 Processes = Annotated[
     int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
 ]
@@ -93,6 +64,8 @@ Settings = Annotated[
 ]
 
 
+# What was given to an option of a condition: a text, with commas or, of a shape, several texts.
+Texts = str | list[str]
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -136,66 +109,89 @@ def split(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
 
 
+def with_conditions(*names: str, one: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command, whose parameter `conditions` gets the texts of these conditions' options, where given.
+
+    None named are all. With `one`, an option takes one value.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = {name: _option(CONDITIONS[name], one) for name in names or CONDITIONS}
+        types, parameters = get_type_hints(command, include_extras=True), []
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        for each in inspect.signature(command).parameters.values():
+            if each.name == "conditions":
+                parameters += [inspect.Parameter(n, keyword, default=None, annotation=own[n]) for n in own]
+            else:
+                parameters.append(each.replace(kind=keyword, annotation=types[each.name]))
+
+        def taken(**given: Any) -> None:
+            texts = {name: given.pop(name) for name in own}
+            command(**given, conditions={name: text for name, text in texts.items() if text})
+
+        taken.__name__, taken.__doc__, taken.__module__ = command.__name__, command.__doc__, command.__module__
+        taken.__annotations__ = {each.name: each.annotation for each in parameters}
+        taken.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return taken
+
+    return decorate
+
+
+def _option(condition: Condition, one: bool) -> Any:
+    """The type of a command's parameter for a condition."""
+    several = "may be given several times" if condition is SHAPE else "with commas"
+    default = ", or the network's own" * (condition is SHAPE)
+    default = f"default: {condition.mark(condition.default)}{default}" if condition.always else ""
+    text = "; ".join(filter(None, [condition.help, default if one else several]))
+    option = typer.Option(
+        condition.option, metavar=condition.metavar, help=f"{text}.", autocompletion=condition.choices
+    )
+    return Annotated[list[str] | None if condition is SHAPE and not one else str | None, option]
+
+
 def names(texts: list[str] | None) -> list[str] | None:
     """The names in an option that may be given several times, each with commas."""
     return [name for text in texts for name in split(text) or []] if texts else None
 
 
-def overrides_of(
-    shape: list[str] | None,
-    dtype: str | None,
-    device: str | None,
-    threads: str | None,
-    also_on: str | None,
-    execution: str | None = None,
-    network: str | None = None,
-    **measure: float | None,
-) -> "Overrides":
+def overrides_of(conditions: Mapping[str, Texts], also_on: str | None = None, **measure: float | None) -> "Overrides":
     """What these options replace in a suite."""
-    from ctxbench.case import parse_shape
     from ctxbench.suite.read import Overrides
 
     limits.SECONDS.check_option("--sample-time", measure.get("sample_s"))
     limits.PROCESSES.check_option("--processes", measure.get("processes"))
     return Overrides(
-        shape=[parse_shape(text) for text in shape] if shape else None,
-        dtype=split(dtype),
-        device=split(device),
-        threads=_numbers(threads),
-        execution=split(execution),
-        network=split(network),
+        conditions={name: _values(CONDITIONS[name], given) for name, given in conditions.items()},
         measure={name: value for name, value in measure.items() if value is not None},
         also_on=split(also_on) or [],
     )
 
 
-def case_of(module: str, shape: str | None, chosen: list[str] | None, network: str | None) -> "Case":
-    """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or network."""
+def case_of(module: str, conditions: Mapping[str, str], chosen: list[str] | None) -> "Case":
+    """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or condition."""
     from ctxbench import registry
-    from ctxbench.case import Case, parse_shape
+    from ctxbench.case import Case
     from ctxbench.registry import networks
     from ctxbench.suite import settings
 
     entry = registry.get(module)
     hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))
-    own = networks.shape_of(network) if network else None
-    return Case(
-        entry.key,
-        entry.reference,
-        entry.check_hparams(hparams),
-        parse_shape(shape or own or "1,512,128,128"),
-        defaults=entry.defaults,
-        network=registry.absolute(network or ""),
-    )
+    found = {name: CONDITIONS[name].checked(text) for name, text in conditions.items()}
+    own = networks.shape_of(found["network"]) if found.get("network") else None
+    settled = {"shape": own or SHAPE.default, **found, "network": registry.absolute(found.get("network", ""))}
+    return Case(entry.key, entry.reference, entry.check_hparams(hparams), defaults=entry.defaults, **settled)
 
 
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
+def _values(condition: Condition, given: Texts) -> list[Any]:
+    """The values in the texts of a condition's option. Those that are no integers are checked with the suite."""
+    if not isinstance(given, str):
+        return [condition.checked(text) for text in given]
+    if condition.kind is not int:
+        return split(given) or []
     try:
-        return [limits.integer(part) for part in text.split(",")]
+        return [limits.integer(part) for part in given.split(",")]
     except ValueError:
-        raise UsageError(f"--threads {text!r} is not a comma-separated list of integers") from None
+        raise UsageError(f"{condition.option} {given!r} is not a comma-separated list of integers") from None
 
 
 def seconds(text: str, option: str) -> float:

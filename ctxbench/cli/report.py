@@ -1,22 +1,20 @@
 """`ctxbench report`: tables, figures and a page from run folders."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import (
-    Modules,
-    Shape,
-    names,
-    split,
-)
+from ctxbench.cli.options import Modules, names, split, with_conditions
 from ctxbench.terminal import say
 
 
+@with_conditions("shape")
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
+    conditions: Mapping[str, list[str]],
     out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
     figures: Annotated[
         str | None,
@@ -30,7 +28,6 @@ def report(
         typer.Option(help="Also write a compact table of these quantities, such as params,macs,latency_infer."),
     ] = None,
     modules: Modules = None,
-    shape: Shape = None,
     title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
     label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
     notes: Annotated[
@@ -55,15 +52,15 @@ def report(
     --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one. --modules
     and --shape also choose what the figures show.
     """
-    from ctxbench.case import parse_shape
+    from ctxbench.conditions import parse_shape
     from ctxbench.report import write_report
     from ctxbench.report.tables.compact import Choice
     from ctxbench.results.run_folder import run_folders
     from ctxbench.suite.read import load_published
 
     choice = None
-    if any((columns, modules, shape, title, label)):
-        shapes = ["x".join(map(str, parse_shape(text))) for text in shape or []]
+    if any((columns, modules, conditions, title, label)):
+        shapes = ["x".join(map(str, parse_shape(text))) for text in conditions.get("shape", [])]
         choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
     numbers = load_published(published) if published else None
     pairs = split(crossover) or ()

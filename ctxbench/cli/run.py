@@ -1,5 +1,6 @@
 """`ctxbench run`: measure a suite."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,23 +12,19 @@ from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
     AlsoOn,
     Budget,
-    Device,
-    Dtype,
-    Execution,
     InProcess,
     Modules,
-    Network,
     Processes,
     Ray,
     SampleTime,
     Settings,
-    Shape,
-    Threads,
+    Texts,
     complete_suite,
     names,
     overrides_of,
     seconds,
     split,
+    with_conditions,
 )
 from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
 from ctxbench.errors import UsageError
@@ -35,19 +32,14 @@ from ctxbench.errors import UsageError
 ASKED_FOR = [name for name, metric in known_metrics.metrics().items() if metric.asked_for]
 
 
+@with_conditions()
 def run(
     context: typer.Context,
+    conditions: Mapping[str, Texts],
     suite: Annotated[
         str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
     ] = "table3",
     modules: Modules = None,
-    shape: Shape = None,
-    dtype: Dtype = None,
-    device: Device = None,
-    memory_format: Annotated[str | None, typer.Option(help="contiguous, channels_last or both with a comma.")] = None,
-    execution: Execution = None,
-    threads: Threads = None,
-    network: Network = None,
     metrics: Annotated[
         str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
     ] = None,
@@ -94,20 +86,14 @@ def run(
     try:
         overrides = replace(
             overrides_of(
-                shape,
-                dtype,
-                device,
-                threads,
+                conditions,
                 also_on,
-                execution,
-                network,
                 processes=processes,
                 sample_s=sample_s,
                 total_s=seconds(budget, "--budget") if budget is not None else None,
                 target=target,
             ),
             modules=names(modules),
-            memory_format=split(memory_format),
             metrics=split(metrics),
             hparams=settings.parse(chosen or []),
         )

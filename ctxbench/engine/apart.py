@@ -11,7 +11,8 @@ from ctxbench.registry.reader import read_by
 from ctxbench.terminal import say
 
 if TYPE_CHECKING:
-    from ctxbench.case import Case, Shape
+    from ctxbench.case import Case
+    from ctxbench.conditions import Shape
     from ctxbench.engine.client import ForkServer
     from ctxbench.worker.protocol import Reply, Task
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ctxbench import this_machine
 from ctxbench.case import Case, Measure
+from ctxbench.conditions import to_columns
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.exit import Exit
 from ctxbench.executions import execution
@@ -246,7 +247,6 @@ def matmul_rate(case: Case, measure: Measure, executor: Executor) -> float | Non
 
 def blank_record(case: Case) -> Record:
     """The record of a case before anything is measured, without title and family: those may need the module's code."""
-    batch, channels, height, width = case.shape
     return Record(
         case=case.id,
         module=case.module,
@@ -255,16 +255,7 @@ def blank_record(case: Case) -> Record:
         reference=relative_reference(case.reference),
         hparams=case.hparams_json,
         changed=case.changed,
-        batch=batch,
-        channels=channels,
-        height=height,
-        width=width,
-        dtype=case.dtype,
-        memory_format=case.memory_format,
-        execution=case.execution,
-        threads=case.threads,
-        device=case.device,
-        network=relative_reference(case.network),
+        **to_columns(replace(case, network=relative_reference(case.network))),
     )
 
 

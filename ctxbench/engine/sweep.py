@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ctxbench.case import Case
+from ctxbench.conditions import CONDITIONS
 from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, blank_record
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import Rounds
@@ -77,7 +78,7 @@ def bundles(cases: Iterable[Case], crossed: Collection[str]) -> list[list[Case]]
     found: dict[Any, list[Case]] = {}
     for case in cases:
         module = ("crossover",) if case.module in crossed else (case.module, case.hparams_json)
-        point = case.network, case.shape, case.dtype, case.memory_format, case.device, case.threads
+        point = tuple(getattr(case, name) for name in CONDITIONS if name != "execution")
         found.setdefault((module, point), []).append(case)
     return list(found.values())
 

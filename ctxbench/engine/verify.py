@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.case import parse_shape
+from ctxbench.conditions import parse_shape
 from ctxbench.contract import CHANNELS, MEMORY_LIMIT_GIB, MOST_HANGS, SIZE, TIMEOUT_S, CheckResult
 from ctxbench.errors import UsageError
 from ctxbench.failures import last_line, signal_name

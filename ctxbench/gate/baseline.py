@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ctxbench.case import Case, Measure, parse_shape
+from ctxbench.case import Case, Measure
 from ctxbench.comparison import known
+from ctxbench.conditions import from_columns
 from ctxbench.devices import has_clock
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
@@ -20,9 +21,6 @@ from ctxbench.mode import MODES
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import read_records, with_medians
-
-CASE_COLUMNS = ("module", "reference", "hparams", "dtype", "memory_format", "execution", "device", "threads")
-SIZE_COLUMNS = ("batch", "channels", "height", "width")
 
 Readable = TypeVar("Readable")
 
@@ -159,13 +157,11 @@ def _measure(meta: Mapping[str, Any]) -> Measure:
 def _from_record(values: Mapping[str, Any]) -> StoredCase:
     every, changed = json.loads(values["hparams"]), values["changed"].split()
     case = Case(
-        **{name: values[name] for name in CASE_COLUMNS}
-        | {
-            "hparams": {name: every[name] for name in changed},
-            "defaults": {name: value for name, value in every.items() if name not in changed},
-            "shape": parse_shape([values[name] for name in SIZE_COLUMNS]),
-            "network": values.get("network") or "",
-        }
+        module=values["module"],
+        reference=values["reference"],
+        hparams={name: every[name] for name in changed},
+        defaults={name: value for name, value in every.items() if name not in changed},
+        **from_columns(values),
     )
     modes = [mode for mode in MODES if has_clock(case.device) and values.get(f"latency_{mode}_ms") is not None]
     return _stored(case, values, values["status"], {mode: process_logs(values, mode) for mode in modes})

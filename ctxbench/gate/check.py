@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ctxbench import devices, disk, machine_load, this_machine
 from ctxbench.case import Case
+from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.errors import UsageError
 from ctxbench.gate.request import Deadline, Request
 from ctxbench.gate.result import ExactChange, GateResult, exit_code
@@ -75,7 +76,7 @@ class Check:
 
 
 def suite_in_tree(suite: Suite, root: Path) -> Suite:
-    """The suite with its modules' files named from the tree's root, so that each side finds its own."""
+    """The suite with its modules' and networks' files named from the tree's root, so that each side finds its own."""
 
     def name_in_tree(name: str) -> str:
         source, colon, class_name = name.rpartition(":")
@@ -87,8 +88,12 @@ def suite_in_tree(suite: Suite, root: Path) -> Suite:
         return path.relative_to(root.resolve()).as_posix() + colon + class_name
 
     modules = [name_in_tree(name) for name in suite.file.modules]
-    cases = [{**case, "module": name_in_tree(str(case.get("module", "")))} for case in suite.file.cases]
-    return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases}))
+    cases = [
+        {**case, **{key: name_in_tree(str(case[key])) for key in ("module", "network") if key in case}}
+        for case in suite.file.cases
+    ]
+    axes = suite.file.axes.model_copy(update={"network": [*map(name_in_tree, suite.file.axes.network)]})
+    return replace(suite, file=suite.file.model_copy(update={"modules": modules, "cases": cases, "axes": axes}))
 
 
 def task_rows(cases: Mapping[str, Case], inject: Mapping[RowKey, float] | None = None) -> dict[RowKey, PairRow]:
@@ -109,14 +114,12 @@ def labels(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def conditions_phrase(environment: Mapping[str, Any], cases: Sequence[Case]) -> str:
-    """On what, with what and for which inputs the rows were measured."""
+    """On what, with what and under which conditions the rows were measured."""
     names = dict.fromkeys(case.device for case in cases)
     measured = [devices.device(name) for name in names if devices.has_clock(name)]
     parts = list(dict.fromkeys(part for device in measured for part in device.described(environment)))
     parts.append(f"torch {environment['packages']['torch']}")
-    parts += sorted({str(list(case.shape)) for case in cases})
-    parts += sorted({case.dtype for case in cases})
-    threads = {case.threads if case.threads is not None else environment["torch_threads"] for case in cases}
-    if any(device.has_threads for device in measured):
-        parts.append(", ".join(f"{count} thread{'s' * (count != 1)}" for count in sorted(threads)))
-    return ", ".join(parts)
+    told = {name: {getattr(case, name) for case in cases} for name in CONDITIONS if name != "device"}
+    here = any(device.has_threads for device in measured)
+    told["threads"] = {environment["torch_threads"] if n is None else n for n in told["threads"]} if here else set()
+    return ", ".join([*parts, *phrases(told)])

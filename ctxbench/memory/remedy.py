@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,20 +31,23 @@ class Remedy:
     peak_bytes: int
 
 
-def remedies(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda") -> list[Remedy]:
+def remedies(
+    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
+) -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
     Tried: in-place activations, checkpointing each block or what one line saves, fused attention, half precision, half
     the batch. A change that is not possible for the module, or does not lower the peak, is left out.
     """
-    profile = predict_peak(module, *inputs, mode=mode, device=device)
+    profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast)
+    profile = profile_of(module, *inputs)
     peak = profile.peak_bytes
     found = list(_fused_attention(profile))
     found += [
         Remedy(f"checkpointing what {where} saves, at best (freed after the forward pass, then recomputed)", least)
         for where, _, least in saved_lines(profile)
     ]
-    for change, predict in _changes(module, inputs, mode, device).items():
+    for change, predict in _changes(module, inputs, mode, profile_of).items():
         try:
             found.append(Remedy(change, predict()))
         except (UnpredictableError, ValueError):
@@ -51,9 +55,11 @@ def remedies(module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda
     return sorted((r for r in found if r.peak_bytes < peak), key=lambda remedy: remedy.peak_bytes)
 
 
-def _changes(module: nn.Module, inputs: tuple[Any, ...], mode: Mode, device: Device) -> dict[str, Callable[[], int]]:
+def _changes(
+    module: nn.Module, inputs: tuple[Any, ...], mode: Mode, profile_of: Callable[..., MemoryProfile]
+) -> dict[str, Callable[[], int]]:
     def predicted(changed: nn.Module, given: tuple[Any, ...]) -> int:
-        return predict_peak(changed, *given, mode=mode, device=device).peak_bytes
+        return profile_of(changed, *given).peak_bytes
 
     meta = [_like(value) if isinstance(value, torch.Tensor) else value for value in inputs]
     halved = [v[: len(v) // 2] if isinstance(v, torch.Tensor) and v.dim() > 1 and len(v) > 1 else v for v in meta]

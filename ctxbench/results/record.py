@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
+from ctxbench.conditions import CONDITIONS, SHAPE
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column
 from ctxbench.notes import Note, dumped
@@ -92,13 +93,12 @@ class Record:
         return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
 
 
-_SIZES = ("batch", "channels", "height", "width")
-_IDENTITY = ("case", "module", "hparams", *_SIZES, "dtype", "memory_format", "execution", "device", "status")
-
-_OWN_TYPES: dict[str, type[int] | type[float]] = {
-    **dict.fromkeys((*_SIZES, "threads", "processes"), int),
-    **dict.fromkeys(("elapsed_s", "others_share"), float),
+_CONDITIONS = {column: each for each in CONDITIONS.values() for column in each.columns}
+_OWN_TYPES: dict[str, type[int] | type[float] | type[str]] = {
+    **{column: each.kind for column, each in _CONDITIONS.items()},
+    **{"processes": int, "elapsed_s": float, "others_share": float},
 }
+_REQUIRED = {"case", "module", "hparams", "status", *(name for name, each in _CONDITIONS.items() if each.default)}
 
 
 @cache
@@ -121,9 +121,9 @@ def columns() -> dict[str, Column]:
             found[each.name] = Column(
                 each.name,
                 _OWN_TYPES.get(each.name, str),
-                least=float(each.name in _SIZES),
+                least=float(each.name in SHAPE.columns),
                 choices=STATUSES if each.name == "status" else (),
                 json=dict if each.name in ("hparams", "machine_state") else None,
-                required=each.name in _IDENTITY,
+                required=each.name in _REQUIRED,
             )
     return found

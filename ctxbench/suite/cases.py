@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, limits, registry
-from ctxbench.case import EMPTY, Case, as_list, parse_shape
+from ctxbench.case import EMPTY, Case, as_list
+from ctxbench.conditions import COLUMNS, CONDITIONS, parse_shape, to_columns
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry
-from ctxbench.suite.file import CONDITIONS, POINTS, SuiteFile, parse_pair
+from ctxbench.suite.file import COMPUTED, POINTS, SuiteFile, parse_pair
+
+# The keys of `axes` that replace a part of the shape: batch, channels, height and width.
+SIZES = ("batch", "channels", "size")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Suite:
             if name.partition("(")[0] not in modules:
                 raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
         self._check_figures(found)
+        self._check_exclude(found)
         for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
             if name not in modules:
                 raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
@@ -63,11 +68,24 @@ class Suite:
     def _check_figures(self, cases: Sequence[Case]) -> None:
         """UsageError for a figure against a hyper-parameter that no module has."""
         entries = [*registry.entries(), *(case.entry for case in cases)]
-        known = {*POINTS, *CONDITIONS, *(each.name for entry in entries for each in entry.hyperparameters)}
+        known = {*POINTS, *COMPUTED, *(each.name for entry in entries for each in entry.hyperparameters)}
         for figure in self.file.figures:
             for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
                 if name not in known:
                     raise UsageError(f"{self.path}: key 'figures.{key}': {unknown('hyper-parameter', name, known)}")
+
+    def _check_exclude(self, cases: Sequence[Case]) -> None:
+        """UsageError for a rule about a module that there is not, or about a key that no case has."""
+        entries = {each.reference: each for each in (*registry.entries(), *(case.entry for case in cases))}
+        named = {"module", *COLUMNS, *(each.name for entry in entries.values() for each in entry.hyperparameters)}
+        for place, rule in enumerate(self.file.exclude):
+            where = f"{self.path}: key 'exclude.{place}'"
+            name = str(rule.get("module", ""))
+            if "module" in rule and not any(registry.means(name, e.key, e.reference) for e in entries.values()):
+                raise UsageError(f"{where}: {unknown('module', name, (each.key for each in entries.values()))}")
+            for key in rule:
+                if key not in named:
+                    raise UsageError(f"{where}: {unknown('key', key, named)}")
 
     def cases_here(self, auto_device: str, missing: dict[str, UsageError]) -> list[Case]:
         """The cases of the modules that can be had; why not goes to `missing`, by the suite's name of the module.
@@ -102,18 +120,14 @@ class Suite:
 
     def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
         entry = registry.get(name)
-        hparams = self._hparams(entry)
-        for *values, network, shape, b, c, s, dtype, device, layout, execution, count in itertools.product(
-            *map(as_list, hparams.values()), *self._axes(entry)
-        ):
-            chosen = entry.check_hparams(dict(zip(hparams, values, strict=True)))
-            shape = parse_shape((b or shape[0], c or shape[1], s or shape[2], s or shape[3]))
-            device = auto_device if device == "auto" else device
-            count = count if devices.has_clock(device) else None
-            case = Case(
-                *(entry.key, entry.reference, chosen, shape, dtype, layout, execution, device, count, entry.defaults),
-                registry.absolute(network),
-            )
+        hparams, axes = self._hparams(entry), self._axes(entry)
+        for values in itertools.product(*map(as_list, hparams.values()), *axes.values()):
+            chosen = entry.check_hparams(dict(zip(hparams, values, strict=False)))
+            found = dict(zip(axes, values[len(hparams) :], strict=True))
+            b, c, s = (found.pop(size) for size in SIZES)
+            shape = found["shape"]
+            found["shape"] = (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
+            case = _case(entry, chosen, found, auto_device)
             if not any(_matches(case, rule) for rule in self.file.exclude):
                 yield case
 
@@ -125,19 +139,20 @@ class Suite:
                 hparams |= settings
         return hparams
 
-    def _axes(self, entry: Entry) -> list[Sequence[Any]]:
+    def _axes(self, entry: Entry) -> dict[str, Sequence[Any]]:
         """The values of each axis, in the order in which the grid of a module runs through them."""
         axes = self.file.axes
+        found = {name: getattr(axes, name) or [each.default] for name, each in CONDITIONS.items()}
         # Beside networks, the empty slot is a row of each of them alone.
         networks = [each for each in axes.network if each or entry.key != EMPTY or not any(axes.network)]
-        inputs: list[Sequence[Any]] = [axes.shape, axes.batch or [0], axes.channels or [0], axes.size or [0]]
-        conditions: list[Sequence[Any]] = [axes.dtype, axes.device, axes.memory_format, axes.execution]
-        return [networks, *inputs, *conditions, axes.threads or [None]]
+        found["network"] = networks
+        sizes = {size: getattr(axes, size) or [0] for size in SIZES}
+        return {"network": networks, "shape": axes.shape, **sizes, **found}
 
     def _grid_size(self, name: str) -> int:
         """How many cases the grid of a module has, those that are excluded too."""
         entry = registry.get(name)
-        return math.prod(map(len, [*map(as_list, self._hparams(entry).values()), *self._axes(entry)]))
+        return math.prod(map(len, [*map(as_list, self._hparams(entry).values()), *self._axes(entry).values()]))
 
     def _check_size(self, names: Sequence[str]) -> None:
         """UsageError if the grids of these modules have more cases than `limits.CASES`. Other errors are told later."""
@@ -152,36 +167,38 @@ class Suite:
             )
 
     def _extra(self, values: Mapping[str, Any], auto_device: str) -> Iterator[Case]:
-        axes = self.file.axes
+        """The cases of an entry of `cases`: one for each device, and in a network also that without the module."""
         rest = dict(values)
         entry = registry.get(str(rest.pop("module", "")))
-        shape = rest.pop("shape", axes.shape[0])
-        places = as_list(rest.pop("device", axes.device))
-        fixed = {name: rest.pop(name, getattr(axes, name)[0]) for name in ("dtype", "memory_format", "execution")}
-        threads = rest.pop("threads", None)
+        places = as_list(rest.pop("device", self.file.axes.device))
+        first = {name: (getattr(self.file.axes, name) or [each.default])[0] for name, each in CONDITIONS.items()}
+        found = {name: rest.pop(name, value) for name, value in first.items()}
+        hparams = entry.check_hparams(rest)
         for device in places:
-            yield Case(
-                entry.key,
-                entry.reference,
-                entry.check_hparams(rest),
-                parse_shape(shape),
-                **fixed,
-                device=auto_device if device == "auto" else str(device),
-                threads=threads if devices.has_clock(device) or device == "auto" else None,
-                defaults=entry.defaults,
-                network=registry.absolute(axes.network[0]),
-            )
+            case = _case(entry, hparams, {**found, "device": device}, auto_device)
+            if case.network:
+                yield case.without()
+            yield case
+
+
+def _case(entry: Entry, hparams: Mapping[str, Any], found: Mapping[str, Any], auto_device: str) -> Case:
+    """A case of a module under these conditions, as a suite says them."""
+    device = auto_device if found["device"] == "auto" else found["device"]
+    settled = {
+        "shape": parse_shape(found["shape"]),
+        "device": device,
+        "threads": found["threads"] if devices.has_clock(device) else None,
+        "network": registry.absolute(found["network"]),
+    }
+    return Case(entry.key, entry.reference, hparams, defaults=entry.defaults, **{**found, **settled})
 
 
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
     """Whether a case has every value that an `exclude` rule names."""
-    batch, channels, height, width = case.shape
-    known: dict[str, Any] = {"batch": batch, "channels": channels, "height": height, "width": width}
-    known |= {
-        name: getattr(case, name) for name in ("dtype", "memory_format", "execution", "device", "threads", "network")
-    }
-    known |= {**case.defaults, **case.hparams}
+    known = {**to_columns(case), **case.defaults, **case.hparams}
     return all(
-        registry.means(str(value), case.module, case.reference) if name == "module" else known.get(name) == value
+        registry.means(str(value), case.module, case.reference)
+        if name == "module"
+        else known.get(name) == (registry.absolute(str(value)) if name == "network" else value)
         for name, value in rule.items()
     )

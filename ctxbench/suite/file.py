@@ -2,29 +2,33 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
-from ctxbench import devices, metrics
-from ctxbench.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Shape, Share, Threads, parse_shape
+from ctxbench import metrics
+from ctxbench.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, as_list
+from ctxbench.conditions import CONDITIONS, SHAPE, Condition, Shape, parse_shape
 from ctxbench.errors import UsageError, unknown
-from ctxbench.executions import execution
 from ctxbench.metrics.base import Unit
 
-Dtype = Literal["float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"]
-MemoryFormat = Literal["contiguous", "channels_last"]
 Scalar = bool | int | float | str
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
 POINTS = ("positions", "batch", "channels")
 # The same of how it is computed.
-CONDITIONS = ("network", "dtype", "memory_format", "execution", "threads")
+COMPUTED = tuple(name for name in CONDITIONS if name not in ("shape", "device"))
 
 
 def _as_shapes(value: Any) -> Any:
     return value if isinstance(value, list) and value and isinstance(value[0], list | tuple) else [value]
-
-
-def _shape(value: Any) -> Any:
-    return parse_shape(value)
 
 
 def _metric(name: str) -> str:
@@ -35,17 +39,24 @@ def _metric(name: str) -> str:
     return name
 
 
-def _device(name: str) -> str:
-    """The name of a device: `auto`, `meta`, one that may be here, or one that is known by its data sheet."""
-    if devices.has_clock(name):
-        devices.device(name)
-    elif name != "auto":
-        devices.sheets([name])
-    return name
+OneShape = Annotated[Shape, BeforeValidator(parse_shape)]
 
 
-ExecutionName = Annotated[str, AfterValidator(lambda name: execution(name).name)]
-DeviceName = Annotated[str, AfterValidator(_device)]
+def _type(condition: Condition) -> Any:
+    """What a suite may say of a condition, for pydantic."""
+    if condition is SHAPE:
+        return OneShape
+    if condition.values:
+        return Literal.__getitem__(condition.values)
+    return Annotated[condition.kind, AfterValidator(condition.check)]
+
+
+def _axis(condition: Condition) -> Any:
+    """The type and the default of a condition in `axes`."""
+    fewest = Field(min_length=min(1, len(condition.axis)))
+    return Annotated[list[_type(condition)], OneOrMore, fewest], [*condition.axis]  # type: ignore[misc]
+
+
 MetricName = Annotated[str, AfterValidator(_metric)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
 PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
@@ -56,44 +67,35 @@ class _Strict(BaseModel):
     model_config = STRICT
 
 
-class Axes(_Strict):
-    """The grid: each key holds one value or a list; the cases are the product.
-
-    A `network` is a name, path.py:function or, for the module alone, "".
-    """
-
-    shape: Annotated[list[Annotated[Shape, BeforeValidator(_shape)]], BeforeValidator(_as_shapes), Field(min_length=1)]
-    batch: Annotated[list[Numbers], OneOrMore] = []
-    channels: Annotated[list[Numbers], OneOrMore] = []
-    size: Annotated[list[Numbers], OneOrMore] = []
-    dtype: Annotated[list[Dtype], OneOrMore, Field(min_length=1)] = ["float32"]
-    device: Annotated[list[DeviceName], OneOrMore, Field(min_length=1)] = ["auto"]
-    memory_format: Annotated[list[MemoryFormat], OneOrMore, Field(min_length=1)] = ["contiguous"]
-    execution: Annotated[list[ExecutionName], OneOrMore, Field(min_length=1)] = ["eager"]
-    threads: Annotated[list[Threads], OneOrMore] = []
-    network: Annotated[list[str], OneOrMore, Field(min_length=1)] = [""]
+_AXES = {name: _axis(each) for name, each in CONDITIONS.items() if each is not SHAPE}
+_Axes: Any = create_model("_Axes", __base__=_Strict, **_AXES)
+# What an entry of `cases` or `exclude` may say of each.
+_VALUES: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(_type(each), config=ConfigDict(strict=True)) for name, each in CONDITIONS.items()
+}
 
 
-class CaseInput(_Strict):
-    """The input and the conditions in an entry of `cases`, whose other keys are its module and hyper-parameters."""
+class Axes(_Axes):  # type: ignore[misc]  # made from a table
+    """The grid: each key holds one value or a list; the cases are the product. The others are `CONDITIONS`."""
 
-    shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
-    dtype: Dtype | None = None
-    device: Annotated[list[DeviceName], OneOrMore] = []
-    memory_format: MemoryFormat | None = None
-    execution: ExecutionName | None = None
-    threads: Threads | None = None
+    shape: Annotated[list[OneShape], BeforeValidator(_as_shapes), Field(min_length=1)]
+    batch: Annotated[list[Numbers], OneOrMore] = Field(default=[])
+    channels: Annotated[list[Numbers], OneOrMore] = Field(default=[])
+    size: Annotated[list[Numbers], OneOrMore] = Field(default=[])
 
 
-def _case(values: dict[str, Any]) -> dict[str, Any]:
-    """An entry of `cases`, checked. ValueError for an input or a condition that cannot be."""
-    try:
-        CaseInput.model_validate({key: value for key, value in values.items() if key in CaseInput.model_fields})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise ValueError(
-            f"{problem['loc'][0]} {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
-        ) from None
+def _conditions(values: dict[str, Any]) -> dict[str, Any]:
+    """An entry of `cases` or `exclude`, its conditions checked. ValueError for one that cannot be."""
+    for key in (key for key in values if key in _VALUES):
+        # several devices make several cases
+        for each in as_list(values[key]) if key == "device" else [values[key]]:
+            try:
+                _VALUES[key].validate_python(each)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise ValueError(
+                    f"{key} {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
+                ) from None
     return values
 
 
@@ -112,7 +114,7 @@ class Published(_Strict):
     """
 
     device: str = ""
-    shape: Annotated[Shape, BeforeValidator(_shape)] | None = None
+    shape: OneShape | None = None
     params_unit: UnitText = "M = 10^6"
     macs_unit: UnitText = "G = 10^9"
     rows: dict[str, dict[QuantityKey, str]] = {}
@@ -136,7 +138,7 @@ class Gate(_Strict):
 class Figure(_Strict):
     """A figure and its table in the report: the quantities `y` against `x`, a line for each module and setting.
 
-    `x` is a hyper-parameter, or one of `POINTS` or `CONDITIONS`. `scale` names the axes that are logarithmic. With
+    `x` is a hyper-parameter, or one of `POINTS` or `COMPUTED`. `scale` names the axes that are logarithmic. With
     `fit`, a straight line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x
     (log-y). Settings that change `along` with x tell no lines apart.
     """
@@ -172,8 +174,8 @@ class SuiteFile(_Strict):
     )
     axes: Axes
     hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
-    exclude: list[dict[str, Scalar]] = []
-    cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_case)]] = []
+    exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
+    cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
     crossover: list[PairText] = []
     measure: Measure = Measure()
     gate: Gate = Gate()

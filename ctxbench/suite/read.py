@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ctxbench import disk, registry
-from ctxbench.case import Measure, Shape
+from ctxbench.case import Measure
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry import networks
 from ctxbench.suite.cases import Suite
@@ -27,17 +27,11 @@ OTHER_TITLE = "Context modules"
 class Overrides:
     """What the command line or a Python caller puts in place of a suite's own values; None keeps the suite's.
 
-    `also_on` are devices beside those that the run has without them.
+    `conditions` has lists of values; `also_on` are devices beside those that the run has without them.
     """
 
     modules: list[str] | None = None
-    shape: list[Shape] | None = None
-    dtype: list[str] | None = None
-    device: list[str] | None = None
-    memory_format: list[str] | None = None
-    execution: list[str] | None = None
-    threads: list[int] | None = None
-    network: list[str] | None = None
+    conditions: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     metrics: list[str] | None = None
     hparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     measure: Mapping[str, Any] = field(default_factory=dict)
@@ -133,14 +127,11 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         content["modules"] = overrides.modules
     if overrides.metrics is not None:
         content["metrics"] = overrides.metrics
-    for axis in ("shape", "dtype", "device", "memory_format", "execution", "threads", "network"):
-        value = getattr(overrides, axis)
-        if value is not None:
-            content["axes"][axis] = value
-    own = [networks.shape_of(name) for name in overrides.network or () if name]
-    if overrides.shape is None and any(own):
+    content["axes"] |= {name: [*values] for name, values in overrides.conditions.items()}
+    own = [networks.shape_of(name) for name in overrides.conditions.get("network", ()) if name]
+    if "shape" not in overrides.conditions and any(own):
         content["axes"]["shape"] = [list(shape) for shape in dict.fromkeys(own) if shape]
-    if overrides.shape is not None or any(own):
+    if "shape" in overrides.conditions or any(own):
         content["axes"] |= {"batch": [], "channels": [], "size": []}
     for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
@@ -151,10 +142,20 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         content["measure"]["memory_device"] = Measure().memory_device
         content["title"] = OTHER_TITLE
     if overrides.modules is not None:
+        gone = [*suite.modules, *(str(case.get("module")) for case in suite.cases)]
+        content["exclude"] = [
+            rule for rule in suite.exclude if _is_among(rule, content["modules"]) or not _is_among(rule, gone)
+        ]
         content["cases"] = []
         known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
     return _validate(content, OPTIONS)
+
+
+def _is_among(rule: Mapping[str, Any], modules: Sequence[str]) -> bool:
+    """Whether an `exclude` rule is about one of these modules, by their names alone: their files may be gone."""
+    name = str(rule.get("module"))
+    return any(registry.means(name, each, registry.absolute(each)) for each in modules)
 
 
 def _is_as_published(suite: SuiteFile, content: Mapping[str, Any]) -> bool:

@@ -157,9 +157,7 @@ class CaseMeasurement:
 
     @cached_property
     def parameter_dtype(self) -> torch.dtype:
-        """The dtype of weights and input; under autocast and TF32 that is float32."""
-        name = self.case.dtype
-        dtype: torch.dtype = getattr(torch, "float32" if name == "tf32" or name.startswith("autocast") else name)
+        dtype: torch.dtype = getattr(torch, self.case.parameter_dtype)
         return dtype
 
     @cached_property
@@ -202,7 +200,7 @@ class CaseMeasurement:
         """Report the rate of a large matrix product on the case's device, dtype and threads."""
         self._set_flags()
         # The dtype of the products: autocast's where that is on.
-        name = self.case.dtype.removeprefix("autocast-").replace("tf32", "float32")
+        name = self.case.autocast_dtype or self.case.parameter_dtype
         with self.autocast():
             rate = matmul_rate(self.clock(), self.device, getattr(torch, name), self.settings.sample_s)
         self.report({"matmul_macs_per_s": rate})
@@ -282,9 +280,8 @@ class CaseMeasurement:
     @property
     def autocast_dtype(self) -> torch.dtype | None:
         """The dtype of products under autocast; None without it."""
-        kind, _, name = self.case.dtype.partition("-")
-        found: torch.dtype | None = getattr(torch, name) if kind == "autocast" else None
-        return found
+        name = self.case.autocast_dtype
+        return getattr(torch, name) if name else None
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the case's forward passes."""

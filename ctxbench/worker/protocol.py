@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctxbench.case import Case, Measure, Shape
+from ctxbench.case import Case, Measure
+from ctxbench.conditions import Shape
 from ctxbench.contract import CheckResult
 from ctxbench.devices.sheet import Sheet
 from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values

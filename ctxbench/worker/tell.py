@@ -14,6 +14,7 @@ from ctxbench.memory import CONVENTION, MemoryProfile, UnpredictableError, predi
 from ctxbench.memory.explain import explain
 from ctxbench.memory.kernels import Device
 from ctxbench.metrics.params import count_params
+from ctxbench.notes import Note
 from ctxbench.worker.protocol import TellCosts, TellMemory, Told
 
 Emit = Callable[[Told], object]
@@ -67,13 +68,14 @@ def memory(task: TellMemory, emit: Emit) -> None:
     """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave."""
     case, mode = task.case, task.mode
     target: Device = task.target  # type: ignore[assignment]  # the command has checked it
-    dtype = getattr(torch, case.dtype)
+    dtype = getattr(torch, case.parameter_dtype)
+    autocast = getattr(torch, case.autocast_dtype) if case.autocast_dtype else None
     with torch.device("meta"):
         model = case.build().to(dtype)
         x = torch.empty(case.shape, dtype=dtype)
     try:
-        profile = predict_peak(model, x, mode=mode, device=target)
-        lower = remedies(model, x, mode=mode, device=target)
+        profile = predict_peak(model, x, mode=mode, device=target, autocast=autocast)
+        lower = remedies(model, x, mode=mode, device=target, autocast=autocast)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     peak = _mib(profile.peak_bytes)
@@ -84,11 +86,13 @@ def memory(task: TellMemory, emit: Emit) -> None:
     if case.network:
         with torch.device("meta"):
             empty = case.without().build().to(x)
-        without = predict_peak(empty, x, mode=mode, device=target)
+        without = predict_peak(empty, x, mode=mode, device=target, autocast=autocast)
         emit(Told(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
     if lower:
         rows = [(_mib(remedy.peak_bytes), remedy.change) for remedy in lower]
         emit(Told("", ("MiB", "what would lower the peak"), rows))
+    if autocast:
+        emit(Told(f"- {Note('autocast_cuda')}"))
     emit(Told(f"Convention: {CONVENTION}."))
     if task.plot is not None:
         _draw(profile, Path(task.plot))

@@ -21,9 +21,8 @@ LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
     case, mode, sheet, dtype = task.case, task.mode, task.sheet, task.case.dtype
-    is_cast, _, product = dtype.rpartition("-")
-    made = torch.float32 if is_cast or dtype == "tf32" else getattr(torch, dtype)
-    autocast = getattr(torch, product) if is_cast else None
+    made = getattr(torch, case.parameter_dtype)
+    autocast = getattr(torch, case.autocast_dtype) if case.autocast_dtype else None
     with torch.device("meta"):
         model = case.build().to(made)
         x = torch.empty(case.shape, dtype=made)

@@ -8,11 +8,12 @@ from typing import Any
 import pandas as pd
 
 from ctxbench.comparison import known
+from ctxbench.conditions import CONDITIONS, SHAPE
 from ctxbench.machine_load import disturbed
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.results.csv_file import rows_of
 
-from ..run_data import CONDITIONS, SIZES, RunData
+from ..run_data import RunData
 from ..tables.published import with_published
 
 MOST_ROWS = 60
@@ -53,7 +54,7 @@ class Panel:
         """The rows of one set of conditions: the one with the most rows; of equals, that of the largest input."""
         names = [name for name in CONDITIONS if name != "device"]
         group = self.frame.groupby(names, dropna=False, sort=False).ngroup()
-        size = self.frame[list(SIZES)].astype("float64").prod(axis=1).groupby(group).first()
+        size = self.frame[list(SHAPE.columns)].astype("float64").prod(axis=1).groupby(group).first()
         order = pd.DataFrame({"rows": group.value_counts(), "size": size}).sort_values(
             ["rows", "size"], ascending=False
         )
@@ -74,7 +75,7 @@ class Panel:
 
     def _left_out(self, rows: pd.DataFrame) -> list[str]:
         """That the run has rows for other conditions, if these are of some alone."""
-        for names, noun in (([*SIZES], "inputs"), ([*CONDITIONS], "conditions")):
+        for names, noun in (([*SHAPE.columns], "inputs"), ([*CONDITIONS], "conditions")):
             shown, every = (len(frame[names].drop_duplicates()) for frame in (rows, self.frame))
             if shown < every:
                 return [f"{shown} of the run's {every} {noun}"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ctxbench.conditions import CONDITIONS
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
@@ -21,7 +22,7 @@ from .table import Cell, Column, Footnotes, Table
 # The rows of a table: what names one, and its records.
 Rows = Sequence[tuple[tuple[Any, ...], pd.DataFrame]]
 PART = "compact"
-LABELS = ("settings", "network", "dtype", "memory_format", "execution", "threads", "device")
+LABELS = ("settings", *(name for name in CONDITIONS if name != "shape"))
 DEFAULT = ("params", "macs", "memory_train", "latency_infer")
 
 

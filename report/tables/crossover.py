@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ctxbench.comparison import known, read_value
+from ctxbench.conditions import CONDITIONS
 from ctxbench.crossover import Crossover, Size, crossover
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
@@ -15,7 +16,7 @@ from ctxbench.results.csv_file import rows_of
 from ctxbench.statistics import FEWEST_PROCESSES
 
 from ..figures.panels import label_of
-from ..run_data import CONDITIONS, RunData
+from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, put_together
 from .numbers import with_interval
@@ -23,7 +24,7 @@ from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 Pair = tuple[str, str]
 # What is the same of both modules besides height and width, and the headings for it.
-SAME = {"batch": "Batch", "channels": "Channels"} | {n: text for n, text in CONDITIONS.items() if n != "shape"}
+SAME = {"batch": "Batch", "channels": "Channels"} | {n: each.title for n, each in CONDITIONS.items() if n != "shape"}
 # Sizes named as left out; the others are counted.
 MOST_SIZES = 3
 NO_INTERVAL = f"Fewer than {FEWEST_PROCESSES} rounds in which both were timed: no interval."

@@ -8,12 +8,13 @@ import pandas as pd
 
 from ctxbench.case import EMPTY
 from ctxbench.comparison import known
+from ctxbench.conditions import CONDITIONS
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow, Unit
 from ctxbench.mode import MODES
 from ctxbench.results.csv_file import rows_of
 
-from ..run_data import CONDITIONS, RunData
+from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together
 from .numbers import is_prefix, scaled_unit, significant, with_interval

@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 
 from ctxbench.comparison import read_value
+from ctxbench.conditions import CONDITIONS
 from ctxbench.errors import UsageError
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Origin, Quantity, RecordRow
 from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 
-from ..run_data import CONDITIONS, SURE, RunData, settings_text
+from ..run_data import SURE, RunData, heading_of, settings_text
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, doubts, heading, interval_of, put_together, quantity_cell, ratio_cell, value_of
 from .numbers import ratio_text, with_interval
@@ -147,8 +148,7 @@ def _label_columns(
     filled = [(Column("module", "", "Module", "label"), modules)]
     for place, name in enumerate(names[1:], 1):
         if len({key[place] for key in keys}) > 1:
-            header = CONDITIONS.get(name, "Settings")
-            filled.append((Column(name, "", header, "label"), [Cell(key[place]) for key in keys]))
+            filled.append((Column(name, "", heading_of(name), "label"), [Cell(key[place]) for key in keys]))
     return filled
 
 

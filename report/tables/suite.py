@@ -7,6 +7,7 @@ import pandas as pd
 
 from ctxbench import devices
 from ctxbench.comparison import known, order, read_value
+from ctxbench.conditions import COLUMNS, CONDITIONS
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.notes import BROKEN
@@ -14,7 +15,7 @@ from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
-from ..run_data import CONDITIONS, DRIFT_WARNING, RunData, drifts, kind_of
+from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell, value_of
 from .numbers import decimals_of, fixed, leading_value
@@ -42,7 +43,7 @@ def suite_table(run: RunData) -> Table:
     filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
     for name in run.differing():
         values = ["" if pd.isna(value) else str(value) for value in shown[name]]
-        filled.append((Column(name, "", CONDITIONS.get(name, "Settings"), "label"), [Cell(value) for value in values]))
+        filled.append((Column(name, "", heading_of(name), "label"), [Cell(value) for value in values]))
     for key, unit in units.items():
         filled += _quantity_columns(run, quantities()[key], shown, unit, notes)
     if (frame["status"] != "ok").any():
@@ -88,8 +89,7 @@ def _is_explained(run: RunData, quantity: Quantity) -> bool:
 
 def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
     """The numbers behind the table, for CSV: what names a case, then each quantity published, here, ratio, interval."""
-    names = ["module", "title", "family", "hparams", "batch", "channels", "height", "width"]
-    names += ["network", "dtype", "memory_format", "execution", "threads", "device", "status", "message"]
+    names = ["module", "title", "family", "hparams", *COLUMNS, "status", "message"]
     names += ["processes", "others_share"] if any(quantities()[key].has_interval for key in shown) else []
     for key in shown:
         quantity = quantities()[key]
