@@ -14,7 +14,24 @@ from attacks.folders import DAMAGES
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.tables import tables
 
-VALUES = (None, True, 0, -1, 1.5, 1e308, 2**70, "", "x", "../../etc", "\x1b[2J", [], [1], {}, {"x": 1}, [[[]]])
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    1e308,
+    2**70,
+    "",
+    "x",
+    "../../etc",
+    "\x1b[2J",
+    [],
+    [1],
+    {},
+    {"x": 1},
+    [[[]]],
+)
 
 
 def damage(run: Path, chance: Random) -> None:

@@ -34,7 +34,7 @@ PUBLISHED = '[published]\nshape = [1, 8, 6, 5]\n[published.rows.linear]\nparams 
 # Named in each command that has them: the default is what a paper has, or all modules.
 ALWAYS = ("suite", "shape", "modules", "rank_by")
 # What an option of this name takes. One that is not here is drawn by its type, so that a new option is tried, too.
-GOOD = {
+GOOD: dict[str, list[str]] = {
     "suite": ["tiny.toml"],
     "modules": ["linear", "se,linear", "mine.py:Mine"],
     "module": ["linear", "se", "mine.py:Mine"],
@@ -75,7 +75,7 @@ GOOD = {
     "plot": ["new.svg"],
     "ray": ["127.0.0.1:1"],
 }
-BY_TYPE = {
+BY_TYPE: dict[Any, list[str]] = {
     int: ["1", "2", "8"],
     float: ["0.01", "1", "2.5"],
     Path: ["new", "new.toml", "below/new.json"],
@@ -148,7 +148,7 @@ def value(name: str, annotation: Any, bad: float, chance: Random) -> str:
     good = chance.choice(BY_TYPE[kind] if kind in (int, float) else GOOD.get(name, BY_TYPE[kind]))
     if chance.random() >= bad:
         return good
-    hostile = chance.choice({Path: PATHS, str: TEXTS}.get(kind, NUMBERS))
+    hostile: str = chance.choice(PATHS if kind is Path else TEXTS if kind is str else NUMBERS)
     # A path that is written stays below the working folder, so none is made up.
     return hostile if kind is Path else chance.choice([hostile, hostile, nearly(good, chance), text(chance)])
 
