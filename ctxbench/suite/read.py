@@ -146,9 +146,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
     content["axes"]["device"] += overrides.also_on
-    if not _is_as_published(suite, content) and "memory_device" not in overrides.measure:
-        # The software of a paper's year is for that paper's own rows.
-        content["measure"]["memory_device"] = Measure().memory_device
+    if suite.published.shape and not _is_of_its_table(suite, content):
         content["title"] = OTHER_TITLE
     if overrides.modules is not None:
         content["cases"] = []
@@ -157,13 +155,11 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     return _validate(content, OPTIONS)
 
 
-def _is_as_published(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
-    """Whether modules and inputs are still among those of a suite that predicts for other software than today's."""
+def _is_of_its_table(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
+    """Whether modules and inputs are still among those of a suite about a paper's table."""
     axes = suite.axes.model_dump()
     same = all(content["axes"][name] == axes[name] for name in ("shape", "batch", "channels", "size", "network"))
-    return suite.measure.memory_device == Measure().memory_device or (
-        same and {*content["modules"]} <= {*suite.modules, "*" if "*" in suite.modules else ""}
-    )
+    return same and {*content["modules"]} <= {*suite.modules}
 
 
 def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
