@@ -12,12 +12,12 @@ from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, first_of
 from ctxbench.mode import MODES
+from ctxbench.report.numbers import decimals_of, fixed, significant
+from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.cells import amount
 from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.report.tables.network import network_tables
-from ctxbench.report.tables.numbers import decimals_of, fixed, significant
-from ctxbench.report.tables.published import unit_of, with_published
 from ctxbench.results.csv_file import rows_of
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

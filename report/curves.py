@@ -16,9 +16,9 @@ from ctxbench.metrics.base import Quantity
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import CONDITIONS, POINTS, Figure
 
-from .figures.panels import Panel
+from .numbers import leading_value, with_interval
+from .panels import Panel
 from .run_data import SIZES, settings_text
-from .tables.numbers import leading_value, with_interval
 
 Floats = NDArray[np.float64]
 AXIS_TITLES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}

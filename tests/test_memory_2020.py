@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import ctxbench
+from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.published import with_published
 from ctxbench.report.tables.suite import comparison_table
 from ctxbench.results.run_folder import RunFolder
 

@@ -24,8 +24,8 @@ from ctxbench.report import comparison_table, render_terminal
 from ctxbench.report.formats.html import render_html
 from ctxbench.report.formats.latex import NOTES, render_latex
 from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.numbers import parse_unit, scaled_unit, significant, with_interval
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.numbers import parse_unit, scaled_unit, significant, with_interval
 from ctxbench.report.tables.ranking import ranking_table
 from ctxbench.report.tables.runs import ratio_interval
 from ctxbench.report.tables.suite import mark_best

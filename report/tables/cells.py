@@ -10,7 +10,7 @@ from ctxbench.machine_load import doubt
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.statistics import FEWEST_PROCESSES
 
-from .numbers import fixed, ratio_text, significant, with_interval
+from ..numbers import fixed, ratio_text, significant, with_interval
 from .table import Cell, Column, Row, Table
 
 # A column with its cells, in the order of the rows.

@@ -14,11 +14,11 @@ from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.results.csv_file import rows_of
 from ctxbench.statistics import FEWEST_PROCESSES
 
-from ..figures.panels import label_of
+from ..numbers import with_interval
+from ..panels import label_of
 from ..run_data import CONDITIONS, RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, put_together
-from .numbers import with_interval
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 Pair = tuple[str, str]

@@ -14,11 +14,11 @@ from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
+from ..numbers import decimals_of, fixed, leading_value
+from ..published import unit_of, with_published
 from ..run_data import CONDITIONS, DRIFT_WARNING, RunData, drifts, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell, value_of
-from .numbers import decimals_of, fixed, leading_value
-from .published import unit_of, with_published
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 
