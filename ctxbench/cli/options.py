@@ -65,7 +65,10 @@ Network = Annotated[
 ]
 Threads = Annotated[str | None, typer.Option(help="Number of CPU threads, such as 1 or 1,2.")]
 Processes = Annotated[
-    int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
+    int | None,
+    typer.Option(
+        help="Fresh processes for each case's latency, whatever a suite's budget; fewer than 3 give no interval."
+    ),
 ]
 SampleTime = Annotated[
     float | None,

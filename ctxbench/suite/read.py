@@ -43,6 +43,11 @@ class Overrides:
     measure: Mapping[str, Any] = field(default_factory=dict)
     also_on: Sequence[str] = ()
 
+    @property
+    def leaves_out_budget(self) -> bool:
+        """Whether a number of processes is given and no budget: the suite's own would overrule it."""
+        return "processes" in self.measure and "total_s" not in self.measure
+
 
 def available() -> list[str]:
     """The names of the suites that come with ctxbench."""
@@ -145,6 +150,8 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
+    if overrides.leaves_out_budget:
+        content["measure"]["total_s"] = None
     content["axes"]["device"] += overrides.also_on
     if suite.published.shape and not _is_of_its_table(suite, content):
         content["title"] = OTHER_TITLE
