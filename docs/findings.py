@@ -12,7 +12,7 @@ from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, first_of
 from ctxbench.mode import MODES
-from ctxbench.report.numbers import decimals_of, fixed, significant
+from ctxbench.numbers import decimals_of, fixed, significant
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.cells import amount

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity, stored_quantities
 from ctxbench.metrics.base import Quantity
+from ctxbench.numbers import leading_value, with_interval
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import CONDITIONS, POINTS, Figure
 
-from .numbers import leading_value, with_interval
 from .panels import Panel
 from .run_data import SIZES, settings_text
 

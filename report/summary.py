@@ -10,11 +10,11 @@ from ctxbench.case import EMPTY
 from ctxbench.comparison import Value, order, ratio_text, read_value
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.numbers import justified
+from ctxbench.numbers import ratio_text as plain_ratio
 from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 
-from .numbers import justified
-from .numbers import ratio_text as plain_ratio
 from .panels import Panel, is_reference, label_of
 from .published import unit_of
 from .run_data import RunData

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.metrics.slot import SLOT
+from ctxbench.numbers import significant
 from ctxbench.results.csv_file import rows_of
 
-from ..numbers import significant
 from ..panels import Panel, label_of
 from .layout import legend_below, names_of, parts
 from .style import FAINT, INK, PAPER, Drawing

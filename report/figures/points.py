@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
+from ctxbench.numbers import significant
 from ctxbench.results.csv_file import rows_of
 
-from ..numbers import significant
 from ..panels import Panel, label_of, marked_label_of, origin_of
 from ..published import unit_of
 from ..run_data import kind_of

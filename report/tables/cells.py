@@ -8,9 +8,9 @@ import pandas as pd
 from ctxbench.comparison import Value, known, read_value
 from ctxbench.machine_load import doubt
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.numbers import fixed, ratio_text, significant, with_interval
 from ctxbench.statistics import FEWEST_PROCESSES
 
-from ..numbers import fixed, ratio_text, significant, with_interval
 from .table import Cell, Column, Row, Table
 
 # A column with its cells, in the order of the rows.

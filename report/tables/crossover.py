@@ -11,10 +11,10 @@ from ctxbench.comparison import known, read_value
 from ctxbench.crossover import Crossover, Size, crossover
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.numbers import with_interval
 from ctxbench.results.csv_file import rows_of
 from ctxbench.statistics import FEWEST_PROCESSES
 
-from ..numbers import with_interval
 from ..panels import label_of
 from ..run_data import CONDITIONS, RunData
 from .caption import convention_lines, setup, values_in

@@ -8,9 +8,9 @@ import pandas as pd
 from ctxbench.comparison import Value, obstacle, order, ratio
 from ctxbench.metrics import metrics, quantities, quantity
 from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.numbers import is_prefix, ratio_text, scaled_unit, with_interval
 from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
 
-from ..numbers import is_prefix, ratio_text, scaled_unit, with_interval
 from .caption import convention_lines
 from .cells import Filled, doubts, heading, plain_amount, put_together
 from .table import Cell, Column, Footnotes, Origin, Table

@@ -10,11 +10,11 @@ from ctxbench.comparison import known, order, read_value
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.notes import BROKEN
+from ctxbench.numbers import decimals_of, fixed, leading_value
 from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
-from ..numbers import decimals_of, fixed, leading_value
 from ..published import unit_of, with_published
 from ..run_data import CONDITIONS, DRIFT_WARNING, RunData, drifts, kind_of
 from .caption import caption_lines
