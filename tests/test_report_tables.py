@@ -153,6 +153,13 @@ def test_a_suite_without_published_numbers_chooses_its_own_units(tmp_path: Path)
     assert (cell(table, "sa", "params").text, cell(table, "sa", "macs").text) == ("16.6", "151")
 
 
+def test_a_count_in_units_of_one_is_a_whole_number(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    add(folder, record("sa", params=14, export_operators=5))
+    table = table_of(folder.path)
+    assert (cell(table, "sa", "params").text, cell(table, "sa", "export_operators").text) == ("14", "5")
+
+
 def test_the_best_is_bold_with_what_cannot_be_told_apart(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     times = {"sa": 10.0, "da": 10.02, "linear": 20.0}
