@@ -8,8 +8,6 @@ from ctxbench.metrics.memory import on_meta_as_measured, outside_convention
 from ctxbench.mode import MODES, NOUNS
 from ctxbench.notes import Note
 
-TARGET = "cuda-2020"
-
 
 def count(measurement: Measurement) -> None:
     """Predict the peak of both modes for a module alone; why there is none is a note."""
@@ -21,7 +19,7 @@ def count(measurement: Measurement) -> None:
         measurement.lacks([*columns.values()], note)
         return
     model, x = on_meta_as_measured(measurement)
-    predict = partial(predict_peak, model, x, autocast=measurement.autocast_dtype, device=TARGET)
+    predict = partial(predict_peak, model, x, autocast=measurement.autocast_dtype, device="cuda-2020")
     for mode, column in columns.items():
         try:
             measurement.report({column: predict(mode=mode).peak_bytes})
