@@ -35,7 +35,7 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tests/import_rules.py
 
 # What needs the runtimes of the extras onnx and openvino, timm and scikit-learn; these are installed into .venv.
 extras: .venv/.dev

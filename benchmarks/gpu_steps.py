@@ -126,7 +126,7 @@ def memory(out: Path, deadline: float) -> tuple[bool, str]:
     keys, rows, bad = registry.names(), list[memory_cuda.Peak](), list[str]()
     for shape, name in ((LARGE, "memory"), (MEDIUM, "memory-medium")):
         options = {"modules": keys, "shape": [shape], "dtype": DTYPES, "metrics": ["params", "memory"]}
-        frame = measured(out / name, **options, measure={"memory_device": "cuda", "timeout_s": 60})
+        frame = measured(out / name, **options, measure={"timeout_s": 60})
         rows += memory_cuda.peaks(frame)
         keys = sorted(set(frame.loc[frame["status"] == "oom", "module"]))
         bad += failures(frame[frame["status"] != "oom"])
@@ -176,9 +176,7 @@ def calibration(out: Path, deadline: float) -> tuple[bool, str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=deadline - time.monotonic())
     if done.returncode or not table.exists():
         raise CannotRun(done.stderr.strip() or "the step table3 left no run")
-    predicted = measured(
-        out / "predicted", suite="table3", device=str(path), static=True, measure={"memory_device": "cuda"}
-    )
+    predicted = measured(out / "predicted", suite="table3", device=str(path), static=True)
     both = pd.read_csv(table).merge(predicted, on="module", suffixes=("", "_predicted"))
     columns = [f"latency_{mode}" for mode in MODES]
     errors = pd.concat([(both[f"{name}_ms_predicted"] / both[f"{name}_ms"] - 1).abs() for name in columns])

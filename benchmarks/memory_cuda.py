@@ -162,10 +162,7 @@ def main() -> int:
         return 2
     shape = tuple(int(size) for size in arguments.shape.split(","))
     keys = arguments.modules.split(",") if arguments.modules else registry.names()
-    measure = {"memory_device": "cuda"}
-    ctxbench.run(
-        modules=keys, shape=[shape], device="cuda", metrics=["params", "memory"], measure=measure, out=arguments.out
-    )
+    ctxbench.run(modules=keys, shape=[shape], device="cuda", metrics=["params", "memory"], out=arguments.out)
     print(f"memory: {CONVENTION}")
     results = []
     for key, mode in product(keys, MODES):

@@ -27,8 +27,8 @@ from ctxbench.predict import effects, rates
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.passes import PassTime, time_of
 from ctxbench.predict.work import Product, Work, matrix_product
+from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.published import with_published
 from ctxbench.results.csv_file import rows_of
 
 RESULTS = ROOT / "results" / "prediction"

@@ -1,7 +1,7 @@
 """What a run says of a suite's claims: each has one of four verdicts, its criterion, and what was found.
 
-The `CLAIMS` of `suites/NAME.py` are those of the suite NAME. Where a run lacks something, its claim is undecided, with
-the reason.
+The `CLAIMS` of `suites/NAME.py` are those of the suite NAME; those of a person's own lie beside its file, too. Where a
+run lacks something, its claim is undecided, with the reason.
 """
 
 import json

@@ -14,6 +14,7 @@ LONGEST = 2**17
 # A name of so many letters is one that was begun, and so many that it may become are told.
 LEAST_BEGUN, MOST_BEGUN = 3, 4
 _REGISTRY = Path(__file__).parent / "registry"
+_OWN_CLAIMS = Path(__file__).with_name("own_claims.py")
 
 
 _OTHER_BUILD = (
@@ -53,19 +54,20 @@ class AlteredRun(UserWarning):
 
 
 class ModuleCodeError(UsageError):
-    """An exception from a user's own module file, told with that file's part of the traceback."""
+    """An exception from a user's own file, told with that file's part of the traceback."""
 
-    def __init__(self, source: str, error: BaseException) -> None:
+    def __init__(self, source: str, error: BaseException, doing: str = "loading") -> None:
         frames = traceback.extract_tb(error.__traceback__)
         own = next((i for i, frame in enumerate(frames) if not _is_import(frame.filename)), 0)
         lines = traceback.format_list(frames[own:]) + traceback.format_exception_only(error)
         hint = _OTHER_BUILD if "operator torchvision::" in text_of(error) else ""
-        super().__init__(f"loading {source} failed in its own code:\n{cut(''.join(lines).rstrip())}{hint}")
+        super().__init__(f"{doing} {source} failed in its own code:\n{cut(''.join(lines).rstrip())}{hint}")
 
 
 def _is_import(file: str) -> bool:
-    """Whether a frame is of what imports a user's file: ctxbench, or Python's own machinery."""
-    return file.startswith("<frozen importlib") or Path(file).parent in (_REGISTRY, Path(importlib.__file__).parent)
+    """Whether a frame is of what runs a user's file: ctxbench, or Python's own machinery."""
+    folders = (_REGISTRY, Path(importlib.__file__).parent)
+    return file.startswith("<frozen importlib") or Path(file).parent in folders or Path(file) == _OWN_CLAIMS
 
 
 class UnknownClass(UsageError):

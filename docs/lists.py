@@ -26,11 +26,11 @@ from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES, Mode
+from ctxbench.numbers import significant
 from ctxbench.predict.rates import calibration
 from ctxbench.registry.entry import Entry
+from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.numbers import significant
-from ctxbench.report.tables.published import with_published
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import available, load

@@ -17,8 +17,8 @@ from findings import FINDINGS
 from lists import LISTS, ROOT, doc_pages
 
 from ctxbench.report.curves import figures_of
-from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.claims import claim_table
 from ctxbench.report.tables.crossover import crossover_table

@@ -14,12 +14,12 @@ from ctxbench.conditions import SHAPE
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity, stored_quantities
 from ctxbench.metrics.base import Quantity
+from ctxbench.numbers import leading_value, with_interval
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import COMPUTED, POINTS, Figure
 
-from .figures.panels import Panel
+from .panels import Panel
 from .run_data import settings_text
-from .tables.numbers import leading_value, with_interval
 
 Floats = NDArray[np.float64]
 AXIS_TITLES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}

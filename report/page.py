@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .figures.kinds import Written
-from .figures.panels import Panel
 from .figures.style import inline_svg
 from .formats.html import environment, template_text, trusted
 from .formats.markdown import render_markdown
+from .panels import Panel
 from .run_data import RunData
 from .summary import comparison_sentences, run_sentences
 from .tables.caption import setup

@@ -10,15 +10,15 @@ from ctxbench.case import EMPTY
 from ctxbench.comparison import Value, order, ratio_text, read_value
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.numbers import justified
+from ctxbench.numbers import ratio_text as plain_ratio
 from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 
-from .figures.panels import Panel, is_reference, label_of
+from .panels import Panel, is_reference, label_of
+from .published import unit_of
 from .run_data import RunData
 from .tables.cells import interval_of, plain_amount
-from .tables.numbers import justified
-from .tables.numbers import ratio_text as plain_ratio
-from .tables.published import unit_of
 from .tables.runs import compared, ratio_key
 from .tables.table import Table
 

@@ -9,10 +9,10 @@ from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 
 from .figures.kinds import WRITERS, choose, write_figure
-from .figures.panels import panels_of
 from .formats import FORMATS, Options
 from .formats.latex import NOTES
 from .page import render_page, report_command
+from .panels import panels_of
 from .run_data import RunData, open_run
 from .tables.claims import claim_lines, claim_table
 from .tables.compact import Choice, compact_table

@@ -225,6 +225,29 @@ def test_a_run_without_a_terminal_prints_plain_lines(suite_file: SuiteFile, tmp_
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    ("options", "processes", "note"),
+    [
+        (
+            ["--processes", 1],
+            1,
+            "note: the suite's budget of 400 s does not count beside --processes 1; --budget sets one",
+        ),
+        (["--processes", 1, "--budget", "5m"], 3, ""),
+        ([], 3, ""),
+    ],
+)
+def test_the_number_of_processes_that_is_said_is_that_of_the_run(
+    suite_file: SuiteFile, tmp_path: Path, command: Command, options: list[object], processes: int, note: str
+) -> None:
+    suite = suite_file(["sa"], measure="total_s = 400")  # for an interval, which one process does not have
+    done = command("run", "--suite", suite, *options, "--out", tmp_path / "run")
+    assert done.returncode == 0
+    assert ctxbench.load(tmp_path / "run").frame["processes"].tolist() == [processes]
+    assert [line for line in done.stderr.splitlines() if line.startswith("note: ")] == [note] * bool(note)
+
+
+@pytest.mark.processes
 def test_a_failed_case_gives_exit_code_1(suite_file: SuiteFile, tmp_path: Path, command: Command) -> None:
     failing = Path(__file__).parent / "fixtures" / "failing.py"
     done = command("run", "--suite", suite_file([f"{failing}:Raise"]), "--out", tmp_path / "run")

@@ -443,6 +443,11 @@ def test_each_broken_rule_is_told(name: str, cls: type[nn.Module], fact: str, mo
     assert found.hint
 
 
+def test_the_hint_names_the_closed_form_that_is_wrong() -> None:
+    hint = "params='2*C**2 + C' in @register is wrong; `ctxbench show` prints both"
+    assert check("closed forms", WrongParams).hint == hint
+
+
 class Spectrum(nn.Module):
     """Has no weight at all, as the transform of FNet."""
 

@@ -12,7 +12,7 @@ from ctxbench.claims import claims_of
 from ctxbench.conditions import Shape
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.kinds import choose
-from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
 from ctxbench.suite.read import load

@@ -9,9 +9,9 @@ from report_data import add, definition, new_run, record, table3_run, timed
 from ctxbench import registry
 from ctxbench.errors import UsageError
 from ctxbench.report.formats.latex import ROWS, render_latex
+from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
-from ctxbench.report.tables.published import with_published
 from ctxbench.report.tables.suite import comparison_table
 from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder

@@ -17,8 +17,8 @@ from ctxbench.metrics import quantity
 from ctxbench.report import write_report
 from ctxbench.report.figures import crossover as figure_crossover
 from ctxbench.report.figures.kinds import choose
-from ctxbench.report.figures.panels import panels_of
 from ctxbench.report.figures.style import styled
+from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.crossover import crossover_table, pairings
 from ctxbench.report.tables.table import Table

@@ -14,9 +14,9 @@ from ctxbench.metrics import quantity
 from ctxbench.report.curves import Fit, figures_of, fit_of, series_of
 from ctxbench.report.figures.curve import curve
 from ctxbench.report.figures.kinds import choose
-from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.figures.style import styled
 from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
 from ctxbench.report.tables.suite import suite_table

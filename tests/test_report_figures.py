@@ -24,8 +24,8 @@ from ctxbench.report.figures import points as figure_points
 from ctxbench.report.figures import recall as figure_recall
 from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
-from ctxbench.report.figures.panels import Panel, panels_of
 from ctxbench.report.figures.style import Drawing, new_figure, styled
+from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.results.run_folder import RunFolder
 

@@ -31,8 +31,8 @@ from ctxbench.report import write_report
 from ctxbench.report.figures.kinds import KINDS, choose, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
 from ctxbench.report.figures.layout import wrapped
-from ctxbench.report.figures.panels import panels_of
 from ctxbench.report.figures.style import FAMILIES, OWN_COLOURS, Drawing, Look, looks, new_figure, palette, styled
+from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice
 from ctxbench.results.run_folder import RunFolder

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from report_data import add, definition, medians, new_run, record, stream, table3_run, timed
 
-from ctxbench.report.figures.panels import panels_of
+from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.summary import comparison_sentences, run_sentences
 from ctxbench.report.tables.runs import compare_runs

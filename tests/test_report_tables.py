@@ -19,13 +19,13 @@ from ctxbench.errors import UsageError
 from ctxbench.memory.convention import CONVENTION
 from ctxbench.metrics import metrics, quantity
 from ctxbench.notes import Note
+from ctxbench.numbers import parse_unit, scaled_unit, significant, with_interval
 from ctxbench.ranking import Ranking, Standing, front, ranked, sentences
 from ctxbench.report import comparison_table, render_terminal
 from ctxbench.report.formats.html import render_html
 from ctxbench.report.formats.latex import NOTES, render_latex
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.numbers import parse_unit, scaled_unit, significant, with_interval
 from ctxbench.report.tables.ranking import ranking_table
 from ctxbench.report.tables.runs import ratio_interval
 from ctxbench.report.tables.suite import mark_best
@@ -151,6 +151,13 @@ def test_a_suite_without_published_numbers_chooses_its_own_units(tmp_path: Path)
     assert "Params (K)" in groups
     assert "MACs (M)" in groups
     assert (cell(table, "sa", "params").text, cell(table, "sa", "macs").text) == ("16.6", "151")
+
+
+def test_a_count_in_units_of_one_is_a_whole_number(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    add(folder, record("sa", params=14, export_operators=5))
+    table = table_of(folder.path)
+    assert (cell(table, "sa", "params").text, cell(table, "sa", "export_operators").text) == ("14", "5")
 
 
 def test_the_best_is_bold_with_what_cannot_be_told_apart(tmp_path: Path) -> None:

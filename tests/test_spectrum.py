@@ -18,8 +18,8 @@ from ctxbench.messages import Values
 from ctxbench.metrics import spectrum
 from ctxbench.metrics.decomposition import low_rank_map
 from ctxbench.report.figures import energy as figure_energy
-from ctxbench.report.figures.panels import panels_of
 from ctxbench.report.figures.style import styled
+from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.worker.measurement import CaseMeasurement
 

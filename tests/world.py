@@ -161,7 +161,8 @@ def _inside(annotation: Any) -> set[Any]:
 def nearly(good: str, chance: Random) -> str:
     """The text with one character more, less or another. No digit is added: a limit would be another one."""
     at = chance.randrange(len(good))
-    return good[:at] + chance.choice(["", *ODD]) + good[at + chance.randint(0, 1) :]
+    put: str = chance.choice(["", *ODD])
+    return good[:at] + put + good[at + chance.randint(0, 1) :]
 
 
 def text(chance: Random) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ctxbench.numbers import with_interval
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _predicted(candidate: "Candidate", fits: "Sequence[Candidate]", device: str,
     if time is None:
         return ""
     mark = " =" if candidate in fits and is_tied(candidate, fits, device) else ""
-    return f"{time.value:.3g} [{time.low:.3g}, {time.high:.3g}]{mark}"
+    return with_interval(time.value, time.low, time.high) + mark
 
 
 def plain_table(*columns: str) -> "Table":

@@ -36,7 +36,10 @@ AlsoOn = Annotated[
     typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also on these devices, such as h100-sxm: predicted times."),
 ]
 Processes = Annotated[
-    int | None, typer.Option(help="Fresh processes for each case's latency; fewer than 3 give no interval.")
+    int | None,
+    typer.Option(
+        help="Fresh processes for each case's latency, whatever a suite's budget; fewer than 3 give no interval."
+    ),
 ]
 SampleTime = Annotated[
     float | None,

@@ -98,6 +98,10 @@ def run(
             hparams=settings.parse(chosen or []),
         )
         loaded = load(suite, overrides)
+        if overrides.leaves_out_budget and (total_s := load(suite).file.measure.total_s):
+            shown.note(
+                f"the suite's budget of {total_s:g} s does not count beside --processes {processes}; --budget sets one"
+            )
         if dry_run:
             render(describe.plan(plan(loaded, static=static), loaded.file.measure))
             return

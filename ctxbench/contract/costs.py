@@ -55,7 +55,7 @@ def _disagreement(
             setting = "".join(f", {name}={value!r}" for name, value in changed.items())
             return failed(
                 f"{which} at {list(shape)}{setting}: counted {count:,}, the closed form gives {formula:,}",
-                f"correct {which}={getattr(subject.entry, which)!r} in @register; `ctxbench show` prints both",
+                f"{which}={getattr(subject.entry, which)!r} in @register is wrong; `ctxbench show` prints both",
             )
     return None
 

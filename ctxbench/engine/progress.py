@@ -7,6 +7,7 @@ from typing import Self
 from ctxbench.case import Case
 from ctxbench.metrics import quantities
 from ctxbench.mode import MODES
+from ctxbench.numbers import justified
 from ctxbench.results.record import Record
 from ctxbench.terminal import console, say
 
@@ -223,12 +224,20 @@ def _cells(record: Record) -> dict[str, str]:
     found = {}
     for quantity in quantities().values():
         if (quantity.exact or quantity.has_interval) and (value := record.get(quantity.column)) is not None:
-            if quantity.part == "counts":
+            if quantity.has_interval:
+                found[quantity.title] = _time(record, quantity.key)
+            elif quantity.part == "counts":
                 power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
                 found[quantity.title] = f"{value / 1000**power:.3g} {' KMG'[power]}".rstrip()
             else:
                 found[quantity.title] = f"{_short(value / quantity.unit.factor)} {quantity.unit.symbol}"
     return found
+
+
+def _time(record: Record, key: str) -> str:
+    """A known time, to the digits that its interval justifies."""
+    ms, low, high = (record.get(f"{key}_{name}") for name in ("ms", "low_ms", "high_ms"))
+    return f"{_short(ms) if low is None or high is None else justified(ms, low, high)} ms"
 
 
 def _short(value: float) -> str:
@@ -245,7 +254,9 @@ def _outcome(record: Record) -> str:
     """The case in a few words: its latencies, or why there are none."""
     if record.status != "ok":
         return f"{record.status}: {' '.join(record.message.splitlines())}"
-    parts = [f"{mode} {ms:.4g} ms" for mode in MODES if (ms := record.get(f"latency_{mode}_ms")) is not None]
+    parts = [
+        f"{mode} {_time(record, f'latency_{mode}')}" for mode in MODES if record.get(f"latency_{mode}_ms") is not None
+    ]
     count = [f"{record.processes} process{'es' * (record.processes > 1)}"] if record.processes else []
     return ", ".join([*parts, *count, f"done in {record.elapsed_s:.1f} s"])
 

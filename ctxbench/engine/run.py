@@ -20,7 +20,7 @@ from ctxbench.engine.rounds import Launch, execute
 from ctxbench.environment import command_line, differences
 from ctxbench.errors import EngineError, UsageError, unknown
 from ctxbench.failures import last_line
-from ctxbench.metrics import static_metrics
+from ctxbench.metrics import metrics as known_metrics
 from ctxbench.metrics.macs import COUNTERS
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
@@ -52,9 +52,11 @@ def run_suite(
     """Measure a suite that is already loaded; see `ctxbench.run`. `before` gets the new folder and the cases."""
     if counter not in COUNTERS:
         raise unknown("counter", counter, COUNTERS)
-    metrics = [name for name in suite.file.metrics if not static or name in static_metrics()]
+    metrics = [name for name in suite.file.metrics if not static or known_metrics()[name].count]
     if not metrics:
-        raise UsageError(f"--static measures {', '.join(static_metrics())}, and the suite asks for none of them")
+        raise UsageError(
+            f"--static measures {', '.join(n for n, each in known_metrics().items() if each.count)}, and the suite asks for none of them"
+        )
     suite.cases()  # wrong names end here, before a process is started
     path = Path(out) if out is not None else default_path(suite.name)
     with ExitStack() as stack:

@@ -53,5 +53,5 @@ def quantity(key: str) -> Quantity:
 
 
 def static_metrics() -> list[str]:
-    """The metrics that need no device and may be asked for: params, MACs, predicted memory."""
-    return [name for name, metric in metrics().items() if metric.count and metric.asked_for]
+    """The metrics that need no device and that a suite gets unasked: params, MACs, predicted memory."""
+    return [name for name, metric in metrics().items() if metric.count and metric.default]

@@ -150,7 +150,7 @@ class Quantity:
 
     A quantity with `derive` is in no record: it is made from others when records are read, as the column `column`.
     Where `origin_column` of a record holds an origin, it is that number's. What is not `in_suite_table` is shown only
-    where it is asked for.
+    where it is asked for, or beside what is published.
 
     `method_column` says by which counter or for which device `column` was obtained; values of two methods are not
     compared. `reason_column` says why a record has no number: the quantity does not apply to its module or size.

@@ -23,7 +23,7 @@ def count(measurement: Measurement) -> None:
     """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
     from ctxbench.memory import UnpredictableError, predict_peak
 
-    if note := _outside_convention(measurement):
+    if note := outside_convention(measurement):
         measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
@@ -51,7 +51,7 @@ def count(measurement: Measurement) -> None:
     measurement.predicted_bytes = max(peaks, default=None)
 
 
-def _outside_convention(measurement: Measurement) -> Note | None:
+def outside_convention(measurement: Measurement) -> Note | None:
     """Why the convention does not cover a case's execution; None if it does."""
     reason = measurement.execution.no_memory
     return Note("no_memory", {"reason": reason}) if reason else None
@@ -85,7 +85,7 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     """Report the measured peak, if the convention covers the case; `count` has said why not."""
     from ctxbench.memory.measure import measure_allocation
 
-    if _outside_convention(measurement):
+    if outside_convention(measurement):
         measurement.lacks([f"memory_{mode}_bytes"])
         return
     if measurement.autocast_dtype:

@@ -37,6 +37,11 @@ class Overrides:
     measure: Mapping[str, Any] = field(default_factory=dict)
     also_on: Sequence[str] = ()
 
+    @property
+    def leaves_out_budget(self) -> bool:
+        """Whether a number of processes is given and no budget: the suite's own would overrule it."""
+        return "processes" in self.measure and "total_s" not in self.measure
+
 
 def available() -> list[str]:
     """The names of the suites that come with ctxbench."""
@@ -136,10 +141,10 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
         content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
     content["measure"] |= overrides.measure
+    if overrides.leaves_out_budget:
+        content["measure"]["total_s"] = None
     content["axes"]["device"] += overrides.also_on
-    if not _is_as_published(suite, content) and "memory_device" not in overrides.measure:
-        # The software of a paper's year is for that paper's own rows.
-        content["measure"]["memory_device"] = Measure().memory_device
+    if suite.published.shape and not _is_of_its_table(suite, content):
         content["title"] = OTHER_TITLE
     if overrides.modules is not None:
         gone = [*suite.modules, *(str(case.get("module")) for case in suite.cases)]
@@ -158,13 +163,11 @@ def _is_among(rule: Mapping[str, Any], modules: Sequence[str]) -> bool:
     return any(registry.means(name, each, registry.absolute(each)) for each in modules)
 
 
-def _is_as_published(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
-    """Whether modules and inputs are still among those of a suite that predicts for other software than today's."""
+def _is_of_its_table(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
+    """Whether modules and inputs are still among those of a suite about a paper's table."""
     axes = suite.axes.model_dump()
     same = all(content["axes"][name] == axes[name] for name in ("shape", "batch", "channels", "size", "network"))
-    return suite.measure.memory_device == Measure().memory_device or (
-        same and {*content["modules"]} <= {*suite.modules, "*" if "*" in suite.modules else ""}
-    )
+    return same and {*content["modules"]} <= {*suite.modules}
 
 
 def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ import torch
 from ctxbench.errors import UsageError
 from ctxbench.memory import UnpredictableError
 from ctxbench.notes import Note
+from ctxbench.numbers import with_interval
 from ctxbench.predict import CONFIDENCE_SDS
 from ctxbench.predict.operators import operators_of
 from ctxbench.predict.passes import Kernel, PassTime, time_of
@@ -34,7 +35,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     emit(
         Told(
             f"{case.title} {list(case.shape)} {dtype}, {mode}: predicted for {sheet.title}, not measured: "
-            f"{found.ms:.3g} ms, 80 % band {found.low_ms:.3g} to {found.high_ms:.3g} ms"
+            f"{with_interval(found.ms, found.low_ms, found.high_ms)} ms [80 % band]"
         )
     )
     emit(

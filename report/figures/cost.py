@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
+from ctxbench.numbers import significant
 from ctxbench.results.csv_file import rows_of
 
+from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from ..tables.cells import amount, basis, interval_of
-from ..tables.numbers import significant
 from .layout import Names, names_of, parts
-from .panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from .style import FAINT, INK, PAPER, Drawing, log_axis, looks
 
 # What the figure of relative costs shows.

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from ctxbench.crossover import Crossover, Size, ratio_between
 from ctxbench.metrics.base import Quantity
 
+from ..panels import Panel, origin_of
 from ..tables.crossover import Pairing, costs_of, crossover_of, differing, pairings, text_of
 from .layout import ENTRY, legend_below, parts, wrapped
-from .panels import Panel, origin_of
 from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
 
 MOST_PAIRINGS = 12

@@ -20,9 +20,9 @@ from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.suite.file import POINTS, Figure
 
 from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
+from ..panels import DISTURBED, Panel, origin_of
 from ..tables.cells import heading
 from .layout import ENTRY, parts, wrapped
-from .panels import DISTURBED, Panel, origin_of
 from .style import DASHES, FAINT, PAPER, WIDE, Drawing, Look, log_axis, looks
 
 _COLUMNS = 3

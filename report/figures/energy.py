@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ..panels import Panel
 from .layout import multiples
-from .panels import Panel
 from .style import FAINT, Drawing, log_axis, looks
 
 _COLUMN = "spectrum_energies"

@@ -11,6 +11,7 @@ from ctxbench.errors import UsageError, unknown
 from ctxbench.suite.file import Figure
 
 from ..curves import SCALING, figures_of
+from ..panels import Panel
 from . import cost as figure_cost
 from . import crossover as figure_crossover
 from . import curve as figure_curve
@@ -21,7 +22,6 @@ from . import points as figure_points
 from . import recall as figure_recall
 from . import samples as figure_samples
 from .labels import freeze_layout
-from .panels import Panel
 from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
 
 # What a figure can be written as besides SVG.

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from ctxbench.results.csv_file import rows_of
 
-from .panels import Panel, marked_label_of
+from ..panels import Panel, marked_label_of
 from .style import FAMILIES, new_figure
 
 # Characters of a line of a name, and of a legend below axes.

@@ -13,8 +13,8 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.tables import PHASES
 
+from ..panels import Panel, label_of, origin_of
 from .layout import NAME, multiples, wrapped
-from .panels import Panel, label_of, origin_of
 from .style import INK, Drawing, log_axis, looks
 
 MOST_COURSES = 32

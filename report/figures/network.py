@@ -7,11 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.metrics.slot import SLOT
+from ctxbench.numbers import significant
 from ctxbench.results.csv_file import rows_of
 
-from ..tables.numbers import significant
+from ..panels import Panel, label_of
 from .layout import legend_below, names_of, parts
-from .panels import Panel, label_of
 from .style import FAINT, INK, PAPER, Drawing
 
 # The network's own parts, from the one with the most MACs on; the module has the first.

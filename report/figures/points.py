@@ -11,15 +11,15 @@ from matplotlib.lines import Line2D
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
+from ctxbench.numbers import significant
 from ctxbench.results.csv_file import rows_of
 
+from ..panels import Panel, label_of, marked_label_of, origin_of
+from ..published import unit_of
 from ..run_data import kind_of
 from ..tables.cells import amount, basis, interval_of
-from ..tables.numbers import significant
-from ..tables.published import unit_of
 from .labels import freeze_layout, place_labels
 from .layout import NAME, parts, wrapped
-from .panels import Panel, label_of, marked_label_of, origin_of
 from .style import FAINT, Drawing, log_axis, looks
 
 # Areas of the largest and the smallest marker, points squared.

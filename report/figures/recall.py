@@ -13,9 +13,9 @@ from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, first_of, from_histogram
 from ctxbench.results.csv_file import rows_of
 
+from ..panels import Panel, label_of, marked_label_of, origin_of
 from .labels import freeze_layout, place_labels
 from .layout import NAME, legend_below, names_of, parts, wrapped
-from .panels import Panel, label_of, marked_label_of, origin_of
 from .points import front_of
 from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
 

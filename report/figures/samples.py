@@ -14,10 +14,10 @@ from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES, Mode
 from ctxbench.results.csv_file import rows_of
 
+from ..panels import Panel, label_of, marked_label_of
 from ..run_data import drifts
 from ..tables.cells import interval_of
 from .layout import multiples, wrapped
-from .panels import Panel, label_of, marked_label_of
 from .style import FAINT, INK, Drawing, looks
 
 Floats = NDArray[np.float64]

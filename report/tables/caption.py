@@ -6,9 +6,9 @@ import pandas as pd
 
 from ctxbench.metrics import metrics, stored_quantities
 from ctxbench.metrics.base import ColumnValues, Unit
+from ctxbench.numbers import is_prefix
 
 from ..run_data import RunData
-from .numbers import is_prefix
 from .table import Column
 
 

@@ -8,9 +8,10 @@ import pandas as pd
 from ctxbench.comparison import Value, known, read_value
 from ctxbench.machine_load import doubt
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.numbers import fixed, ratio_text, significant, with_interval
+from ctxbench.results.record import columns
 from ctxbench.statistics import FEWEST_PROCESSES
 
-from .numbers import fixed, ratio_text, significant, with_interval
 from .table import Cell, Column, Row, Table
 
 # A column with its cells, in the order of the rows.
@@ -45,9 +46,11 @@ def amount(row: RecordRow, quantity: Quantity, unit: Unit, column: str = "", dig
 
 
 def plain_amount(value: float, quantity: Quantity, unit: Unit, digits: int = 3) -> str:
-    """A number without an interval as text in `unit`; of a time whose interval is not known, two digits."""
+    """A number without an interval as text in `unit`: a count whole, a time of unknown interval in two digits."""
     if quantity.decimals is not None:
         return fixed(value, quantity.decimals)
+    if unit.factor == 1 and quantity.column in columns() and columns()[quantity.column].type is int:
+        return fixed(value, 0)
     return significant(value / unit.factor, 2 if quantity.has_interval else digits)
 
 

@@ -5,6 +5,7 @@ from textwrap import shorten
 import pandas as pd
 
 from ctxbench.claims import Rows, claims_of
+from ctxbench.own_claims import own_claims
 
 from ..run_data import RunData
 from .caption import setup
@@ -24,7 +25,9 @@ COLUMNS = (
 def claim_table(run: RunData) -> Table | None:
     """Claim, verdict, criterion and what was found; None if the suite has no claims."""
     rows = Rows.of_frame(run.frame)
-    judged = [(claim, claim.judge(rows)) for claim in claims_of(run.suite, str(run.definition.get("title", "")))]
+    title = str(run.definition.get("title", ""))
+    claims = claims_of(run.suite, title) or own_claims(run.meta.get("suite_file") or {}, title)
+    judged = [(claim, claim.judge(rows)) for claim in claims]
     if not judged:
         return None
     data = pd.DataFrame(

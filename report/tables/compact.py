@@ -12,10 +12,10 @@ from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
 from ctxbench.results.csv_file import rows_of
 
+from ..published import unit_of, with_published
 from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
-from .published import unit_of, with_published
 from .suite import mark_best, with_notes, with_reason
 from .table import Cell, Column, Footnotes, Table
 

@@ -12,14 +12,14 @@ from ctxbench.conditions import CONDITIONS
 from ctxbench.crossover import Crossover, Size, crossover
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.numbers import with_interval
 from ctxbench.results.csv_file import rows_of
 from ctxbench.statistics import FEWEST_PROCESSES
 
-from ..figures.panels import label_of
+from ..panels import label_of
 from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, put_together
-from .numbers import with_interval
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 Pair = tuple[str, str]

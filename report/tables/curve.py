@@ -8,7 +8,7 @@ from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.suite.file import Figure
 
 from ..curves import Fit, Series, drawn_of, fit_of, fit_title, is_numeric
-from ..figures.panels import Panel, origin_of
+from ..panels import Panel, origin_of
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, heading, put_together, quantity_cell
 from .table import Cell, Column, Table

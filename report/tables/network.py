@@ -12,12 +12,12 @@ from ctxbench.conditions import CONDITIONS
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow, Unit
 from ctxbench.mode import MODES
+from ctxbench.numbers import is_prefix, scaled_unit, significant, with_interval
 from ctxbench.results.csv_file import rows_of
 
 from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together
-from .numbers import is_prefix, scaled_unit, significant, with_interval
 from .table import Cell, Column, Origin, Table
 
 HOW = (

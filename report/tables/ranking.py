@@ -8,11 +8,11 @@ import pandas as pd
 from ctxbench.comparison import Value, obstacle, only_far, order, ratio
 from ctxbench.metrics import metrics, quantities, quantity
 from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.numbers import is_prefix, ratio_text, scaled_unit, with_interval
 from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
 
 from .caption import convention_lines
 from .cells import Filled, doubts, heading, plain_amount, put_together
-from .numbers import is_prefix, ratio_text, scaled_unit, with_interval
 from .table import Cell, Column, Footnotes, Origin, Table
 
 

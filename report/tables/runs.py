@@ -12,13 +12,13 @@ from ctxbench.conditions import CONDITIONS
 from ctxbench.errors import UsageError
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Origin, Quantity, RecordRow
+from ctxbench.numbers import ratio_text, with_interval
 from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 
 from ..run_data import SURE, RunData, heading_of, settings_text
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, doubts, heading, interval_of, put_together, quantity_cell, ratio_cell, value_of
-from .numbers import ratio_text, with_interval
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Table
 
 Key = tuple[str, ...]

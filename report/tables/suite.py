@@ -11,15 +11,15 @@ from ctxbench.conditions import COLUMNS, CONDITIONS
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.notes import BROKEN
+from ctxbench.numbers import decimals_of, fixed, leading_value
 from ctxbench.ranking import listed
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 
+from ..published import unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell, value_of
-from .numbers import decimals_of, fixed, leading_value
-from .published import unit_of, with_published
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 
@@ -39,7 +39,7 @@ def suite_table(run: RunData) -> Table:
     shown = frame.head(ROW_LIMIT)
     records = rows_of(shown)
     notes = Footnotes()
-    units = {key: unit_of(run, quantity, frame) for key, quantity in shown_quantities(run).items()}
+    units = {key: unit_of(run, quantity, frame) for key, quantity in shown_quantities(run, frame).items()}
     filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
     for name in run.differing():
         values = ["" if pd.isna(value) else str(value) for value in shown[name]]
@@ -62,8 +62,11 @@ def _title(run: RunData) -> str:
     return title if text in title else f"{title} at {text}"
 
 
-def shown_quantities(run: RunData) -> dict[str, Quantity]:
-    """The quantities that the run has numbers of, and those that were asked for and that failed rows left without."""
+def shown_quantities(run: RunData, frame: pd.DataFrame) -> dict[str, Quantity]:
+    """The quantities that the run has numbers of, and those that were asked for and that failed rows left without.
+
+    `frame` is the run's with what is published.
+    """
     failed = bool((run.frame["status"] != "ok").any())
     asked = {
         quantity.key
@@ -74,7 +77,7 @@ def shown_quantities(run: RunData) -> dict[str, Quantity]:
     return {
         key: quantity
         for key, quantity in quantities().items()
-        if quantity.in_suite_table
+        if quantity.in_suite_table or frame[f"{key}_published"].notna().any()
         if key in asked or run.frame[quantity.column].notna().any() or _is_explained(run, quantity)
     }
 

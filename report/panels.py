@@ -13,8 +13,8 @@ from ctxbench.machine_load import disturbed
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.results.csv_file import rows_of
 
-from ..run_data import RunData
-from ..tables.published import with_published
+from .published import with_published
+from .run_data import RunData
 
 MOST_ROWS = 60
 # The module that costs are set in relation to.

@@ -7,9 +7,9 @@ import pandas as pd
 
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.numbers import is_prefix, parse_unit, scaled_unit
 
-from ..run_data import RunData
-from .numbers import is_prefix, parse_unit, scaled_unit
+from .run_data import RunData
 
 
 def with_published(run: RunData) -> pd.DataFrame:
