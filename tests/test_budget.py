@@ -157,4 +157,4 @@ def test_what_is_counted_is_told_before_anything_is_measured(
     assert first == f"{CASES[0].id}: Params 7"
     assert [line.partition(";")[0] for line in rest[:-1]] == [f"round {n} of fresh processes" for n in (1, 2, 3)]
     assert "s left" in rest[1]
-    assert rest[-1].startswith(f"{CASES[0].id}: infer 5 ms, 3 processes")
+    assert rest[-1].startswith(f"{CASES[0].id}: infer 5.000 ms, 3 processes")

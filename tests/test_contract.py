@@ -708,8 +708,8 @@ class Eats(Fine):
 
 
 @pytest.fixture(scope="module")
-def server(_server: ForkServer) -> ForkServer:
-    return _server
+def server(one_server: ForkServer) -> ForkServer:
+    return one_server
 
 
 @pytest.fixture

@@ -52,11 +52,10 @@ def run_suite(
     """Measure a suite that is already loaded; see `ctxbench.run`. `before` gets the new folder and the cases."""
     if counter not in COUNTERS:
         raise unknown("counter", counter, COUNTERS)
-    metrics = [name for name in suite.file.metrics if not static or known_metrics()[name].count]
+    counted = [name for name, each in known_metrics().items() if each.count]
+    metrics = [name for name in suite.file.metrics if not static or name in counted]
     if not metrics:
-        raise UsageError(
-            f"--static measures {', '.join(n for n, each in known_metrics().items() if each.count)}, and the suite asks for none of them"
-        )
+        raise UsageError(f"--static measures {', '.join(counted)}, and the suite asks for none of them")
     suite.cases()  # wrong names end here, before a process is started
     path = Path(out) if out is not None else default_path(suite.name)
     with ExitStack() as stack:
