@@ -379,7 +379,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
 @pytest.mark.usefixtures("shared_server")
 def test_a_candidate_that_breaks_the_contract_is_not_measured(file: Path, tmp_path: Path) -> None:
     options = ("--modules", "sa", "--shape", "1,8,4,4", "--processes", "1", "--out", tmp_path / "run")
-    refused = invoke("compare", f"{file}:Local", *options)
+    refused = invoke("compare", f"{file}:Local", f"{file}:Local", *options)
     assert refused.exit_code == 1
     assert "local: a change at the centre reaches 9 of 1023 positions (1%), a 3x3 window" in refused.output
     assert not (tmp_path / "run").exists()

@@ -1,6 +1,6 @@
 """Generated command lines, suite files and damaged run folders: each command ends with a row, a table or a sentence.
 
-A failure prints the command, what was wrong of it and how to repeat the trial.
+A failure prints the command, what was wrong of it and how to repeat the trial. Each commit has trials of its own.
 """
 
 import functools
@@ -12,11 +12,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.verify import verify
+from ctxbench.sources import commit_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -28,6 +29,8 @@ from trials import LONG, refuse, try_command
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
 COMMAND_LINES, SUITE_FILES, RUN_FOLDERS = 2000, 500, 1000
+# By default of the commit: another one for each, and the same wherever its tests run.
+SEED = os.environ.get("CTXBENCH_TEST_SEED") or commit_of(Path(__file__), Path(__file__).parents[1]) or "none"
 # A seed for each trial: of hypothesis' own draws, which vary earlier ones, two thirds were alike.
 CHANCE = st.randoms(use_true_random=True)
 # What reads a run folder.
@@ -55,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def _server(place: Path) -> Iterator[ForkServer]:
+def one_server(place: Path) -> Iterator[ForkServer]:
     here = Path.cwd()
     os.chdir(place)
     with ForkServer() as server:
@@ -73,7 +76,7 @@ def attempt(shared_server: None, monkeypatch: pytest.MonkeyPatch, place: Path) -
 
     def attempt(arguments: Sequence[str]) -> None:
         wrong = try_command(arguments, place)
-        assert not wrong, "\n".join([repr(arguments), *wrong])
+        assert not wrong, "\n".join([repr(arguments), *wrong, f"CTXBENCH_TEST_SEED={SEED} repeats all trials"])
 
     return attempt
 
@@ -92,31 +95,37 @@ def measured(attempt: Try, place: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_every_command_line_ends_in_words(attempt: Try, place: Path, measured: Path) -> None:
-    @settings(generated, max_examples=COMMAND_LINES)
-    @given(CHANCE)
-    def try_line(chance: Random) -> None:
-        world.make(emptied(place), measured)
-        attempt(world.command_line(chance))
+class TestCommands:
+    """In a class of its own, so that a worker of a parallel run takes it while another takes the run folders."""
 
-    try_line()
+    def test_every_command_line_ends_in_words(self, attempt: Try, place: Path, measured: Path) -> None:
+        @settings(generated, max_examples=COMMAND_LINES)
+        @seed(SEED)
+        @given(CHANCE)
+        def try_line(chance: Random) -> None:
+            world.make(emptied(place), measured)
+            attempt(world.command_line(chance))
+
+        try_line()
+
+    def test_every_suite_file_ends_in_words(self, attempt: Try, place: Path) -> None:
+        @settings(generated, max_examples=SUITE_FILES)
+        @seed(SEED)
+        @given(CHANCE)
+        def try_suite(chance: Random) -> None:
+            (emptied(place) / "suite.toml").write_text(generated_suites.text(chance), errors="surrogatepass")
+            attempt(["run", "--suite", "suite.toml", "--dry-run"])
+
+        try_suite()
 
 
-def test_every_suite_file_ends_in_words(attempt: Try, place: Path) -> None:
-    @settings(generated, max_examples=SUITE_FILES)
-    @given(CHANCE)
-    def try_suite(chance: Random) -> None:
-        (emptied(place) / "suite.toml").write_text(generated_suites.text(chance), errors="surrogatepass")
-        attempt(["run", "--suite", "suite.toml", "--dry-run"])
+class TestRunFolders:
+    def test_every_damaged_run_folder_ends_in_words(self, attempt: Try, place: Path, measured: Path) -> None:
+        @settings(generated, max_examples=RUN_FOLDERS)
+        @seed(SEED)
+        @given(CHANCE)
+        def try_folder(chance: Random) -> None:
+            damages.damage(Path(shutil.copytree(measured, emptied(place) / "run")), chance)
+            attempt(chance.choice(READERS))
 
-    try_suite()
-
-
-def test_every_damaged_run_folder_ends_in_words(attempt: Try, place: Path, measured: Path) -> None:
-    @settings(generated, max_examples=RUN_FOLDERS)
-    @given(CHANCE)
-    def try_folder(chance: Random) -> None:
-        damages.damage(Path(shutil.copytree(measured, emptied(place) / "run")), chance)
-        attempt(chance.choice(READERS))
-
-    try_folder()
+        try_folder()

@@ -2,7 +2,7 @@
 
 `python tests/under_load.py [PYTEST ARGUMENT]...`: once beside a busy loop on each core, with the files in a random
 order, then once while the tests and all that they start are stopped (SIGSTOP) for half of the time on one core. Without
-arguments it runs what `make test` runs, at half a core's speed those tests that start processes. Needs Linux and
+arguments it runs what `make test` runs, and at half a core's speed what waits for processes most. Needs Linux and
 nothing else, no cgroup and no rights.
 """
 
@@ -12,11 +12,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
-BESIDE = "not timing and not long"
-AT_HALF = f"processes and {BESIDE}"
+MARKS = "not timing and not long"
+# What waits for processes most.
+FILES = ["test_engine.py", "test_sweep.py", "test_rounds.py", "test_gate_check.py", "test_gate_trees.py"]
 BUSY = "while True: pass"
 # Seconds of a stop, and between two.
 STOP_S = 0.05
@@ -63,10 +65,11 @@ def main() -> int:
     shuffled = {**os.environ, "CTXBENCH_TEST_ORDER": os.environ.get("CTXBENCH_TEST_ORDER", "random")}
     with busy_loops():
         print(f"beside {len(os.sched_getaffinity(0))} busy loops", flush=True)
-        beside = subprocess.run([*pytest, *parallel, "-m", BESIDE], env=shuffled, check=False).returncode
+        beside = subprocess.run([*pytest, *parallel, "-m", MARKS], env=shuffled, check=False).returncode
     print("at half a core's speed", flush=True)
     core = min(os.sched_getaffinity(0))
-    command = [*pytest, "-m", BESIDE if sys.argv[1:] else AT_HALF]
+    files = [] if sys.argv[1:] else [str(Path(__file__).parent / name) for name in FILES]
+    command = [*pytest, *files, "-m", MARKS]
     with subprocess.Popen(command, preexec_fn=lambda: os.sched_setaffinity(0, {core})) as tests:
         hold_to_half(tests)
     return beside or tests.returncode

@@ -141,7 +141,9 @@ def reopen(
     failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
     kept = [case for case in cases if case.id in folder.finished().keys() - failed]
     changed = changed_files(meta, kept) + _changed_suite(meta)
-    if changed := changed + [name for name, now in _sheets(cases).items() if meta["sheets"].get(name, now) != now]:
+    if changed := changed + [
+        name for name, now in _sheets(cases).items() if (meta.get("sheets") or {}).get(name, now) != now
+    ]:
         raise UsageError(
             f"{folder.path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold "
             "the numbers of both; start a new run"
