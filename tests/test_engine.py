@@ -359,7 +359,7 @@ def test_a_machine_that_is_not_described_is_an_error() -> None:
 def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = EngineClock(Doing("first_infer"))
     monkeypatch.setattr("ctxbench.this_machine.here", clock)
-    monkeypatch.setattr("ctxbench.engine.client.KILL_S", 0.2)
+    monkeypatch.setattr("ctxbench.engine.client.KILL_S", -1.0)
     case = Case("Sleep", f"{FAILING}:Sleep", {}, (1, 8, 6, 5))
     with ForkServer() as server:
         stuck: list[int | None] = []
