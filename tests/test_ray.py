@@ -220,8 +220,8 @@ def test_a_slot_that_is_gone_or_silent_is_lost(node: Any, monkeypatch: pytest.Mo
         assert again is not None
         assert again.name == slot.name
         monkeypatch.setattr(ray_slots, "SILENT_S", 0.0)
-        with pytest.raises(SlotLost, match=f"{slot.name} was silent for 0.01 s"):
-            again.call("describe", 0.01, [])
+        with pytest.raises(SlotLost, match=f"{slot.name} was silent for 0.0001 s"):
+            again.call("describe", 0.0001, [])
 
 
 def test_how_a_child_ended_is_known_in_an_actor(node: Any, tmp_path: Path, suite_file: SuiteFile) -> None:
