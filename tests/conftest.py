@@ -77,6 +77,7 @@ def _start_on_the_machine_of_the_tests(
 subprocess.Popen.__init__ = _start_on_the_machine_of_the_tests  # type: ignore  # mypy knows eight forms of it
 
 
+@pytest.hookimpl(trylast=True)  # after pytest has left out what -m does not ask for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Choose the machine: the real one for tests that judge real times, which are then the only ones.
 
