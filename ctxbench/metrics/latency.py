@@ -204,7 +204,7 @@ def _of_processes(rows: Sequence[RecordRow], key: str) -> dict[str, Any]:
         "high_ms": high,
         "confidence": confidence,
         "samples": sum(known("samples")),
-        "stop": "budget" if "budget" in known("stop") else known("stop")[0],
+        "stop": "budget" if "budget" in known("stop") else next(iter(known("stop")), None),
         "drift": middle("drift"),
         "autocorrelation": middle("autocorrelation"),
         "outliers": sum(known("outliers")),
