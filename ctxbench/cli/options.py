@@ -134,7 +134,7 @@ def with_conditions(*names: str, one: bool = False) -> Callable[[Callable[..., N
 
         taken.__name__, taken.__doc__, taken.__module__ = command.__name__, command.__doc__, command.__module__
         taken.__annotations__ = {each.name: each.annotation for each in parameters}
-        taken.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        taken.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # mypy knows no such attribute of a function
         return taken
 
     return decorate

@@ -54,7 +54,7 @@ def _type(condition: Condition) -> Any:
 def _axis(condition: Condition) -> Any:
     """The type and the default of a condition in `axes`."""
     fewest = Field(min_length=min(1, len(condition.axis)))
-    return Annotated[list[_type(condition)], OneOrMore, fewest], [*condition.axis]  # type: ignore[misc]
+    return Annotated[list[_type(condition)], OneOrMore, fewest], [*condition.axis]  # type: ignore[misc]  # the type comes from the table
 
 
 MetricName = Annotated[str, AfterValidator(_metric)]
