@@ -123,6 +123,7 @@ def _answer(task: ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime, 
     from ctxbench import registry
     from ctxbench.registry import networks
 
+    sys.dont_write_bytecode = True  # reading leaves a user's folders as they are
     try:
         match task:
             case ReadModule():
