@@ -32,7 +32,7 @@ from ctxbench.worker import fork_server
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.processes import WAITS_S, patiently
-from ctxbench.worker.protocol import DescribeEnvironment, MeasureCase, NoProcess, Reply
+from ctxbench.worker.protocol import DescribeEnvironment, MeasureCase, NoProcess, ReadEntry, ReadModule, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 Command = Callable[..., Done]
@@ -384,3 +384,17 @@ def test_what_is_left_of_an_endless_line_is_no_message() -> None:
     assert len(line) < 2**23
     with pytest.raises(ProtocolError, match="no known message"):
         decode(line)
+
+
+def test_reading_what_a_file_declares_leaves_no_compiled_file_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    path = tmp_path / "block.py"
+    path.write_text("import torch\nclass Block(torch.nn.Identity): pass\n")
+    with ForkServer(static=False) as server:
+        replies: list[Reply] = []
+        server.run(ReadModule(f"{path}:Block"), replies.append)
+    assert [type(reply) for reply in replies] == [ReadEntry]
+    assert os.listdir(tmp_path) == ["block.py"]
