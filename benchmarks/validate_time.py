@@ -29,7 +29,7 @@ from ctxbench.predict.passes import PassTime, time_of
 from ctxbench.predict.work import Product, Work, matrix_product
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 RESULTS = ROOT / "results" / "prediction"
 # Shorter operators of NeuSight show the host: forward, in milliseconds.
@@ -126,7 +126,7 @@ def table3() -> Iterator[Row]:
     for row in rows_of(with_published(run)):
         for mode in MODES:
             key = f"latency_{mode}"
-            if (row["module"], key) in doubtful or row["device"] != "titan-xp" or pd.isna(row[f"{key}_published"]):
+            if (row["module"], key) in doubtful or row["device"] != "titan-xp" or row[f"{key}_published"] is None:
                 continue
             times = [float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms")]
             names = ("measured_ms", "predicted_ms", "low_ms", "high_ms")

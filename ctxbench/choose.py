@@ -9,7 +9,6 @@ from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.engine.case import Executor, Plan, measure_case
 from ctxbench.metrics import quantity, static_metrics
 from ctxbench.mode import Mode
-from ctxbench.results.record import Record
 from ctxbench.suite.cases import Suite
 
 # The family whose modules give every position the same context.
@@ -46,7 +45,11 @@ def candidates(suite: Suite, mode: Mode, executor: Executor) -> Iterator[Candida
     for cases in by_module.values():
         records = {case.device: measure_case(case, plan, executor).record for case in cases}
         first = next(iter(records.values()))
-        times = {device: value for device, record in records.items() if (value := _time(record, mode))}
+        times = {
+            device: value
+            for device, record in records.items()
+            if (value := read_value(record, quantity(f"latency_{mode}")))
+        }
         reason = first.message or "; ".join(str(note) for note in first.notes if note.about in ("", f"latency_{mode}"))
         peak = first.get(_column(mode))
         case = cases[0]
@@ -61,13 +64,6 @@ def conditions_of(candidate: Candidate) -> str:
 
 def _column(mode: Mode) -> str:
     return quantity(f"memory_{mode}").column
-
-
-def _time(record: Record, mode: Mode) -> Value | None:
-    row = {**dict.fromkeys(("others_share",)), **record.values}
-    time = quantity(f"latency_{mode}")
-    needed = (time.column, time.detail("low_ms"), time.detail("high_ms"), "latency_origin")
-    return read_value(dict.fromkeys(needed) | row, time)
 
 
 def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[Candidate], list[Candidate]]:

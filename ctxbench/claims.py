@@ -5,7 +5,6 @@ run lacks something, its claim is undecided, with the reason.
 """
 
 import json
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ import pandas as pd
 
 from ctxbench.comparison import Value, read_value
 from ctxbench.metrics import quantity
-from ctxbench.results.csv_file import rows_of
+from ctxbench.metrics.base import RecordRow
+from ctxbench.results.rows import rows_of
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 
@@ -66,21 +66,19 @@ class Claim:
             return Finding(Verdict.UNDECIDED, str(reason))
 
 
-# A record: its columns, and its hyper-parameters as `hparams.NAME`; None is unknown.
-Row = Mapping[str, Any]
-
-
 class Rows:
-    """Rows of a run. Columns and hyper-parameters are asked for by name: `number("macs", module="ham_cd", steps=6)`."""
+    """Rows of a run. Columns and hyper-parameters are asked for by name: `number("macs", module="ham_cd", steps=6)`.
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    A row has its hyper-parameters as `hparams.NAME`, too.
+    """
+
+    def __init__(self, rows: Sequence[RecordRow]) -> None:
         self.rows = rows
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> "Rows":
         """All rows of a frame with the columns of `records.csv`."""
-        records = [{name: _known(value) for name, value in row.items()} for row in rows_of(frame)]
-        return cls([{**row, **_settings(row["hparams"])} for row in records])
+        return cls([{**row, **_settings(row["hparams"])} for row in rows_of(frame)])
 
     def of(self, **wanted: Any) -> "Rows":
         """The rows with these values. Missing if there is none."""
@@ -91,7 +89,7 @@ class Rows:
 
     def split(self, name: str) -> dict[Any, "Rows"]:
         """The rows by the known values of a column or hyper-parameter, in order."""
-        found: dict[Any, list[Row]] = {}
+        found: dict[Any, list[RecordRow]] = {}
         for row in self.rows:
             if (value := _value(row, name)) is not None:
                 found.setdefault(value, []).append(row)
@@ -100,7 +98,7 @@ class Rows:
     def modules(self) -> list[str]:
         return list(self.split("module"))
 
-    def failed(self) -> list[Row]:
+    def failed(self) -> list[RecordRow]:
         """The rows that failed, but for those stopped at a time limit, which other work can cause.
 
         Missing if only such rows did not end ok.
@@ -122,7 +120,7 @@ class Rows:
         """A number of the one row with these values. Missing if there is no such row, or it failed or lacks it."""
         return float(self.row(column, **wanted)[column])
 
-    def row(self, column: str, **wanted: Any) -> Row:
+    def row(self, column: str, **wanted: Any) -> RecordRow:
         """The one row with these values, which ended ok and has this column. Missing otherwise."""
         found = self.of(**wanted).rows
         which = f" with {_listed(wanted)}" if wanted else ""
@@ -138,7 +136,7 @@ class Rows:
     def time(self, mode: str, **wanted: Any) -> Value:
         """A latency with its interval over processes. Missing if it has none, or other work disturbed it."""
         time = quantity(f"latency_{mode}")
-        value = read_value(dict(self.row(time.column, **wanted)), time)
+        value = read_value(self.row(time.column, **wanted), time)
         if value is None or value.obstacle:
             raise Missing(value.obstacle if value else f"no {time.column}")
         if value.origin != "measured":
@@ -262,15 +260,12 @@ def _all(outcomes: Mapping[Any, Outcome]) -> bool | None:
     return False if False in holds else None if None in holds else True
 
 
-def _known(value: Any) -> Any:
-    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
+def _value(row: RecordRow, name: str) -> Any:
+    found = row.get(name)
+    return row.get(f"hparams.{name}") if found is None else found
 
 
-def _value(row: Row, name: str) -> Any:
-    return row[name] if name in row else row.get(f"hparams.{name}")
-
-
-def _settings(text: Any) -> Row:
+def _settings(text: Any) -> dict[str, Any]:
     """The hyper-parameters of a cell that are one value; none if it holds something else."""
     try:
         found = json.loads(text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxbench import devices, registry
 from ctxbench.case import EMPTY, Case, Measure
-from ctxbench.comparison import known, read_value
+from ctxbench.comparison import read_value
 from ctxbench.conditions import COLUMNS, from_columns, phrases
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
@@ -23,8 +23,7 @@ from ctxbench.metrics import quantities, recall
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
-from ctxbench.results.csv_file import rows_of
-from ctxbench.results.record import Record
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
 from ctxbench.sources import changed_files, row_name
@@ -149,7 +148,7 @@ def rankings(run: RunFolder) -> list[Ranking]:
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
         standings = [_standing(row, columns, candidates, run.meta.get("broken", ())) for row in rows]
-        found.append(Ranking(_condition(Record.of_row(rows[0])), memory, standings))
+        found.append(Ranking(_condition(rows[0]), memory, standings))
     return found
 
 
@@ -164,7 +163,7 @@ def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
     measured = each.measured_column
     names = {str(row["device"]) for row in rows}
     on_gpu = all(devices.has_clock(name) and devices.device(name).kind != Cpu.kind for name in names)
-    return measured if measured and on_gpu and any(known(row, measured) is not None for row in rows) else each.column
+    return measured if measured and on_gpu and any(row[measured] is not None for row in rows) else each.column
 
 
 def _suite(request: Request, name: str, overrides: Overrides) -> tuple[Suite, list[str]]:
@@ -246,9 +245,8 @@ def _with_streams(found: dict[str, dict[int, Outcome]], folder: RunFolder) -> di
     return found
 
 
-def _condition(record: Record) -> str:
-    found = from_columns({column: record.get(column) for column in COLUMNS})
-    return ", ".join(phrases({name: [value] for name, value in found.items()}))
+def _condition(row: Mapping[str, Any]) -> str:
+    return ", ".join(phrases({name: [value] for name, value in from_columns(row).items()}))
 
 
 def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str], broken: Sequence[str]) -> Standing:

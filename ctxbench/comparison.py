@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ctxbench import machine_load
 from ctxbench.metrics import quantities
@@ -79,17 +78,17 @@ def read_value(row: RecordRow, quantity: Quantity, column: str = "") -> Value | 
 
     A quantity that derives from a time has the interval and the rounds of that time.
     """
-    value = known(row, column or quantity.column)
+    value = row[column or quantity.column]
     if value is None:
         return None
     if quantity.derive:
         return _derived(quantity.derive, row)
     if not quantity.has_interval:
         return exactly(value)
-    low, high = (known(row, quantity.detail(end)) for end in ("low_ms", "high_ms"))
+    low, high = (row[quantity.detail(end)] for end in ("low_ms", "high_ms"))
     if low is None or high is None:
         low, high = 0.0, math.inf
-    processes, others = row.get(quantity.detail("processes")) or {}, known(row, "others_share")
+    processes, others = row.get(quantity.detail("processes")) or {}, row["others_share"]
     errors = json.loads(row.get(quantity.detail("errors")) or "{}")
     return Value(value, low, high, processes, others, quantity.origin_of(row), errors)
 
@@ -106,13 +105,6 @@ def _derived(derive: Derivation, row: RecordRow) -> Value | None:
     low, high = (0.0, math.inf) if time.high == math.inf else sorted((made(time.low), made(time.high)))
     processes = {number: made(ms) for number, ms in time.processes.items()}
     return replace(time, value=made(time.value), low=low, high=high, processes=processes)
-
-
-def known(row: RecordRow, column: str) -> Any:
-    """The value of a column; None if it is not known."""
-    import pandas as pd
-
-    return None if pd.isna(row[column]) else row[column]
 
 
 # Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.

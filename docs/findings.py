@@ -18,7 +18,7 @@ from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.cells import amount
 from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.report.tables.network import network_tables
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -173,7 +173,7 @@ def _equal(run: RunData, keys: Iterable[str]) -> list[bool]:
 
 def _is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str) -> bool:
     printed = row[f"{key}_published"]
-    if pd.isna(printed):
+    if printed is None:
         return False
     each = quantity(key)
     return fixed(row[each.column] / unit_of(run, each, frame).factor, decimals_of(printed)) == printed
@@ -208,7 +208,7 @@ PUBLISHED_MIOU = {
 def recall_cost() -> str:
     """Ability beside cost: accuracy on the three tasks, and what the block costs at a segmentation head."""
     memory = "memory_train_predicted_bytes"
-    found = sorted((row for row in _recall() if pd.notna(row[memory])), key=lambda row: -_mean(row))
+    found = sorted((row for row in _recall() if row[memory] is not None), key=lambda row: -_mean(row))
     rows = []
     for row in found:
         ahead = any(

@@ -31,7 +31,7 @@ from ctxbench.predict.rates import calibration
 from ctxbench.registry.entry import Entry
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import available, load
 
@@ -214,7 +214,7 @@ def table3_predictions() -> str:
         for key in (
             f"latency_{mode}" for mode in reversed(MODES) if (row["module"], f"latency_{mode}") not in doubtful
         ):
-            if pd.isna(row[f"{key}_published"]):
+            if row[f"{key}_published"] is None:
                 continue
             paper, *ends = (float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms"))
             ratios.append(ends[0] / paper)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.comparison import known
 from ctxbench.conditions import CONDITIONS, SHAPE
 from ctxbench.machine_load import disturbed
 from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from .published import with_published
 from .run_data import RunData
@@ -110,7 +109,7 @@ def marked_label_of(row: RecordRow) -> str:
 
 def is_disturbed(row: RecordRow) -> bool:
     """Whether other work disturbed a time of the row."""
-    return disturbed(known(row, "others_share"))
+    return disturbed(row["others_share"])
 
 
 def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":

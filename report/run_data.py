@@ -14,7 +14,7 @@ from ctxbench.conditions import CONDITIONS, SHAPE, phrases
 from ctxbench.devices.cpu import Cpu
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantities
-from ctxbench.metrics.base import Quantity
+from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.file import parse_pair
 
@@ -173,13 +173,13 @@ def check_records(frame: pd.DataFrame, path: Path) -> None:
         _refuse(high < median, high, path, f"must be at least the median, {median.name}")
 
 
-def drifts(row: Mapping[Any, Any], time: Quantity) -> bool:
+def drifts(row: RecordRow, time: Quantity) -> bool:
     """Whether the halves of a measurement differ by more than DRIFT_WARNING, and by more than its interval explains."""
     median = row[time.column]
     low, high, drift = (row[time.detail(name)] for name in ("low_ms", "high_ms", "drift"))
-    if pd.isna(drift) or abs(drift) <= DRIFT_WARNING:
+    if drift is None or abs(drift) <= DRIFT_WARNING:
         return False
-    return bool(pd.isna(low) or pd.isna(high) or abs(drift) > (high - low) / (2 * median))
+    return low is None or high is None or bool(abs(drift) > (high - low) / (2 * median))
 
 
 def _refuse(wrong: "pd.Series[bool]", column: "pd.Series[Any]", path: Path, sentence: str) -> None:

@@ -13,7 +13,7 @@ from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.numbers import justified
 from ctxbench.numbers import ratio_text as plain_ratio
 from ctxbench.ranking import listed
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from .panels import Panel, is_reference, label_of
 from .published import unit_of

@@ -5,7 +5,8 @@ from functools import partial
 
 import pandas as pd
 
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
+from ctxbench.metrics.base import RecordRow
 from ctxbench.statistics import Line, fit_line
 
 AXES = {"H x W": "size", "batch": "batch", "channels": "channels"}
@@ -32,7 +33,7 @@ def growth(rows: Rows, axis: str, mode: str) -> Finding:
 
 def along(rows: Rows, column: str) -> Rows:
     """The inputs of a module that differ in one size alone: at the values of the others with most inputs."""
-    groups: dict[tuple[int, ...], list[Row]] = {}
+    groups: dict[tuple[int, ...], list[RecordRow]] = {}
     for row in rows.rows:
         sized = {**row, "size": row["height"] * row["width"]}
         groups.setdefault(tuple(sized[each] for each in AXES.values() if each != column), []).append(sized)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from ctxbench import registry
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
 from ctxbench.conditions import Shape
 from ctxbench.errors import UsageError
+from ctxbench.metrics.base import RecordRow
 from ctxbench.statistics import Line, fit_line
 
 # Large enough for the term of highest order to be the whole.
@@ -35,7 +36,7 @@ def along(rows: Rows, axis: str) -> Rows:
     return Rows([row for row in sized if row["size"] >= AXES[axis][2] * largest])
 
 
-def order(row: Row, axis: str) -> float:
+def order(row: RecordRow, axis: str) -> float:
     """The exponent of the module's closed form of MACs as a size becomes very large. Missing if it declares none."""
     places, doublings, _ = AXES[axis]
     costs = []

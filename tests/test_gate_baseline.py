@@ -10,7 +10,7 @@ import pytest
 
 from ctxbench.case import Case
 from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
+from ctxbench.gate.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
 from ctxbench.gate.result import ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.results.csv_file import csv_line
@@ -84,9 +84,8 @@ def test_a_run_folder_and_its_records_say_the_same(tmp_path: Path) -> None:
     baseline = load_baseline(folder)
     assert baseline.name == f"{folder} (2026-11-02, torch 2.13.0+cpu)"
     assert baseline.torch == "2.13.0+cpu"
-    (stored,) = baseline.cases.values()
-    assert (baseline.cases[CASE.id], stored.case, stored.status) == (stored, CASE, "ok")
-    assert stored.exact == {
+    assert (baseline.cases, baseline.rows[CASE.id]["status"]) == ({CASE.id: CASE}, "ok")
+    assert exact_of(baseline.rows[CASE.id]) == {
         "params": 2**53 + 1,
         "macs": 1000,
         "memory_infer_predicted_bytes": 512,
@@ -94,13 +93,13 @@ def test_a_run_folder_and_its_records_say_the_same(tmp_path: Path) -> None:
     }
     by_file = load_baseline(folder / "records.csv")
     assert by_file.name == f"{folder / 'records.csv'} (2026-11-02, torch 2.13.0+cpu)"
-    assert by_file.cases == baseline.cases
+    assert (by_file.cases, by_file.rows) == (baseline.cases, baseline.rows)
 
 
 def test_latencies_in_units_of_the_control_workload(tmp_path: Path) -> None:
-    (stored,) = load_baseline(run_folder(tmp_path / "run", RECORD)).cases.values()
-    assert stored.rows == {"infer": LOGS}
-    assert (stored.rows["infer"].enough, stored.timed) == (True, True)
+    baseline = load_baseline(run_folder(tmp_path / "run", RECORD))
+    assert baseline.latencies(CASE.id) == {"infer": LOGS}
+    assert (LOGS.enough, baseline.timed(CASE.id)) == (True, True)
 
 
 def test_processes_without_both_times_are_left_out(tmp_path: Path) -> None:
@@ -118,22 +117,22 @@ def test_processes_without_both_times_are_left_out(tmp_path: Path) -> None:
 def test_a_record_tells_whether_its_processes_were_disturbed(
     tmp_path: Path, others_share: float | None, disturbed: bool
 ) -> None:
-    (stored,) = load_baseline(run_folder(tmp_path / "run", replace(RECORD, others_share=others_share))).cases.values()
-    assert stored.rows["infer"].disturbed == disturbed
+    baseline = load_baseline(run_folder(tmp_path / "run", replace(RECORD, others_share=others_share)))
+    assert baseline.latencies(CASE.id)["infer"].disturbed == disturbed
 
 
 @pytest.mark.parametrize("rounds", ["", "1", "1 2"])
 def test_a_latency_of_too_few_processes_is_known_but_not_enough(tmp_path: Path, rounds: str) -> None:
-    (stored,) = load_baseline(run_folder(tmp_path / "run", replace(RECORD, rounds=rounds))).cases.values()
-    assert list(stored.rows) == ["infer"]
-    assert (stored.rows["infer"].enough, stored.timed) == (False, False)
+    baseline = load_baseline(run_folder(tmp_path / "run", replace(RECORD, rounds=rounds)))
+    ((mode, logs),) = baseline.latencies(CASE.id).items()
+    assert (mode, logs.enough, baseline.timed(CASE.id)) == ("infer", False, False)
 
 
 def test_a_case_that_failed_was_timed(tmp_path: Path) -> None:
     failed = replace(with_values(latency_infer_ms=None), status="oom", message="out of memory")
-    (stored,) = load_baseline(run_folder(tmp_path / "run", failed)).cases.values()
-    assert (stored.status, stored.rows, stored.timed) == ("oom", {}, True)
-    assert not replace(stored, case=replace(CASE, device="meta")).timed
+    baseline = load_baseline(run_folder(tmp_path / "run", failed))
+    assert (baseline.latencies(CASE.id), baseline.timed(CASE.id)) == ({}, True)
+    assert not replace(baseline, cases={CASE.id: replace(CASE, device="meta")}).timed(CASE.id)
 
 
 def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) -> None:
@@ -144,8 +143,8 @@ def test_a_bare_records_csv_with_the_columns_that_name_a_case(tmp_path: Path) ->
     path.write_text(csv_line(names) + csv_line(cells), encoding="utf-8")
     baseline = load_baseline(path)
     assert (baseline.name, baseline.environment, baseline.torch) == (str(path), None, None)
-    assert baseline.cases[CASE.id].case == CASE
-    assert baseline.cases[CASE.id].exact == {"params": 2**53 + 1}
+    assert baseline.cases == {CASE.id: CASE}
+    assert exact_of(baseline.rows[CASE.id]) == {"params": 2**53 + 1}
 
 
 def newer(path: Path) -> None:
@@ -186,9 +185,9 @@ def test_anything_else_is_refused_with_a_sentence(tmp_path: Path, sentence: str)
 
 
 def stored(exact: dict[str, int], torch: str | None = "2.13.0", **changes: Any) -> Baseline:
-    case = StoredCase(CASE, "ok", exact, "ctxbench", "cuda", {})
     environment = None if torch is None else {**ENVIRONMENT, "packages": {"torch": torch}}
-    return Baseline("b", environment, {CASE.id: replace(case, **changes)})
+    row = {**dict.fromkeys(columns()), "macs_counter": "ctxbench", "memory_predicted_for": "cuda", **exact, **changes}
+    return Baseline("b", environment, {CASE.id: CASE}, {CASE.id: row})
 
 
 EXACT = {"params": 30, "macs": 1000, "memory_infer_predicted_bytes": 512}

@@ -269,7 +269,7 @@ def test_the_allocator_is_the_one_that_a_baseline_without_settings_tells_of(
     environment: dict[str, Any] | None, malloc: str, root: Path
 ) -> None:
     check = checked._StoredCheck(Request(load("ci")), modules_here())
-    check.stored = Baseline("earlier", environment, {})
+    check.stored = Baseline("earlier", environment, {}, {})
     assert check.measure == check.suite.file.measure.model_copy(update={"malloc": malloc})
 
 

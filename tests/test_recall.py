@@ -20,6 +20,7 @@ from ctxbench.metrics.recall import from_histogram, sentence
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import NONE, Scenes, Task, inputs_of, scenes, task_of
 from ctxbench.recall.training import RATES, Network, Trained, repeats, train, trainings
+from ctxbench.results.rows import rows_of
 
 pytestmark = pytest.mark.slow  # small trainings, which take seconds together
 
@@ -108,7 +109,7 @@ def test_a_guess_from_the_histogram_against_a_simulation() -> None:
 
 
 def test_a_module_that_only_pools_cannot_look_up() -> None:
-    row = {"recall_global": 95.0, "recall_lookup": 24.0, "recall_where": float("nan")}
+    row = {"recall_global": 95.0, "recall_lookup": 24.0, "recall_where": None}
     text = sentence({**row, "recall_curve": '{"global": {}, "lookup-8": {}}'})
     assert text == "can pool (95 %); cannot look up by content (24 %): accuracy on small tasks, chance is 10 %."
     assert "can in part look up" in sentence({**row, "recall_curve": '{"lookup-32": {}}'})
@@ -297,7 +298,7 @@ def test_a_row_has_accuracies_their_interval_and_why_there_is_none(
     done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert "the training on global diverged: the loss was nan at step 1" in done.stdout
-    first, second = RunFolder.open(tmp_path / "run").frame().to_dict("records")
+    first, second = rows_of(RunFolder.open(tmp_path / "run").frame())
     curve = json.loads(first["recall_curve"])
     assert list(curve) == ["global", "lookup-4"]
     assert curve["lookup-4"]["low"] <= first["recall_lookup"] <= curve["lookup-4"]["high"]

@@ -584,7 +584,7 @@ def test_the_interval_of_a_ratio_adds_both_on_a_log_scale() -> None:
     interval = ratio_interval(one, two, time)
     assert interval is not None
     assert interval == pytest.approx((2 / 1.0506, 2 * 1.0506), rel=1e-3)  # sqrt(ln 1.03^2 + ln 1.04^2) = ln 1.0506
-    assert ratio_interval(one, {**two, "latency_infer_low_ms": float("nan")}, time) is None
+    assert ratio_interval(one, {**two, "latency_infer_low_ms": None}, time) is None
 
 
 def test_of_runs_of_different_suites_the_rows_that_they_share_are_compared(tmp_path: Path) -> None:

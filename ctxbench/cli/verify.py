@@ -70,7 +70,7 @@ def _print_recall(module: str, channels: int, hparams: Mapping[str, Any]) -> Non
 
     import ctxbench
     from ctxbench.metrics.recall import sentence
-    from ctxbench.results.csv_file import rows_of
+    from ctxbench.results.rows import rows_of
 
     with TemporaryDirectory() as folder:
         run = ctxbench.run(

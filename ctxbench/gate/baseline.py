@@ -4,12 +4,11 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ctxbench.case import Case, Measure
-from ctxbench.comparison import known
 from ctxbench.conditions import from_columns
 from ctxbench.devices import has_clock
 from ctxbench.environment import differences
@@ -17,8 +16,9 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
+from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import read_records, with_medians
 
@@ -26,41 +26,33 @@ Readable = TypeVar("Readable")
 
 
 @dataclass(frozen=True)
-class StoredCase:
-    """A case of the baseline. `exact` has the known ones of EXACT_COLUMNS, `rows` the latencies of the timed modes.
-
-    `elapsed_s` is how long all of it took; 0 if that is not known.
-    """
-
-    case: Case
-    status: str
-    exact: Mapping[str, int]
-    macs_counter: str | None
-    memory_predicted_for: str | None
-    rows: Mapping[str, ProcessLogs]
-    elapsed_s: float = 0.0
-
-    @property
-    def timed(self) -> bool:
-        """Whether its latency was measured in enough processes, or a pass failed before it was."""
-        return any(row.enough for row in self.rows.values()) or (self.status != "ok" and has_clock(self.case.device))
-
-
-@dataclass(frozen=True)
 class Baseline:
     """What was measured earlier. `name` is for a person, `environment` as in `run.json` (None: not known).
 
-    `measure` are the settings of the run; None where they are not known.
+    `cases` and `rows` have the same ids; a row has the medians of its processes. `measure` are the settings of the run;
+    None where they are not known.
     """
 
     name: str
     environment: Mapping[str, Any] | None
-    cases: Mapping[str, StoredCase]
+    cases: Mapping[str, Case]
+    rows: Mapping[str, RecordRow]
     measure: Measure | None = None
 
     @property
     def torch(self) -> str | None:
         return None if self.environment is None else self.environment["packages"]["torch"]
+
+    def latencies(self, case: str) -> dict[str, ProcessLogs]:
+        """What the processes say of each mode that was timed."""
+        row = self.rows[case]
+        modes = MODES if has_clock(self.cases[case].device) else ()
+        return {mode: process_logs(row, mode) for mode in modes if row[f"latency_{mode}_ms"] is not None}
+
+    def timed(self, case: str) -> bool:
+        """Whether a latency was measured in enough processes, or a pass failed before it was."""
+        failed = self.rows[case]["status"] != "ok" and has_clock(self.cases[case].device)
+        return failed or any(logs.enough for logs in self.latencies(case).values())
 
 
 @dataclass(frozen=True)
@@ -83,36 +75,41 @@ def load_baseline(path: Path) -> Baseline:
     raise UsageError(f"{path} is no run folder and no records.csv")
 
 
-def compare_exact(baseline: Baseline, case: str, candidate: Mapping[str, Any], torch: str | None) -> Comparison:
-    """Compare a case of the baseline with a candidate's values, which are columns of a record, under this `torch`.
+def exact_of(row: RecordRow) -> dict[str, int]:
+    """The known ones of EXACT_COLUMNS."""
+    names = [name for group in EXACT_COLUMNS.values() for name in group]
+    return {name: int(row[name]) for name in names if row[name] is not None}
+
+
+def compare_exact(baseline: Baseline, case: str, candidate: RecordRow, torch: str | None) -> Comparison:
+    """Compare a case of the baseline with a candidate's record under this `torch`.
 
     What the baseline does not know is not compared. MACs need the same counter; predicted memory needs the same target.
     It and the MACs of a training step need the same minor version of torch, whose kernels and gradients they are about.
     """
-    stored = baseline.cases[case]
-    known = list(stored.exact)
+    stored = baseline.rows[case]
+    exact = exact_of(stored)
+    known = list(exact)
     notes = []
     other_torch = ""
     if _minor(baseline.torch) is None or _minor(baseline.torch) != _minor(torch):
         other_torch = f"for torch {baseline.torch or 'of unknown version'}, this one for {torch}"
-    if "macs" in known and stored.macs_counter != candidate.get("macs_counter"):
+    counter, target = (stored[name] or None for name in ("macs_counter", "memory_predicted_for"))
+    if "macs" in known and counter != candidate["macs_counter"]:
         known.remove("macs")
-        notes.append(
-            f"MACs are not compared: the baseline's were counted by {stored.macs_counter or 'an unknown counter'}."
-        )
+        notes.append(f"MACs are not compared: the baseline's were counted by {counter or 'an unknown counter'}.")
     if "macs_train" in known and other_torch:
         known.remove("macs_train")
         notes.append(f"MACs of a training step are not compared: the baseline's count is {other_torch}.")
-    targets = stored.memory_predicted_for, candidate.get("memory_predicted_for")
     memory = EXACT_COLUMNS["memory"]
     if any(name in known for name in memory):
         reason = other_torch
-        if targets[0] != targets[1]:
-            reason = f"for {targets[0] or 'an unknown device'}, this one for {targets[1]}"
+        if target != candidate["memory_predicted_for"]:
+            reason = f"for {target or 'an unknown device'}, this one for {candidate['memory_predicted_for']}"
         if reason:
             known = [name for name in known if name not in memory]
             notes.append(f"Predicted memory is not compared: the baseline's is {reason}.")
-    pairs = [(name, stored.exact[name], candidate.get(name)) for name in known]
+    pairs = [(name, exact[name], candidate[name]) for name in known]
     changes = tuple(ExactChange(case, name, then, now) for name, then, now in pairs if then != now)
     return Comparison(changes, len(known), tuple(notes))
 
@@ -139,49 +136,40 @@ def _from_records(records: Path, path: Path) -> Baseline:
         folder = RunFolder.open(records.parent)
         folder.warn_if_altered()
         meta = folder.meta
-    cases = {}
-    for number, values in enumerate(rows_of(frame.astype(object).where(frame.notna(), None)), start=1):
-        stored = _readable(f"{records}, record {number}", _from_record, values)
-        cases[stored.case.id] = stored
+    rows = rows_of(frame)
+    cases = [_readable(f"{records}, record {number}", _case_of, row) for number, row in enumerate(rows, start=1)]
     if not cases:
         raise UsageError(f"{records} has no record")
     measure = _readable(str(records.parent / "run.json"), _measure, meta) if "definition" in meta else None
-    named = _named(path, meta.get("environment"), cases)
-    return replace(named, measure=measure)
+    ids = [case.id for case in cases]
+    by_id = dict(zip(ids, cases, strict=True)), dict(zip(ids, rows, strict=True))
+    environment = meta.get("environment")
+    return Baseline(_name(path, environment), environment, *by_id, measure)
 
 
 def _measure(meta: Mapping[str, Any]) -> Measure:
     return Measure.model_validate(meta["definition"]["measure"])
 
 
-def _from_record(values: Mapping[str, Any]) -> StoredCase:
-    every, changed = json.loads(values["hparams"]), values["changed"].split()
-    case = Case(
-        module=values["module"],
-        reference=values["reference"],
+def _case_of(row: Mapping[str, Any]) -> Case:
+    every, changed = json.loads(row["hparams"]), row["changed"].split()
+    return Case(
+        module=row["module"],
+        reference=row["reference"],
         hparams={name: every[name] for name in changed},
         defaults={name: value for name, value in every.items() if name not in changed},
-        **from_columns(values),
+        **from_columns(row),
     )
-    modes = [mode for mode in MODES if has_clock(case.device) and values.get(f"latency_{mode}_ms") is not None]
-    return _stored(case, values, values["status"], {mode: process_logs(values, mode) for mode in modes})
 
 
-def process_logs(values: Mapping[str, Any], mode: str) -> ProcessLogs:
+def process_logs(record: RecordRow, mode: str) -> ProcessLogs:
     """What the processes say of a mode, from a record with their medians: none where they were not kept."""
-    rows, controls = values[f"latency_{mode}_processes"], values["control_processes"]
+    rows, controls = record[f"latency_{mode}_processes"], record["control_processes"]
     logs = [
         (math.log(rows[number] / controls[number]), math.log(controls[number])) for number in rows if number in controls
     ]
     row, control = zip(*logs, strict=True) if logs else ((), ())
-    return ProcessLogs(row, control, disturbed(known(values, "others_share")))
-
-
-def _stored(case: Case, values: Mapping[str, Any], status: str, rows: Mapping[str, ProcessLogs]) -> StoredCase:
-    names = [name for group in EXACT_COLUMNS.values() for name in group]
-    exact = {name: int(values[name]) for name in names if values.get(name) is not None}
-    counter, target = (values.get(name) or None for name in ("macs_counter", "memory_predicted_for"))
-    return StoredCase(case, status, exact, counter, target, rows, values.get("elapsed_s") or 0.0)
+    return ProcessLogs(row, control, disturbed(record["others_share"]))
 
 
 def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values: Mapping[str, Any]) -> Readable:
@@ -194,13 +182,12 @@ def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values:
         raise UsageError(f"{where}: {error}") from None
 
 
-def _named(path: Path, environment: Any, cases: Mapping[str, StoredCase]) -> Baseline:
-    """The baseline with its name; UsageError for an environment that lacks what identifies a machine."""
+def _name(path: Path, environment: Any) -> str:
+    """What a person calls the baseline; UsageError for an environment that lacks what identifies a machine."""
     if environment is None:
-        return Baseline(str(path), None, cases)
+        return str(path)
     try:
         differences(environment, environment)
-        name = f"{path} ({str(environment['time'])[:10]}, torch {environment['packages']['torch']})"
+        return f"{path} ({str(environment['time'])[:10]}, torch {environment['packages']['torch']})"
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: what it says of its machine is damaged ({error!r})") from None
-    return Baseline(name, environment, cases)

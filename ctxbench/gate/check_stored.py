@@ -15,7 +15,7 @@ from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import Baseline, StoredCase, compare_exact, load_baseline, process_logs, same_machine
+from ctxbench.gate.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
 from ctxbench.gate.check import Check
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange, GateResult
@@ -25,7 +25,7 @@ from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
 from ctxbench.messages import Failure
 from ctxbench.metrics.base import RecordRow
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 NO_LATENCY = (
@@ -77,10 +77,10 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
         rows,
         environment,
         timed_cases or [_static(case) for case in cases.values()],
-        [each.case for each in stored.cases.values()],
+        [*stored.cases.values()],
         changes,
         compared,
-        timed=request.timed and any(stored.cases[name].timed for name in cases),
+        timed=request.timed and any(map(stored.timed, cases)),
         advisory=not same,
         evidence="process",
     )
@@ -110,23 +110,23 @@ class _StoredCheck(Check):
         stored = self.stored.cases
         found = list_cases(server, self.suite, "cpu", self.here)
         for name in sorted(self.suite.named & found.missing.keys()):
-            vanished = [case for case, each in stored.items() if _is_named(each.case, name)]
+            vanished = [case for case, each in stored.items() if _is_named(each, name)]
             if not vanished:
                 raise UsageError(found.missing[name])
             self.rows += [unmeasured(RowKey(case), "broken", found.missing[name]) for case in vanished]
         references = {case.module: case.reference for case in found.cases.values()}
-        for module in sorted(references.keys() - {each.case.module for each in stored.values()}):
+        for module in sorted(references.keys() - {each.module for each in stored.values()}):
             self.rows.append(unmeasured(RowKey(module), "not compared", "It is not in the baseline."))
         return {
-            name: replace(each.case, reference=references[each.case.module])
+            name: replace(each, reference=references[each.module])
             for name, each in stored.items()
-            if each.case.module in references
+            if each.module in references
         }
 
     def _all_cases(self) -> dict[str, Case]:
         cases = {}
         for name, each in self.stored.cases.items():
-            case = replace(each.case, reference=_absolute(each.case.reference))
+            case = replace(each, reference=_absolute(each.reference))
             if self.here.root and not _in_tree(case.reference, self.here.root):
                 reason = f"Its {case.reference} lies outside this repository; name it with --module path.py:Class."
                 self.rows.append(unmeasured(RowKey(name), "not compared", reason))
@@ -141,14 +141,14 @@ class _StoredCheck(Check):
         changes: list[ExactChange] = []
         compared = 0
         for name, case in cases.items():
-            each = self.stored.cases[name]
+            each = self.stored.rows[name]
             measure = _measure_of(each, self.suite.file.measure)
             record = measured(server, measure, list(EXACT_COLUMNS), _static(case))
             if isinstance(record, Failure):
-                worked, row = each.status == "ok" or each.exact, RowKey(name)
+                worked, row = each["status"] == "ok" or exact_of(each), RowKey(name)
                 self.rows.append(failed_now(row, record) if worked else unmeasured(row, "not compared", str(record)))
                 continue
-            comparison = compare_exact(self.stored, name, record.values, environment["packages"]["torch"])
+            comparison = compare_exact(self.stored, name, record, environment["packages"]["torch"])
             changes += comparison.changes
             compared += comparison.compared
             self.notes += comparison.notes
@@ -160,18 +160,18 @@ class _StoredCheck(Check):
         few: list[RowVerdict] = []
         settled = {row.row.case for row in self.rows}
         for name, case in cases.items():
-            each = self.stored.cases[name]
             if name in settled:
                 continue
-            if each.status != "ok":
-                reason = f"It ended in {each.status} in the baseline."
+            if (status := self.stored.rows[name]["status"]) != "ok":
+                reason = f"It ended in {status} in the baseline."
                 self.rows.append(unmeasured(RowKey(name), "not compared", reason))
-            elif each.timed and not devices.present(case.device, environment):
+            elif self.stored.timed(name) and not devices.present(case.device, environment):
                 reason = f"It was measured on {case.device}; {devices.seen(case.device, environment)}."
                 self.rows.append(unmeasured(RowKey(name), "not compared", reason))
             else:
-                asked += [RowKey(name, mode) for mode, logs in each.rows.items() if logs.enough]
-                few += [_too_few(RowKey(name, mode), logs) for mode, logs in each.rows.items() if not logs.enough]
+                latencies = self.stored.latencies(name).items()
+                asked += [RowKey(name, mode) for mode, logs in latencies if logs.enough]
+                few += [_too_few(RowKey(name, mode), logs) for mode, logs in latencies if not logs.enough]
         self.notes += [NO_LATENCY] if few and not asked else []
         self.rows += few
         return asked
@@ -182,7 +182,7 @@ class _StoredCheck(Check):
         """The verdicts on the latency rows `asked`, which are of these cases, measured as the baseline was."""
         if not asked:
             return []
-        expected_s = sum(self.stored.cases[case.id].elapsed_s for case in cases)
+        expected_s = sum(self.stored.rows[case.id]["elapsed_s"] or 0.0 for case in cases)
         if not self.deadline.has_time_for(expected_s):
             self.notes.append(
                 f"the baseline took {expected_s:.0f} s for these rows, and as much is needed now; give more --budget, "
@@ -194,7 +194,7 @@ class _StoredCheck(Check):
         for row in asked:
             record = records[row.case]
             if record["status"] == "ok":
-                sides[row] = self.stored.cases[row.case].rows[row.mode], process_logs(record, row.mode)
+                sides[row] = self.stored.latencies(row.case)[row.mode], process_logs(record, row.mode)
             else:
                 no_room = any(note.code == "no_gpu_room" for note in record["notes"])
                 failed.append(failed_now(row, Failure(record["status"], record["message"], no_gpu_room=no_room)))
@@ -248,7 +248,7 @@ def _static(case: Case) -> Case:
     return replace(case, device=devices.META)
 
 
-def _measure_of(stored: StoredCase, measure: Measure) -> Measure:
+def _measure_of(stored: RecordRow, measure: Measure) -> Measure:
     """The settings under which memory is predicted for what the baseline's was."""
-    target = stored.memory_predicted_for
+    target = stored["memory_predicted_for"]
     return measure.model_copy(update={"memory_device": target}) if target else measure

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 # `published`: only papers have it, ctxbench does not measure it.
 Origin = Literal["counted", "predicted", "measured", "published"]
-# A record as a mapping from column to value; `notes` is a list of `Note`.
-RecordRow = Mapping[Any, Any]
+
+
+class RecordRow(Protocol):
+    """A record, being written or read back: its columns by name, None for what is not known; `notes` is a list."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
+    def get(self, column: str, /) -> Any: ...
+    def keys(self) -> Iterable[str]: ...
 
 
 @dataclass(frozen=True, slots=True)

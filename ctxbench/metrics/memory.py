@@ -100,7 +100,7 @@ def measure(measurement: Measurement, mode: Mode) -> None:
 def lower_bound(row: RecordRow) -> list[Note]:
     """A note if the prediction is a lower bound."""
     text = row["memory_marks"]
-    operators = json.loads(text) if isinstance(text, str) and text else []
+    operators = json.loads(text) if text else []
     return [Note("lower_bound", {"operators": operators})] * bool(operators)
 
 

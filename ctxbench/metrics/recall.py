@@ -99,7 +99,7 @@ def sentence(row: RecordRow) -> str:
     parts: dict[str, list[str]] = {"can": [], "can in part": [], "cannot": []}
     for kind in KINDS:
         value = row[f"recall_{kind}"]
-        if value == value:
+        if value is not None:
             failed = value <= failed_up_to(kind, curve)
             verb = "can" if value >= SOLVED else "cannot" if failed else "can in part"
             parts[verb].append(f"{_BRINGS[kind]} ({value:.0f} %)")

@@ -140,9 +140,3 @@ def _typed(column: Column, cells: Sequence[str], path: Path) -> "pd.Series[Any]"
     # Counts go to Int64 as objects, not through float64: above 2^53 they stay exact.
     dtype = {int: "Int64", float: "float64", str: "string"}[column.type]
     return pd.Series([known[text] for text in cells], dtype=dtype)
-
-
-def rows_of(frame: "pd.DataFrame") -> list[dict[Any, Any]]:
-    """The rows as mappings from column to value: as `to_dict("records")`, which takes a hundred times as long."""
-    columns = [frame[name].tolist() for name in frame.columns]
-    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]

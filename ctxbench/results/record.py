@@ -1,13 +1,13 @@
 """What came out for one case."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
 from ctxbench.conditions import CONDITIONS, SHAPE
 from ctxbench.metrics import metrics
-from ctxbench.metrics.base import Column
+from ctxbench.metrics.base import Column, RecordRow
 from ctxbench.notes import Note, dumped
 
 STATUSES = ("ok", "oom", "timeout", "error", "crashed", "nan", "unsupported")
@@ -70,27 +70,32 @@ class Record:
         for each in notes:
             self.notes += [each] * (each not in self.notes)
 
+    def __getitem__(self, column: str) -> Any:
+        """The value of a column; None if it is not known. KeyError if there is no such column."""
+        if column in metric_columns():
+            return self.values.get(column)
+        if column in columns():
+            return getattr(self, column)
+        raise KeyError(column)
+
     def get(self, column: str) -> Any:
-        """The value of any column; None if it is not known."""
-        return self.values.get(column) if column in metric_columns() else getattr(self, column)
+        """The value of a column; None if it is not known, or there is no such column."""
+        return self[column] if column in columns() else None
+
+    def keys(self) -> Iterable[str]:
+        return columns()
 
     def row(self) -> dict[str, str]:
         """The CSV cells by column; line breaks become spaces so that a record is one line."""
-        cells = {name: self.get(name) for name in columns()}
+        cells = {name: self[name] for name in columns()}
         cells["notes"] = dumped(self.notes) if self.notes else None
         return {name: "" if value is None else " ".join(str(value).splitlines()) for name, value in cells.items()}
 
     @classmethod
-    def of_row(cls, row: Mapping[Any, Any]) -> "Record":
-        """The record behind a row of a data frame of records."""
-        import pandas as pd
-
-        known: dict[str, Any] = {
-            name: row[name] if isinstance(row[name], list) else None if pd.isna(row[name]) else row[name]
-            for name in columns()
-        }
-        own = {name: value for name, value in known.items() if name not in metric_columns()}
-        return cls(**own, values={n: v for n, v in known.items() if n in metric_columns() and v not in (None, "")})
+    def of_row(cls, row: RecordRow) -> "Record":
+        """The record that was written as a row."""
+        own = {name: row[name] for name in columns() if name not in metric_columns()}
+        return cls(**own, values={name: row[name] for name in metric_columns() if row[name] not in (None, "")})
 
 
 _CONDITIONS = {column: each for each in CONDITIONS.values() for column in each.columns}

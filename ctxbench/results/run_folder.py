@@ -24,9 +24,9 @@ from ctxbench.results.csv_file import (
     mend,
     read_table,
     replace_file,
-    rows_of,
 )
 from ctxbench.results.record import Record, columns
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_meta import check_meta, require
 from ctxbench.results.tables import STREAMS, read_processes, read_records, tables, with_derived, with_medians
 

@@ -14,8 +14,9 @@ from ctxbench.metrics.base import POSITIVE, Column, Derivation
 from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.notes import parsed
-from ctxbench.results.csv_file import read_table, rows_of
+from ctxbench.results.csv_file import read_table
 from ctxbench.results.record import columns
+from ctxbench.results.rows import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +128,6 @@ def _derived(frame: "pd.DataFrame", derive: Derivation) -> "pd.Series[float]":
     import pandas as pd
 
     source = quantities()[derive.source].column
-    needed = frame[[source, *derive.needs]]
-    rows = zip(rows_of(needed), needed.notna().all(axis=1), strict=True)
-    values = [derive.value(row, row[source]) if is_known else math.nan for row, is_known in rows]
+    rows = rows_of(frame[[source, *derive.needs]])
+    values = [math.nan if None in row.values() else derive.value(row, row[source]) for row in rows]
     return pd.Series(values, frame.index, dtype="float64")

@@ -9,7 +9,7 @@ from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
 from ctxbench.numbers import significant
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from ..tables.cells import amount, basis, interval_of
@@ -122,7 +122,7 @@ def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> Non
     appearance = looks(frame["module"])
     for place, row in zip(names.middles, rows_of(frame), strict=True):
         look = appearance[row["module"]]
-        known = [mode for mode in MODES if pd.notna(row[f"latency_{mode}_ms"])]
+        known = [mode for mode in MODES if row[f"latency_{mode}_ms"] is not None]
         if not known:
             axes.text(
                 0.02, place, row["status"], va="center", fontsize=8, color=FAINT, transform=axes.get_yaxis_transform()

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, marked_label_of
 from .style import FAMILIES, new_figure

@@ -10,7 +10,7 @@ from ctxbench.metrics import quantity
 from ctxbench.metrics.base import MIB, RecordRow
 from ctxbench.metrics.memory import TARGETS
 from ctxbench.mode import MODES, Mode
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 from ctxbench.results.tables import PHASES
 
 from ..panels import Panel, label_of, origin_of

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from ctxbench.metrics.slot import SLOT
 from ctxbench.numbers import significant
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of
 from .layout import legend_below, names_of, parts

@@ -12,7 +12,7 @@ from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
 from ctxbench.numbers import significant
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
 from ..published import unit_of

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, first_of, from_histogram
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
 from .labels import freeze_layout, place_labels
@@ -63,7 +63,7 @@ def _task(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, places: S
     appearance = looks(rows["module"])
     axes.axvline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
     for row, place in zip(rows_of(rows), places, strict=True):
-        if pd.isna(row[f"recall_{kind}"]):
+        if row[f"recall_{kind}"] is None:
             axes.text(2, place, "none", va="center", fontsize=8, color=FAINT)
             continue
         found, look = first_of(kind, row["recall_curve"]), appearance[row["module"]]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES, Mode
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of
 from ..run_data import drifts
@@ -43,7 +43,7 @@ def streams_of(panels: Sequence[Panel]) -> list[Stream]:
     for panel in panels:
         groups = panel.by_stream(panel.run.samples)
         for row in rows_of(panel.main):
-            timed = [mode for mode in reversed(MODES) if pd.notna(row[f"latency_{mode}_ms"])]
+            timed = [mode for mode in reversed(MODES) if row[f"latency_{mode}_ms"] is not None]
             known = [mode for mode in timed if (row["case"], mode) in groups]
             found += [Stream(panel, row, mode, groups[row["case"], mode]) for mode in known]
     return found
@@ -90,8 +90,7 @@ def _halves(at: Floats, ms: Floats) -> list[tuple[Floats, Floats]]:
 
 
 def _drift(row: RecordRow, mode: Mode) -> float:
-    drift = row[f"latency_{mode}_drift"]
-    return 0.0 if pd.isna(drift) else float(drift)
+    return float(row[f"latency_{mode}_drift"] or 0)
 
 
 def _stream_axes(drawing: Drawing, axes: Axes, stream: Stream, colour: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ctxbench.comparison import Value, known, read_value
+from ctxbench.comparison import Value, read_value
 from ctxbench.machine_load import doubt
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.numbers import fixed, ratio_text, significant, with_interval
@@ -20,7 +20,7 @@ Filled = tuple[Column, list[Cell]]
 
 def value_of(row: RecordRow | None, column: str) -> float | None:
     """A number of a record; None without the record or the number."""
-    return None if row is None or pd.isna(row[column]) else float(row[column])
+    return None if row is None or row[column] is None else float(row[column])
 
 
 def interval_of(row: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
@@ -63,16 +63,16 @@ def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
     if not quantity.has_interval:
         return f"{int(value):,}" if quantity.unit.factor > 1 else f"{value:.6g} {quantity.unit.symbol}".strip()
     samples, outliers, stop = (row[quantity.detail(name)] for name in ("samples", "outliers", "stop"))
-    count = known(row, "processes")
+    count = row["processes"]
     text = f"{value:.6g} ms, " + (f"{count} process{'es' * (count > 1)}, " if count else "")
     text += f"{samples} samples, {outliers} outliers kept, ended by {stop}"
     if interval := interval_of(row, quantity):
         text += f", {row[quantity.detail('confidence')]:.1%} interval [{interval[0]:.6g}, {interval[1]:.6g}]"
-    between, within, drift = (known(row, quantity.detail(n)) for n in ("spread_between", "spread_within", "drift"))
+    between, within, drift = (row[quantity.detail(n)] for n in ("spread_between", "spread_within", "drift"))
     if between is not None and within is not None:
         text += f", spread between processes {between:.1%}, within {within:.1%}"
     text += "" if drift is None else f", drift {drift:+.1%}"
-    others = known(row, "others_share")
+    others = row["others_share"]
     return text if others is None else f"{text}, other work on up to {others:.0%} of the cores"
 
 

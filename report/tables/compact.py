@@ -10,7 +10,7 @@ from ctxbench.conditions import CONDITIONS
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, Unit
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..published import unit_of, with_published
 from ..run_data import RunData

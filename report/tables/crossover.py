@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ctxbench.comparison import known, read_value
+from ctxbench.comparison import read_value
 from ctxbench.conditions import CONDITIONS
 from ctxbench.crossover import Crossover, Size, crossover
 from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.numbers import with_interval
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 from ctxbench.statistics import FEWEST_PROCESSES
 
 from ..panels import label_of
@@ -96,7 +96,7 @@ def pairings(frame: pd.DataFrame, pairs: Iterable[Pair]) -> list[Pairing]:
 
 def _pairing(rows: Sequence[tuple[int, RecordRow, RecordRow]]) -> Pairing:
     _, first, second = rows[0]
-    conditions = {name: str(known(first, name) or "") for name in SAME}
+    conditions = {name: str(first[name] or "") for name in SAME}
     return Pairing(label_of(first), label_of(second), conditions, rows)
 
 

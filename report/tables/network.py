@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from ctxbench.case import EMPTY
-from ctxbench.comparison import known
 from ctxbench.conditions import CONDITIONS
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow, Unit
 from ctxbench.mode import MODES
 from ctxbench.numbers import is_prefix, scaled_unit, significant, with_interval
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
@@ -114,11 +113,11 @@ def _costs(key: str, row: RecordRow, empty: RecordRow | None) -> Mapping[str, Am
     found: dict[str, Amount] = {}
     is_time = key.startswith("latency")
     alone = f"alone_{mode}_ms" if is_time else f"alone_{key}_bytes" if mode else f"alone_{key}"
-    if known(row, alone) is not None:
+    if row[alone] is not None:
         found["alone"] = _amount(row, alone)
     column = quantity(key).column
-    with_it, without = known(row, column), known(empty, column) if empty else None
-    if is_time and known(row, f"added_{mode}_ms") is not None:
+    with_it, without = row[column], empty[column] if empty else None
+    if is_time and row[f"added_{mode}_ms"] is not None:
         found["added"] = _amount(row, f"added_{mode}_ms")
     elif with_it is not None and without is not None:
         found["added"] = Amount(with_it - without)
@@ -134,9 +133,7 @@ def _unit(unit: Unit, found: Sequence[Mapping[str, Amount]]) -> Unit:
 
 
 def _amount(row: RecordRow, column: str) -> Amount:
-    ends = [
-        known(row, column.replace("_ms", f"_{end}_ms")) if column.endswith("_ms") else None for end in ("low", "high")
-    ]
+    ends = [row[column.replace("_ms", f"_{end}_ms")] if column.endswith("_ms") else None for end in ("low", "high")]
     return Amount(float(row[column]), *(math.nan if end is None else float(end) for end in ends))
 
 

@@ -14,7 +14,7 @@ from ctxbench.metrics import stored_quantities
 from ctxbench.metrics.base import Origin, Quantity, RecordRow
 from ctxbench.numbers import ratio_text, with_interval
 from ctxbench.ranking import listed
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 
 from ..run_data import SURE, RunData, heading_of, settings_text
 from .caption import convention_lines, setup, values_in
@@ -132,7 +132,7 @@ def _key_names(runs: Sequence[RunData]) -> list[str]:
 def _key(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
     """Of the hyper-parameters those that differ from the defaults, whatever other rows of the run have."""
     settings = settings_text({name: row["every"][name] for name in row["changed"].split()})
-    return tuple("" if pd.isna(row[n]) else settings if n == "settings" else str(row[n]) for n in names)
+    return tuple("" if row[n] is None else settings if n == "settings" else str(row[n]) for n in names)
 
 
 def _label_columns(

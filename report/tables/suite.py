@@ -6,14 +6,14 @@ from dataclasses import replace
 import pandas as pd
 
 from ctxbench import devices
-from ctxbench.comparison import known, order, read_value
+from ctxbench.comparison import order, read_value
 from ctxbench.conditions import COLUMNS, CONDITIONS
 from ctxbench.metrics import metrics, quantities
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.notes import BROKEN
 from ctxbench.numbers import decimals_of, fixed, leading_value
 from ctxbench.ranking import listed
-from ctxbench.results.csv_file import rows_of
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 from ..published import unit_of, with_published
@@ -141,7 +141,7 @@ def _quantity_columns(
 def _has_number(row: RecordRow, key: str) -> bool:
     """Whether a row has the number of a quantity, which another version of ctxbench may have called otherwise."""
     quantity = quantities().get(key)
-    return quantity is not None and known(row, quantity.column) is not None
+    return quantity is not None and row[quantity.column] is not None
 
 
 def _module_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
@@ -208,7 +208,7 @@ def with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes
     """A dash with a footnote where the quantity does not apply to the row, or derives from one that is not there."""
     if cell.text:
         return cell
-    reason = known(row, quantity.reason_column) if quantity.reason_column else None
+    reason = row[quantity.reason_column] if quantity.reason_column else None
     sentence = f"Not applicable: {reason}." if reason else _lacking(quantity, row)
     return Cell("-", notes=(notes.number(sentence),), detail=sentence) if sentence else cell
 
@@ -216,7 +216,7 @@ def with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes
 def _lacking(quantity: Quantity, row: RecordRow) -> str:
     """Which columns a quantity derives from that a row lacks, as a sentence; empty if it lacks none."""
     needs = (quantities()[quantity.derive.source].column, *quantity.derive.needs) if quantity.derive else ()
-    missing = [name for name in needs if known(row, name) is None]
+    missing = [name for name in needs if row[name] is None]
     return f"It derives from {listed(missing)}, which this row does not have." if missing else ""
 
 
