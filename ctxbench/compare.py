@@ -23,7 +23,6 @@ from ctxbench.metrics import quantities, recall
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
-from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
 from ctxbench.sources import changed_files, row_name
@@ -140,10 +139,11 @@ def rankings(run: RunFolder) -> list[Ranking]:
     """The rows of a run as standings, for each input and condition; memory is what a GPU showed, else predicted."""
     candidates: list[str] = run.meta["candidates"]
     found = []
-    frame = run.frame()
-    # a network without a module is no module's rival
-    for _, group in frame[frame["module"] != EMPTY].groupby(list(COLUMNS), sort=False, dropna=False):
-        rows = rows_of(group)
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in run.rows():
+        if row["module"] != EMPTY:  # a network without a module is no module's rival
+            groups.setdefault(tuple(row[column] for column in COLUMNS), []).append(row)
+    for rows in groups.values():
         columns = {key: _column(each, rows) for key, each in quantities().items()}
         predicted = any(columns[key] == each.column for key, each in quantities().items() if each.measured_column)
         memory = "predicted for CUDA" if predicted else "measured on this device"
@@ -154,7 +154,7 @@ def rankings(run: RunFolder) -> list[Ranking]:
 
 def abilities(run: RunFolder) -> list[str]:
     """What each candidate can and cannot bring, where the run has the metric recall: the same for all inputs."""
-    own = [row for row in rows_of(run.frame()) if row["module"] in run.meta["candidates"]]
+    own = [row for row in run.rows() if row["module"] in run.meta["candidates"]]
     return list(dict.fromkeys(f"{row['module']} {text}" for row in own if (text := recall.sentence(row))))
 
 

@@ -101,7 +101,7 @@ def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:
         return
     try:
         for path in run_folders(stop.path):
-            if not RunFolder.open(path).frame().empty:
+            if RunFolder.open(path).rows():
                 print_run(path)
     finally:
         say(f"interrupted; {stop.done} of {stop.total} processes are in {stop.path}", stderr=True)

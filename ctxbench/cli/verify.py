@@ -70,7 +70,6 @@ def _print_recall(module: str, channels: int, hparams: Mapping[str, Any]) -> Non
 
     import ctxbench
     from ctxbench.metrics.recall import sentence
-    from ctxbench.results.rows import rows_of
 
     with TemporaryDirectory() as folder:
         run = ctxbench.run(
@@ -83,5 +82,5 @@ def _print_recall(module: str, channels: int, hparams: Mapping[str, Any]) -> Non
             device="cpu",
             out=f"{folder}/run",
         )
-        (row,) = rows_of(run.frame)
+        (row,) = run.folder.rows()
     say(f"{module.rpartition(':')[2]} {sentence(row) or 'has no recall: ' + row['message']}")

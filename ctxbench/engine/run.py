@@ -137,8 +137,7 @@ def reopen(
         raise UsageError(f"{sentence}; it cannot be resumed: start a new run")
     for sentence in folder.recover():
         shown.note(sentence)
-    frame = folder.frame()
-    failed = set(frame.loc[frame["status"] != "ok", "case"]) if retry_failed else set()
+    failed = {row["case"] for row in folder.rows() if retry_failed and row["status"] != "ok"}
     kept = [case for case in cases if case.id in folder.finished().keys() - failed]
     changed = changed_files(meta, kept) + _changed_suite(meta)
     if changed := changed + [

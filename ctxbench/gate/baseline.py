@@ -18,9 +18,8 @@ from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES
-from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.results.tables import read_records, with_medians
+from ctxbench.results.tables import add_medians, read_records
 
 Readable = TypeVar("Readable")
 
@@ -130,13 +129,13 @@ def _minor(version: str | None) -> tuple[str, ...] | None:
 
 
 def _from_records(records: Path, path: Path) -> Baseline:
-    frame = with_medians(read_records(records), records.with_name("processes.csv"))
+    rows = read_records(records)
+    add_medians(rows, records.with_name("processes.csv"))
     meta: Mapping[str, Any] = {}
     if os.path.lexists(records.parent / "run.json"):
         folder = RunFolder.open(records.parent)
         folder.warn_if_altered()
         meta = folder.meta
-    rows = rows_of(frame)
     cases = [_readable(f"{records}, record {number}", _case_of, row) for number, row in enumerate(rows, start=1)]
     if not cases:
         raise UsageError(f"{records} has no record")

@@ -25,7 +25,6 @@ from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
 from ctxbench.messages import Failure
 from ctxbench.metrics.base import RecordRow
-from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 NO_LATENCY = (
@@ -213,7 +212,7 @@ class _StoredCheck(Check):
                 folder,
                 _Rounds(shown, len(cases)),
             )
-            return [*rows_of(folder.frame())]
+            return [*folder.rows()]
 
 
 def _undecided(row: RowKey, reason: str) -> RowVerdict:

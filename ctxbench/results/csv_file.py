@@ -16,8 +16,6 @@ from ctxbench.metrics.base import Column
 if TYPE_CHECKING:
     from _csv import Reader
 
-    import pandas as pd
-
 
 def csv_line(cells: Iterable[Any]) -> str:
     buffer = io.StringIO()
@@ -56,7 +54,7 @@ def mend(path: Path, header: Iterable[str]) -> int:
     try:
         rows = [*csv.reader(io.StringIO(whole.decode("utf-8-sig"), newline=""))]
     except (UnicodeDecodeError, csv.Error):
-        rows = []  # damage of another kind, of which `read_table` tells
+        rows = []  # damage of another kind, of which `read_columns` tells
     if any(len(row) != len(rows[0]) for row in rows):
         kept = [row for row in rows if len(row) == len(rows[0])]
         torn, whole = len(rows) - len(kept), disk.encoded("".join(map(csv_line, kept)))
@@ -86,20 +84,18 @@ def fingerprint(path: Path) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(content).hexdigest(), "rows": max(content.count(b"\n") - 1, 0)}
 
 
-def read_table(path: Path, columns: Iterable[Column]) -> "pd.DataFrame":
+def read_columns(path: Path, columns: Iterable[Column]) -> dict[str, list[Any]]:
     """Read a CSV of a run folder. UsageError names file and line of what is torn, and of a cell that cannot be.
 
     Columns that are not asked for are left out. One that the file lacks is empty, unless it is `required`.
     """
-    import pandas as pd
-
     header, rows = csv_rows(path)
     cells = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
     columns = [*columns]
     if missing := [each.name for each in columns if each.required and each.name not in cells]:
         raise UsageError(f"{path} lacks the column {missing[0]!r}")
     empty = [""] * len(rows)
-    return pd.DataFrame({each.name: _typed(each, cells.get(each.name, empty), path) for each in columns})
+    return {each.name: _typed(each, cells.get(each.name, empty), path) for each in columns}
 
 
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -127,9 +123,7 @@ def _rows_of(reader: "Reader", path: Path) -> Iterator[list[str]]:
         yield row
 
 
-def _typed(column: Column, cells: Sequence[str], path: Path) -> "pd.Series[Any]":
-    import pandas as pd
-
+def _typed(column: Column, cells: Sequence[str], path: Path) -> list[Any]:
     known = {}
     for text in dict.fromkeys(cells):
         try:
@@ -137,6 +131,4 @@ def _typed(column: Column, cells: Sequence[str], path: Path) -> "pd.Series[Any]"
         except ValueError:
             where = f"{path}, line {cells.index(text) + 2}"
             raise UsageError(f"{where}: {column.name} is {text!r}, not {column.holds}") from None
-    # Counts go to Int64 as objects, not through float64: above 2^53 they stay exact.
-    dtype = {int: "Int64", float: "float64", str: "string"}[column.type]
-    return pd.Series([known[text] for text in cells], dtype=dtype)
+    return [known[text] for text in cells]

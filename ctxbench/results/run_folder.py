@@ -22,13 +22,22 @@ from ctxbench.results.csv_file import (
     csv_rows,
     fingerprint,
     mend,
-    read_table,
+    read_columns,
     replace_file,
 )
 from ctxbench.results.record import Record, columns
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import frame_of
 from ctxbench.results.run_meta import check_meta, require
-from ctxbench.results.tables import STREAMS, read_processes, read_records, tables, with_derived, with_medians
+from ctxbench.results.tables import (
+    STREAMS,
+    add_derived,
+    add_medians,
+    medians,
+    read_processes,
+    read_records,
+    tables,
+    types,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,8 +181,8 @@ class RunFolder:
     def finished(self) -> dict[str, dict[int, Record]]:
         """What the finished processes of each case measured, by their numbers."""
         found: dict[str, dict[int, Record]] = {}
-        for row in rows_of(read_processes(self.path / "processes.csv")):
-            found.setdefault(row["case"], {})[int(row["process"])] = Record.of_row(row)
+        for row in read_processes(self.path / "processes.csv"):
+            found.setdefault(row["case"], {})[row["process"]] = Record.of_row(row)
         return found
 
     def log(self, case: str, text: str) -> None:
@@ -193,7 +202,7 @@ class RunFolder:
             wanted = tables()
             torn = {name: mend(self.path / name, [each.name for each in wanted[name]]) for name in wanted}
             for name, header in wanted.items():
-                read_table(self.path / name, header)
+                read_columns(self.path / name, header)
                 self._widen(name)
             finished = self.finished()
             for name in wanted:
@@ -228,19 +237,27 @@ class RunFolder:
         if len(kept) < len(rows):
             replace_file(self.path / name, disk.encoded("".join(map(csv_line, [header, *kept]))))
 
-    def frame(self) -> "pd.DataFrame":
-        """`records.csv` as a data frame: Int64 for counts, float64 for times, string for text, lists of notes.
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `records.csv`, with a list of notes each, and the quantities that derive from others.
 
         Of each time, a column such as `latency_infer_processes` has the medians of its processes by their numbers;
-        none for a reused case, whose rounds are not those of the others. Quantities that derive from others are there.
+        none for a reused case, whose rounds are not those of the others.
         """
-        reused = (self.meta.get("reused") or {}).get("cases", ())
-        return with_derived(with_medians(read_records(self.path / "records.csv"), self.path / "processes.csv", reused))
+        rows = read_records(self.path / "records.csv")
+        add_medians(rows, self.path / "processes.csv", (self.meta.get("reused") or {}).get("cases", ()))
+        add_derived(rows)
+        return rows
+
+    def frame(self) -> "pd.DataFrame":
+        """The rows as a data frame: Int64 for counts, float64 for times, string for text."""
+        rows = self.rows()
+        names = dict.fromkeys([*columns(), *medians(), *types()])
+        return frame_of({name: [row[name] for row in rows] for name in names}, types())
 
     @property
     def failed(self) -> int:
         """How many cases have another status than `ok`."""
-        return int((self.frame()["status"] != "ok").sum())
+        return sum(row["status"] != "ok" for row in self.rows())
 
     def samples(self) -> "pd.DataFrame":
         """`samples.csv` as a data frame, in time order within a case and mode; the mode `control` is the control's."""
@@ -252,11 +269,10 @@ class RunFolder:
 
     def _stream(self, name: str) -> "pd.DataFrame":
         """A table of streams; empty if the folder was kept without it."""
-        import pandas as pd
-
-        if not os.path.lexists(self.path / name):
-            return pd.DataFrame(columns=[each.name for each in tables()[name]])
-        return read_table(self.path / name, tables()[name])
+        header = {each.name: each for each in tables()[name]}
+        there = os.path.lexists(self.path / name)
+        found = read_columns(self.path / name, header.values()) if there else dict.fromkeys(header, ())
+        return frame_of(found, {each.name: each.type for each in header.values()})
 
 
 def run_folders(path: Path) -> list[Path]:

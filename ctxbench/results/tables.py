@@ -1,25 +1,21 @@
 """The tables of a run folder: their columns, and what a reader gets of them."""
 
 import json
-import math
 import os
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantities
-from ctxbench.metrics.base import POSITIVE, Column, Derivation
+from ctxbench.metrics.base import POSITIVE, Column
 from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.notes import parsed
-from ctxbench.results.csv_file import read_table
+from ctxbench.results.csv_file import read_columns
 from ctxbench.results.record import columns
-from ctxbench.results.rows import rows_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ctxbench.results.rows import rows_in
 
 
 def _required(**types: type[int] | type[float] | type[str]) -> tuple[Column, ...]:
@@ -58,61 +54,58 @@ def tables() -> dict[str, tuple[Column, ...]]:
     }
 
 
-def read_records(path: Path) -> "pd.DataFrame":
-    """The records of a `records.csv`. UsageError if it is damaged, or does not say which case a record is of."""
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The rows of a `records.csv`. UsageError if it is damaged, or does not say which case a record is of."""
     return _read_records(path, tables()["records.csv"])
 
 
-def read_processes(path: Path) -> "pd.DataFrame":
-    """The same of a `processes.csv`, whose records have a number of their process, too."""
+def read_processes(path: Path) -> list[dict[str, Any]]:
+    """The same of a `processes.csv`, whose rows have a number of their process, too."""
     return _read_records(path, tables()["processes.csv"])
 
 
-def with_derived(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Records with the quantities that derive from others."""
-    return frame.assign(**{each.column: _derived(frame, each.derive) for each in quantities().values() if each.derive})
+def types() -> dict[str, type]:
+    """What the columns of a record hold, those included that derive from others."""
+    derived = {each.column: float for each in quantities().values() if each.derive}
+    return {each.name: each.type for each in columns().values() if each.name != "notes"} | derived
 
 
-def _read_records(path: Path, wanted: Iterable[Column]) -> "pd.DataFrame":
-    frame = read_table(path, wanted)
-    frame["notes"] = [parsed(text, f"{path}, line {line}") for line, text in enumerate(frame["notes"], 2)]
-    _check_identity(frame, path)
-    return frame
-
-
-def _check_identity(frame: "pd.DataFrame", path: Path) -> None:
-    """UsageError with the line for a record that is there twice, or that changes what is no hyper-parameter."""
-    names = [name for name in ("case", "process") if name in frame]
-    seen: Counter[tuple[Any, ...]] = Counter()
-    texts = frame["hparams"], frame["changed"]
-    for line, (hparams, changed, *key) in enumerate(zip(*texts, *(frame[name] for name in names), strict=True), 2):
-        seen[tuple(key)] += 1
-        if seen[tuple(key)] > 1:
-            raise UsageError(f"{path}, line {line}: {names[0]} is {str(key[0])!r}; it stands in an earlier line too")
-        if unknown := set(changed.split()) - json.loads(hparams).keys():
+def _read_records(path: Path, wanted: Iterable[Column]) -> list[dict[str, Any]]:
+    rows = rows_in(read_columns(path, wanted))
+    seen: set[tuple[Any, ...]] = set()
+    for line, row in enumerate(rows, 2):
+        row["notes"] = parsed(row["notes"], f"{path}, line {line}")
+        key = row["case"], row.get("process")
+        if key in seen:
+            raise UsageError(f"{path}, line {line}: case is {row['case']!r}; it stands in an earlier line too")
+        seen.add(key)
+        if unknown := set(row["changed"].split()) - json.loads(row["hparams"]).keys():
             raise UsageError(f"{path}, line {line}: changed has {min(unknown)!r}, which is none of its hparams")
+    return rows
 
 
-def with_medians(frame: "pd.DataFrame", path: Path, apart: Collection[str] = ()) -> "pd.DataFrame":
-    """Records with the medians of the processes that their times come from, by number, in `<time>_processes`.
+def add_medians(rows: Sequence[dict[str, Any]], path: Path, apart: Collection[str] = ()) -> None:
+    """Give records the medians of the processes that their times come from, by number, in `<time>_processes`.
 
     They are read from `path`, a `processes.csv`; there are none for the cases `apart`, nor without that file.
     """
-    names = {each.detail("processes"): each.column for each in quantities().values() if each.has_interval}
-    names["control_processes"] = "control_ms"
-    medians: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
+    found: dict[str, dict[int, Mapping[str, Any]]] = {}
     if os.path.lexists(path):
-        wanted = (*_required(case=str, process=int), *(columns()[column] for column in names.values()))
-        processes = read_table(path, wanted)
-        for name, column in names.items():
-            for case, number, ms in zip(processes["case"], processes["process"], processes[column], strict=True):
-                if ms > 0:
-                    medians[name].setdefault(case, {})[int(number)] = ms
-    used = [_numbers(text, path.with_name("records.csv"), line) for line, text in enumerate(frame["rounds"], 2)]
-    for name, found in medians.items():
-        own = [{} if case in apart else found.get(case, {}) for case in frame["case"]]
-        frame[name] = [{n: each[n] for n in numbers if n in each} for numbers, each in zip(used, own, strict=True)]
-    return frame
+        wanted = (*_required(case=str, process=int), *(columns()[column] for column in medians().values()))
+        for row in rows_in(read_columns(path, wanted)):
+            found.setdefault(row["case"], {})[row["process"]] = row
+    for line, row in enumerate(rows, 2):
+        own = {} if row["case"] in apart else found.get(row["case"], {})
+        used = [number for number in _numbers(row["rounds"], path.with_name("records.csv"), line) if number in own]
+        for name, column in medians().items():
+            row[name] = {number: own[number][column] for number in used if own[number][column]}
+
+
+@cache
+def medians() -> dict[str, str]:
+    """The columns of medians of processes by number, and the column of a process that each is from."""
+    found = {each.detail("processes"): each.column for each in quantities().values() if each.has_interval}
+    return {**found, "control_processes": "control_ms"}
 
 
 def _numbers(text: str, path: Path, line: int) -> list[int]:
@@ -123,11 +116,11 @@ def _numbers(text: str, path: Path, line: int) -> list[int]:
         raise UsageError(f"{path}, line {line}: rounds is {text!r}, not the numbers of processes") from None
 
 
-def _derived(frame: "pd.DataFrame", derive: Derivation) -> "pd.Series[float]":
-    """A quantity that derives from others; NaN in a row that lacks one of them."""
-    import pandas as pd
-
-    source = quantities()[derive.source].column
-    rows = rows_of(frame[[source, *derive.needs]])
-    values = [math.nan if None in row.values() else derive.value(row, row[source]) for row in rows]
-    return pd.Series(values, frame.index, dtype="float64")
+def add_derived(rows: Sequence[dict[str, Any]]) -> None:
+    """Give records the quantities that derive from others; None in a row that lacks one of them."""
+    for quantity in quantities().values():
+        if derive := quantity.derive:
+            source = quantities()[derive.source].column
+            for row in rows:
+                is_known = None not in [row[name] for name in (source, *derive.needs)]
+                row[quantity.column] = derive.value(row, row[source]) if is_known else None
