@@ -107,6 +107,37 @@ def test_fourier_transforms_and_bilinear_resizing(function: Callable[[Tensor], T
         assert_exact(Scaled(function, shape), torch.randn(shape))
 
 
+class Looked(nn.Module):
+    """Adds to its input what it looks up in a table, as attention with a bias by relative position does."""
+
+    places: Tensor
+
+    def __init__(self, table: tuple[int, ...], index: Callable[[Tensor], Any], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.table, self.index = nn.Parameter(torch.randn(table)), index
+        self.register_buffer("places", torch.arange(144).view(12, 12).remainder(9).to(dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.table[self.index(self.places)].square().sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize(
+    ("table", "index"),
+    [
+        ((9, 4), lambda places: places.view(-1)),
+        ((9, 9, 4), lambda places: (places, places.T)),
+        ((4, 9, 3), lambda places: (slice(None), places)),
+        ((9, 4, 9), lambda places: (places, slice(None), places[0])),
+        ((9,), lambda places: places),
+    ],
+)
+def test_integers_in_an_index_are_no_mask(
+    table: tuple[int, ...], index: Callable[[Tensor], Any], dtype: torch.dtype
+) -> None:
+    assert_exact(Looked(table, index, dtype), torch.randn(1, 2, 3, 3))
+
+
 class EinsumAttention(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -275,6 +306,17 @@ def test_no_operator_is_both_free_and_in_the_table_of_one_device_twice(device: s
     names = [name for row in KERNELS if device in row.devices for name in row.operators.split()]
     assert len(names) == len(set(names))
     assert all(row.why and row.source for row in KERNELS)
+
+
+def test_adding_into_a_table_on_cuda_sorts_the_places() -> None:
+    places, value = torch.empty(12, 12, dtype=torch.int32, device="meta"), _meta(12, 12, 4)
+    for is_added, grad, sizes in (
+        (True, value, [8 * 144] * 5),  # cast to 64 bits; places and their order, as they are and sorted
+        (True, value.transpose(0, 1), [*[8 * 144] * 5, 4 * 144 * 4]),
+        (False, value, [8 * 144]),
+    ):
+        call = Call(torch.ops.aten.index_put.default, (_meta(9, 4), [places], grad, is_added), {}, (grad,))
+        assert Table("cuda").inner(call) == (sizes, "")
 
 
 def test_softmax_backward_on_cuda_allocates_one_more_map_and_a_copy_of_a_transposed_gradient() -> None:

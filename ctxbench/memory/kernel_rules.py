@@ -184,6 +184,24 @@ def is_half(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() < 4
 
 
+def index(call: Call) -> Sizes:
+    """Indices of 32 bits are cast to 64."""
+    return [8 * tensor.numel() for tensor in _indices(call) if tensor.dtype == torch.int32]
+
+
+def index_put_cuda(call: Call) -> Sizes:
+    """Values that are added are sorted by their places: the places, their order, both sorted; and a dense value."""
+    value, is_added = call.args[2], len(call.args) > 3 and call.args[3]
+    if not is_added:
+        return index(call)
+    places = math.prod(torch.broadcast_shapes(*(tensor.shape for tensor in _indices(call))))
+    return [*index(call), *[8 * places] * 4, *copies_in(torch.contiguous_format, value)]
+
+
+def _indices(call: Call) -> list[torch.Tensor]:
+    return [tensor for tensor in call.args[1] if tensor is not None]
+
+
 def binary_cpu(call: Call) -> Sizes:
     """Python numbers become host tensors, and operands of another dtype are cast before the kernel runs."""
     operands = [value for value in call.args[:2] if isinstance(value, torch.Tensor) or _number(value)]

@@ -159,6 +159,13 @@ KERNELS = (
     Kernel("_scaled_dot_product_flash_attention_for_cpu_backward", _CPU, attention.flash_backward_cpu,
            "two tiles for each thread, and a contiguous gradient",
            "cpu/FlashAttentionKernel.cpp, cpu_flash_attention_backward; " + _PROFILER),
+    Kernel("index", _EVERY, rules.index,
+           "indices become int64", "TensorAdvancedIndexing.cpp, make_info; " + _PROFILER),
+    Kernel("index_put", _CPU, rules.index,
+           "indices become int64", "TensorAdvancedIndexing.cpp, make_info; " + _PROFILER),
+    Kernel("index_put", _CUDA, rules.index_put_cuda,
+           "sorts the places of what is added; without CUB's workspace",
+           "cuda/Indexing.cu, computeLinearIndex, index_put_with_sort_kernel"),
     Kernel("repeat", _CPU, rules.repeat_cpu,
            "index vectors", _PROFILER),
     Kernel("repeat", _CUDA, lambda _: (),
@@ -213,6 +220,7 @@ WORKSPACES = (
     ("native_batch_norm native_batch_norm_backward", "cuDNN batch norm",
      "float32 and float64 only: a workspace a call and a reserve kept for the backward pass, small beside a map"),
     ("_fft_r2c _fft_c2c _fft_c2r", "cuFFT", "chosen by the plan for each length; freed after each call"),
+    ("index_put", "CUB", "sorts the places of what is added, 16 bytes or less for each; freed after each call"),
     ("linalg_inv_ex", "cuSOLVER", "about one batch of matrices; freed after each call"),
 )  # fmt: skip
 

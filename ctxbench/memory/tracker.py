@@ -15,6 +15,8 @@ from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Table
 from ctxbench.memory.profile import Allocation, Category, Phase, Step
 
+# Dtypes of an index that chooses by value.
+MASKS = (torch.bool, torch.uint8)
 _OWN = str(Path(__file__).parent)
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -220,6 +222,8 @@ class Tracker(TorchDispatchMode):
     def _refuse_data_dependent(self, call: Call) -> None:
         tags = call.func.tags
         dependent = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+        if call.packet == "aten.index":  # integers in an index are no mask: they set no shape
+            dependent = any(tensor.dtype in MASKS for tensor in call.tensors[1:])
         if dependent and any(tensor.device.type == "meta" for tensor in call.tensors):
             raise UnpredictableError(
                 f"{self._where()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
