@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ctxbench.case import Case
-from ctxbench.comparison import Value, order, read_value
 from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.engine.case import Executor, Plan, measure_case
-from ctxbench.metrics import quantity, static_metrics
+from ctxbench.metrics import quantity, read_number, static_metrics
 from ctxbench.mode import Mode
+from ctxbench.number import Number, order
 from ctxbench.results.record import Record
 from ctxbench.suite.cases import Suite
 
@@ -27,7 +27,7 @@ class Candidate:
 
     case: Case
     memory: int | None
-    times: Mapping[str, Value]
+    times: Mapping[str, Number]
     reason: str
     mixes: bool
     batch: int | None = None
@@ -63,11 +63,11 @@ def _column(mode: Mode) -> str:
     return quantity(f"memory_{mode}").column
 
 
-def _time(record: Record, mode: Mode) -> Value | None:
+def _time(record: Record, mode: Mode) -> Number | None:
     row = {**dict.fromkeys(("others_share",)), **record.values}
     time = quantity(f"latency_{mode}")
     needed = (time.column, time.detail("low_ms"), time.detail("high_ms"), "latency_origin")
-    return read_value(dict.fromkeys(needed) | row, time)
+    return read_number(dict.fromkeys(needed) | row, time)
 
 
 def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[Candidate], list[Candidate]]:

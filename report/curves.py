@@ -14,11 +14,12 @@ from ctxbench.conditions import SHAPE
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity, stored_quantities
 from ctxbench.metrics.base import Quantity
-from ctxbench.numbers import leading_value, with_interval
+from ctxbench.number import Number
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import COMPUTED, POINTS, Figure
 
 from .panels import Panel
+from .published import leading_value
 from .run_data import settings_text
 
 Floats = NDArray[np.float64]
@@ -148,10 +149,9 @@ class Fit:
     def text(self) -> str:
         """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
         ends = self.line.slope, self.line.low, self.line.high
-        if self.scale == "log":
-            return "{:.2f} [{:.2f}, {:.2f}]".format(*ends)
-        value, low, high = map(math.exp, ends) if self.scale == "log-y" else ends
-        return with_interval(value, low, high) if value else "0"
+        return Number(*map(math.exp, ends) if self.scale == "log-y" else ends).text(
+            decimals=2 if self.scale == "log" else None
+        )
 
     def at(self, x: Floats) -> Floats:
         """The line's y at these x."""

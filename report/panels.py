@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.comparison import known
 from ctxbench.conditions import CONDITIONS, SHAPE
 from ctxbench.machine_load import disturbed
+from ctxbench.metrics import known
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.results.csv_file import rows_of
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, tally
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Row, Rows, slope, tally
 from ctxbench.statistics import Line, fit_line
 
 AXES = {"H x W": "size", "batch": "batch", "channels": "channels"}
@@ -24,7 +24,7 @@ def growth(rows: Rows, axis: str, mode: str) -> Finding:
         part = varied[module]
         time = exponent(part.times(mode, AXES[axis]))
         macs = exponent(part.numbers("macs", AXES[axis])).slope
-        text = f"{time.slope:.2f} [{time.low:.2f}, {time.high:.2f}] (MACs {macs:.2f})"
+        text = f"{slope(time).text(decimals=2)} (MACs {macs:.2f})"
         return (False if time.low > macs else True if time.high <= macs + WIDE else None), text
 
     return tally(varied, is_no_faster, ("no faster", "faster"))

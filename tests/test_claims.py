@@ -12,7 +12,7 @@ from report_data import add, definition, new_run, record
 
 import ctxbench
 from ctxbench.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
-from ctxbench.comparison import Value
+from ctxbench.number import Number
 from ctxbench.report import write_report
 from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder
@@ -67,7 +67,7 @@ def test_a_claim_on_each_of_many(judge: Callable[[str], Outcome], verdict: str, 
 
 
 def test_two_times_are_told_apart_by_their_intervals() -> None:
-    slow, fast, wide = Value(2.0, 1.8, 2.2), Value(1.0, 0.9, 1.1), Value(1.0, 0.5, 1.9)
+    slow, fast, wide = Number(2.0, 1.8, 2.2), Number(1.0, 0.9, 1.1), Number(1.0, 0.5, 1.9)
     assert faster(fast, slow) == (True, "2.00")
     assert faster(slow, fast) == (False, "0.50")
     assert faster(wide, slow) == (None, "the intervals overlap")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ctxbench.case import Case, Measure
-from ctxbench.comparison import known
 from ctxbench.conditions import from_columns
 from ctxbench.devices import has_clock
 from ctxbench.environment import differences
@@ -17,6 +16,7 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
+from ctxbench.metrics import known
 from ctxbench.mode import MODES
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder

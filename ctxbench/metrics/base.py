@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ctxbench.messages import Message
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
+from ctxbench.number import Origin
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ctxbench.metrics.control import Control
     from ctxbench.registry.entry import Entry
 
-# `published`: only papers have it, ctxbench does not measure it.
-Origin = Literal["counted", "predicted", "measured", "published"]
 # A record as a mapping from column to value; `notes` is a list of `Note`.
 RecordRow = Mapping[Any, Any]
 

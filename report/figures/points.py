@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
-from ctxbench.numbers import significant
+from ctxbench.number import significant
 from ctxbench.results.csv_file import rows_of
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
