@@ -41,7 +41,7 @@ def test_power_laws_cross_where_they_do_by_hand() -> None:
     assert found.signs == (1, 1, -1, -1, -1)
     assert counted(lambda n: 1e3 * n**0.5, float, (10**5, 10**7)).n.value == pytest.approx(10**6, rel=1e-12)
     at_a_size = counted(lambda n: 8.0 * n**1.5, lambda n: float(n) ** 2)
-    assert (at_a_size.n, at_a_size.low, at_a_size.high) == (64, 64, 256)
+    assert (at_a_size.n.value, at_a_size.n.low, at_a_size.n.high) == (64, 64, 256)
 
 
 def test_a_sum_of_power_laws_crosses_between_the_two_sizes_around_it() -> None:
