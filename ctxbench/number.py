@@ -86,11 +86,11 @@ class Number:
         """The number in a unit that stands for so many."""
         return self.through(lambda value: value / unit)
 
-    def text(self, digits: int = 3, decimals: int | None = None, sign: Literal["", "+"] = "") -> str:
+    def text(self, digits: int = 3, decimals: int | None = None, sign: str = "") -> str:
         """The value and its interval: `12.3 [12.1, 12.5]`; see `texts`."""
         return " ".join(filter(None, self.texts(digits, decimals, sign)))
 
-    def texts(self, digits: int = 3, decimals: int | None = None, sign: Literal["", "+"] = "") -> tuple[str, str]:
+    def texts(self, digits: int = 3, decimals: int | None = None, sign: str = "") -> tuple[str, str]:
         """The value, `12.3`, and the interval, `[12.1, 12.5]` or empty, to the digits that the half width justifies.
 
         A value without an interval has `digits` significant ones. With `decimals` both have so many decimals. With a
@@ -115,7 +115,7 @@ class Number:
         return places
 
 
-def fixed(value: float, decimals: int, sign: Literal["", "+"] = "") -> str:
+def fixed(value: float, decimals: int, sign: str = "") -> str:
     """`value` rounded to `decimals` places; a negative count rounds to tens, hundreds, ..."""
     if abs(value) >= LARGEST_PLAIN:
         return f"{value:{sign}.0e}"
@@ -123,7 +123,7 @@ def fixed(value: float, decimals: int, sign: Literal["", "+"] = "") -> str:
     return f"{rounded:{sign}.{max(decimals, 0)}f}"
 
 
-def significant(value: float, digits: int = 3, sign: Literal["", "+"] = "") -> str:
+def significant(value: float, digits: int = 3, sign: str = "") -> str:
     """`value` to `digits` significant digits, whole numbers never cut."""
     if 0 < abs(value) < SMALLEST_PLAIN:
         return f"{value:{sign}.1e}".replace("e-0", "e-")

@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from ctxbench.claims import slope
 from ctxbench.conditions import SHAPE
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity, stored_quantities
 from ctxbench.metrics.base import Quantity
-from ctxbench.number import Number
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import COMPUTED, POINTS, Figure
 
@@ -148,10 +148,8 @@ class Fit:
     @property
     def text(self) -> str:
         """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
-        ends = self.line.slope, self.line.low, self.line.high
-        return Number(*map(math.exp, ends) if self.scale == "log-y" else ends).text(
-            decimals=2 if self.scale == "log" else None
-        )
+        number = slope(self.line).through(math.exp) if self.scale == "log-y" else slope(self.line)
+        return number.text(decimals=2 if self.scale == "log" else None)
 
     def at(self, x: Floats) -> Floats:
         """The line's y at these x."""

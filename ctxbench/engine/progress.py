@@ -238,8 +238,7 @@ def _cells(record: Record) -> dict[str, str]:
 def _time(record: Record, key: str) -> str:
     """A known time, to the digits that its interval justifies."""
     ends = (record.get(f"{key}_{name}") for name in ("ms", "low_ms", "high_ms"))
-    value, _ = Number(*(math.nan if each is None else each for each in ends)).texts(digits=2)
-    return f"{value} ms"
+    return f"{Number(*(math.nan if each is None else each for each in ends)).texts(digits=2)[0]} ms"
 
 
 def _left(seconds: float | None) -> str:

@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from ctxbench.machine_load import disturbed
 from ctxbench.metrics import read_number
 from ctxbench.metrics.base import Quantity, Unit
-from ctxbench.number import Number, ratio
+from ctxbench.number import Number, ratio, rough_ratio
 from ctxbench.suite.file import POINTS, Figure
 
 from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
@@ -250,15 +250,14 @@ def _ratio_axes(
                 continue
             value = ratio_of(line, word)
             over_rounds = ratio(values[line][word], values[line][words[0]])
+            text = f"{rough_ratio(value).text()} times {words[0]}"
             if over_rounds.has_interval:
                 axes.plot(over_rounds.ends, [place, place], color=FAINT, linewidth=0.8, zorder=1)
+                text += f", over rounds {over_rounds.text()}"
             (point,) = axes.plot(
                 value, place, _WORD_MARKERS[number % len(_WORD_MARKERS)], color=appearance[line.module].colour,
                 markersize=4.5, fillstyle="full" if number % 2 == 0 else "none", label=word,
             )  # fmt: skip
-            text = f"{value:.3g} times {words[0]}" + (
-                f", over rounds {over_rounds.text()}" if over_rounds.has_interval else ""
-            )
             point.set_gid(drawing.detail(f"{line.title}, {word}: {text}"))
     axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
     if any(len(known) > 1 for known in values.values()):

@@ -127,14 +127,11 @@ def _column(
     cost = quantity(key)
     origin: Origin = cost.origin_of(rows[0]) if cost.origin_column else cost.origin
     unit = 1.0 if part == "share" else float(own.factor)
+    sign = "" if part == "alone" else "+"
     header = "share (%)" if part == "share" else part
     shown = [None if each is None else each.over(unit) for each in numbers]
     cells = [
-        Cell(each.text(sign="" if part == "alone" else "+"), each.value)
-        if each
-        else failed_cell(row)
-        if row["status"] != "ok"
-        else Cell()
+        Cell(each.text(sign=sign), each.value) if each else failed_cell(row) if row["status"] != "ok" else Cell()
         for each, row in zip(shown, rows, strict=True)
     ]
     return Column(f"{key}_{part}", heading(cost.title, own), header, origin, together), cells

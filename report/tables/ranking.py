@@ -63,15 +63,14 @@ def _caption(
         nouns = listed([quantity(axis).noun for axis in axes])
         lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
     lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
-    values = [(row.label, value) for row in ranking.standings for value in row.values.values()]
+    timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]
     times: dict[str, list[Number]] = {}
-    for label, value in values:
-        if value.origin != "predicted" and value.has_interval:
+    for label, value in timed:
+        if value.origin != "predicted":
             times.setdefault(label, []).append(value)
     known = {
         "processes": sorted({str(len(value.processes)) for own in times.values() for value in own} - {"0"}),
-        "latency_origin": ["predicted"]
-        * any(value.origin == "predicted" and value.has_interval for _, value in values),
+        "latency_origin": ["predicted"] * any(value.origin == "predicted" for _, value in timed),
     }
     lines += convention_lines(shown, lambda column: known.get(column, []))
     if apart := [label for label, own in times.items() if any(not value.processes for value in own)]:
