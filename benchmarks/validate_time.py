@@ -54,8 +54,9 @@ def use(calibration: rates.Calibration) -> None:
 
 def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
     about = {"source": source, "what": what, "mode": mode, "device": on, "known": known}
-    times = {"measured_ms": measured_ms, "predicted_ms": found.ms, "low_ms": found.low_ms, "high_ms": found.high_ms}
-    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in found.errors.items()})
+    time = found.time
+    times = {"measured_ms": measured_ms, "predicted_ms": time.value, "low_ms": time.low, "high_ms": time.high}
+    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in time.errors.items()})
     return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ctxbench.case import Case
-from ctxbench.comparison import Value, order, read_value
 from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.engine.case import Executor, Plan, measure_case
-from ctxbench.metrics import quantity, static_metrics
+from ctxbench.metrics import quantity, read_number, static_metrics
 from ctxbench.mode import Mode
+from ctxbench.number import Number, order
 from ctxbench.suite.cases import Suite
 
 # The family whose modules give every position the same context.
@@ -26,7 +26,7 @@ class Candidate:
 
     case: Case
     memory: int | None
-    times: Mapping[str, Value]
+    times: Mapping[str, Number]
     reason: str
     mixes: bool
     batch: int | None = None
@@ -45,11 +45,8 @@ def candidates(suite: Suite, mode: Mode, executor: Executor) -> Iterator[Candida
     for cases in by_module.values():
         records = {case.device: measure_case(case, plan, executor).record for case in cases}
         first = next(iter(records.values()))
-        times = {
-            device: value
-            for device, record in records.items()
-            if (value := read_value(record, quantity(f"latency_{mode}")))
-        }
+        read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
+        times = {device: value for device, value in read.items() if value}
         reason = first.message or "; ".join(str(note) for note in first.notes if note.about in ("", f"latency_{mode}"))
         peak = first.get(_column(mode))
         case = cases[0]

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ctxbench.comparison import Value, read_value
-from ctxbench.metrics import quantity
+from ctxbench.metrics import quantity, read_number
 from ctxbench.metrics.base import RecordRow
+from ctxbench.number import Number, rough_ratio
 from ctxbench.results.rows import rows_of
+from ctxbench.statistics import Line
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
 
@@ -133,10 +134,10 @@ class Rows:
             raise Missing(f"no {column}{which}")
         return row
 
-    def time(self, mode: str, **wanted: Any) -> Value:
+    def time(self, mode: str, **wanted: Any) -> Number:
         """A latency with its interval over processes. Missing if it has none, or other work disturbed it."""
         time = quantity(f"latency_{mode}")
-        value = read_value(self.row(time.column, **wanted), time)
+        value = read_number(self.row(time.column, **wanted), time)
         if value is None or value.obstacle:
             raise Missing(value.obstacle if value else f"no {time.column}")
         if value.origin != "measured":
@@ -216,10 +217,15 @@ def tally(
     return decided(_all(outcomes), "; ".join(texts))
 
 
-def faster(first: Value, second: Value) -> Outcome:
+def slope(line: Line) -> Number:
+    """The slope of a fitted line, with its interval."""
+    return Number(line.slope, line.low, line.high)
+
+
+def faster(first: Number, second: Number) -> Outcome:
     """Whether the first time is shorter than the second, by intervals that do not overlap; how many times as fast."""
     if first.high < second.low or second.high < first.low:
-        return first.high < second.low, f"{second.value / first.value:.2f}"
+        return first.high < second.low, rough_ratio(second.value / first.value).text()
     return None, "the intervals overlap"
 
 

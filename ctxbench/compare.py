@@ -8,7 +8,6 @@ from typing import Any
 
 from ctxbench import devices, registry
 from ctxbench.case import EMPTY, Case, Measure
-from ctxbench.comparison import read_value
 from ctxbench.conditions import COLUMNS, from_columns, phrases
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
@@ -19,7 +18,7 @@ from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.messages import Sample, TimelineStep
-from ctxbench.metrics import quantities, recall
+from ctxbench.metrics import quantities, read_number, recall
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
@@ -252,7 +251,7 @@ def _condition(row: Mapping[str, Any]) -> str:
 def _standing(row: RecordRow, columns: Mapping[str, str], candidates: Sequence[str], broken: Sequence[str]) -> Standing:
     every = json.loads(row["hparams"])
     settings = ", ".join(f"{name}={every[name]}" for name in row["changed"].split())
-    read = {key: read_value(row, quantities()[key], column) for key, column in columns.items()}
+    read = {key: read_number(row, quantities()[key], column) for key, column in columns.items()}
     values = {key: value for key, value in read.items() if value}
     label = f"{row['module']} ({settings})" if settings else str(row["module"])
     label += " [does not meet the contract]" if row["module"] in broken else ""

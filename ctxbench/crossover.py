@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from ctxbench.comparison import Ratio, Value, ratio
+from ctxbench.number import Number, ratio
 
 
 @dataclass(frozen=True)
@@ -21,30 +21,27 @@ class Size:
     """A cost of two modules at n positions; both costs are above 0."""
 
     n: int
-    first: Value
-    second: Value
+    first: Number
+    second: Number
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """The smallest n above which the first module is cheaper at every larger size, and its interval `[low, high]`.
+    """The smallest n above which the first module is cheaper at every larger size.
 
     0 stands for less than the smallest size: the first is cheaper at every size. Infinity stands for more than the
-    largest: it is not cheaper there. `n` is NaN where the two are equal, or not told apart, at every size; `low` and
-    `high` are NaN where there is no interval.
+    largest: it is not cheaper there. The value is NaN where the two are equal, or not told apart, at every size.
     `signs` says of each size whether the first is cheaper (-1) or costs more (1); 0: equal, or not told apart.
     """
 
-    n: float
-    low: float
-    high: float
+    n: Number
     signs: tuple[int, ...]
 
     @property
     def is_single(self) -> bool:
         """Whether the first, once cheaper, is so at every larger size."""
         known = [sign for sign in self.signs if sign]
-        return known == sorted(known, reverse=True) and not (self.n == math.inf and -1 in known)
+        return known == sorted(known, reverse=True) and not (self.n.value == math.inf and -1 in known)
 
 
 def crossover(sizes: Sequence[Size], exact: bool) -> Crossover:
@@ -57,32 +54,30 @@ def crossover(sizes: Sequence[Size], exact: bool) -> Crossover:
     The tests check the real coverage of that interval: 94 to 99 % for 3, 5 and 10 rounds, for curves that cross
     steeply and for curves so flat that most sizes are not told apart.
     """
-    rounds = not exact and all(not math.isnan(ratio_between(*both, 0.0).low) for both in pairwise(sizes))
+    rounds = not exact and all(ratio_between(*both, 0.0).has_interval for both in pairwise(sizes))
     signs = tuple(_sign(size, rounds) for size in sizes)
     if not any(signs):
-        return Crossover(math.nan, *((0.0, math.inf) if rounds else (math.nan, math.nan)), signs)
+        return Crossover(Number(math.nan, 0.0, math.inf) if rounds else Number(math.nan), signs)
     n = _passes(sizes, "value")
     if rounds:
-        return Crossover(n, _passes(sizes, "low"), _passes(sizes, "high"), signs)
+        return Crossover(Number(n, _passes(sizes, "low"), _passes(sizes, "high")), signs)
     if not exact:
-        return Crossover(n, math.nan, math.nan, signs)
+        return Crossover(Number(n), signs)
     if n in (0, math.inf):
-        return Crossover(n, n, n, signs)
+        return Crossover(Number(n, n, n), signs)
     after = bisect_right(sizes, n, key=lambda size: size.n)
-    return Crossover(n, sizes[after - 1].n, sizes[after].n, signs)
+    return Crossover(Number(n, sizes[after - 1].n, sizes[after].n), signs)
 
 
-def ratio_between(lower: Size, upper: Size, share: float) -> Ratio:
+def ratio_between(lower: Size, upper: Size, share: float) -> Number:
     """The first's cost over the second's at this share of the way from one size to the next, on a log axis of n.
 
-    Its interval is over the rounds that both times of both sizes have, NaN if these are fewer than three.
+    Its interval is over the rounds that both times of both sizes have; it has none if these are fewer than three.
     """
-    first = _between(lower.first, upper.first, share)
-    second = _between(lower.second, upper.second, share)
-    return ratio(first, second) or Ratio(first.value / second.value, math.nan, math.nan)
+    return ratio(_between(lower.first, upper.first, share), _between(lower.second, upper.second, share))
 
 
-def _between(lower: Value, upper: Value, share: float) -> Value:
+def _between(lower: Number, upper: Number, share: float) -> Number:
     """A cost between two sizes, on the power laws through its value and through the times of each round."""
 
     def on_law(one: float, other: float) -> float:
@@ -92,17 +87,18 @@ def _between(lower: Value, upper: Value, share: float) -> Value:
     value = on_law(lower.value, upper.value)
     processes = {r: on_law(lower.processes[r], upper.processes[r]) for r in rounds}
     if lower.origin != "predicted":
-        return Value(value, value, value, processes, origin=lower.origin)
+        return Number(value, processes=processes, origin=lower.origin)
     errors = {
         source: (1 - share) * lower.errors.get(source, 0.0) + share * upper.errors.get(source, 0.0)
         for source in {**lower.errors, **upper.errors}
     }
-    return Value(value, on_law(lower.low, upper.low), on_law(lower.high, upper.high), origin="predicted", errors=errors)
+    low, high = on_law(lower.low, upper.low), on_law(lower.high, upper.high)
+    return Number(value, low, high, origin="predicted", errors=errors)
 
 
 def _sign(size: Size, rounds: bool) -> int:
-    found = ratio(size.first, size.second) if rounds else None
-    if found:
+    if rounds:
+        found = ratio(size.first, size.second)
         return int(found.low > 1) - int(found.high < 1)
     return int(size.first.value > size.second.value) - int(size.first.value < size.second.value)
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ctxbench.comparison import Value, obstacle, only_far, order, ratio_text
 from ctxbench.metrics import quantities, quantity
+from ctxbench.number import Number, obstacle, only_far, order, times
 
 FRONT = "On the Pareto front"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -16,7 +16,7 @@ class Standing:
 
     label: str
     is_candidate: bool
-    values: Mapping[str, Value]
+    values: Mapping[str, Number]
     status: str = "ok"
     message: str = ""
 
@@ -143,7 +143,7 @@ def _gains(better: Standing, worse: Standing, axes: Sequence[str]) -> str:
             less, more = more, less
         if not less.value:
             return f"no {what.noun}" if what.better == "smaller" else f"{what.comparative} {what.noun}"
-        return f"{ratio_text(more, less)} {what.comparative} {what.noun}"
+        return f"{times(more, less)} {what.comparative} {what.noun}"
 
     return listed([gain(axis) for axis in axes])
 
@@ -154,9 +154,7 @@ def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
         mine, theirs = worse.values[axis], better.values[axis]
         if only_far(mine, theirs):
             return f"far more {noun}" if quantity(axis).better == "smaller" else f"far less {noun}"
-        return (
-            f"{ratio_text(mine, theirs)} its {noun}" if theirs.value else f"{mine.value:,.0f} {noun} where it has none"
-        )
+        return f"{times(mine, theirs)} its {noun}" if theirs.value else f"{mine.value:,.0f} {noun} where it has none"
 
     return listed([price(axis) for axis in axes])
 

@@ -10,10 +10,10 @@ from lists import ROOT, built_in, markdown, peaks
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import KINDS, first_of
+from ctxbench.metrics.recall import KINDS, accuracy_of, first_of
 from ctxbench.mode import MODES
-from ctxbench.numbers import decimals_of, fixed, significant
-from ctxbench.report.published import unit_of, with_published
+from ctxbench.number import fixed, significant
+from ctxbench.report.published import decimals_of, unit_of, with_published
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.cells import amount
 from ctxbench.report.tables.crossover import crossover_table
@@ -274,7 +274,7 @@ def _accuracies(row: RecordRow) -> list[str]:
 
 
 def _interval(found: Mapping[str, float]) -> str:
-    return f"{found['accuracy']:.0f} [{found['low']:.0f}, {found['high']:.0f}]"
+    return accuracy_of(found).text(decimals=0)
 
 
 FINDINGS: dict[str, Callable[[], str]] = {

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +18,6 @@ from scipy.stats import spearmanr
 
 from ctxbench import registry
 from ctxbench.claims import Rows, Verdict, claims_of
-from ctxbench.comparison import Value, ratio
 from ctxbench.devices.sheet import sheets
 from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
@@ -26,7 +25,7 @@ from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES, Mode
-from ctxbench.numbers import significant
+from ctxbench.number import Number, ratio, significant
 from ctxbench.predict.rates import calibration
 from ctxbench.registry.entry import Entry
 from ctxbench.report.published import with_published
@@ -161,12 +160,9 @@ def validation_ratios() -> str:
         for one, two in combinations(rows_of(own), 2):
             told = ratio(*(_predicted(row) for row in (one, two)))
             measured = one["measured_ms"] / two["measured_ms"]
-            if told is not None:
-                inside = told.low <= measured <= told.high
-                right = (told.value > 1) == (measured > 1)
-                found.append(
-                    (str(device), str(mode), abs(told.value / measured - 1), inside, right, told.high / told.low)
-                )
+            inside = told.low <= measured <= told.high
+            right = (told.value > 1) == (measured > 1)
+            found.append((str(device), str(mode), abs(told.value / measured - 1), inside, right, told.high / told.low))
     pairs = pd.DataFrame(found, columns=["device", "mode", "error", "inside", "right", "wide"])
     parts = [(("all", "both"), pairs), *pairs.groupby(["device", "mode"])]
     rows = []
@@ -176,9 +172,9 @@ def validation_ratios() -> str:
     return markdown(("device", "mode", "pairs", "median error", "in the band", "order right", "high / low"), rows)
 
 
-def _predicted(row: dict[Any, Any]) -> Value:
+def _predicted(row: Mapping[Any, Any]) -> Number:
     errors = json.loads(row["errors"])
-    return Value(row["predicted_ms"], row["low_ms"], row["high_ms"], origin="predicted", errors=errors)
+    return Number(row["predicted_ms"], row["low_ms"], row["high_ms"], origin="predicted", errors=errors)
 
 
 def validation_rows(source: str, known: str) -> Callable[[], str]:
@@ -191,7 +187,7 @@ def validation_rows(source: str, known: str) -> Callable[[], str]:
             (
                 *(str(row[name]) for name in ("what", "mode", "device")),
                 f"{row['measured_ms']:.4g}",
-                "*{} [{}, {}]*".format(*(significant(row[name]) for name in ("predicted_ms", "low_ms", "high_ms"))),
+                f"*{_predicted(row).text()}*",
                 f"{row['ratio']:.2f}",
                 "yes" if row["in_band"] else "no",
             )
@@ -217,9 +213,10 @@ def table3_predictions() -> str:
             if row[f"{key}_published"] is None:
                 continue
             paper, *ends = (float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms"))
-            ratios.append(ends[0] / paper)
-            inside.append(ends[1] <= paper <= ends[2])
-            text = "*{} [{}, {}]*".format(*map(significant, ends))
+            time = Number(*ends)
+            ratios.append(time.value / paper)
+            inside.append(time.low <= paper <= time.high)
+            text = f"*{time.text()}*"
             mode = key.removeprefix("latency_")
             rows.append(
                 (f"`{row['module']}`", mode, f"{paper:g}", text, f"{ratios[-1]:.2f}", "yes" if inside[-1] else "no")

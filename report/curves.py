@@ -10,15 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from ctxbench.claims import slope
 from ctxbench.conditions import SHAPE
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity, stored_quantities
 from ctxbench.metrics.base import Quantity
-from ctxbench.numbers import leading_value, with_interval
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import COMPUTED, POINTS, Figure
 
 from .panels import Panel
+from .published import leading_value
 from .run_data import settings_text
 
 Floats = NDArray[np.float64]
@@ -147,11 +148,8 @@ class Fit:
     @property
     def text(self) -> str:
         """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
-        ends = self.line.slope, self.line.low, self.line.high
-        if self.scale == "log":
-            return "{:.2f} [{:.2f}, {:.2f}]".format(*ends)
-        value, low, high = map(math.exp, ends) if self.scale == "log-y" else ends
-        return with_interval(value, low, high) if value else "0"
+        number = slope(self.line).through(math.exp) if self.scale == "log-y" else slope(self.line)
+        return number.text(decimals=2 if self.scale == "log" else None)
 
     def at(self, x: Floats) -> Floats:
         """The line's y at these x."""

@@ -1,15 +1,18 @@
 """Published numbers beside ours, and the unit in which both are shown."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
+from ctxbench.errors import UsageError
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, Unit
-from ctxbench.numbers import is_prefix, parse_unit, scaled_unit
 
 from .run_data import RunData
+
+PREFIXES = ("", "K", "M", "G", "T", "P")
 
 
 def with_published(run: RunData) -> pd.DataFrame:
@@ -60,3 +63,41 @@ def unit_of(run: RunData, quantity: Quantity, frame: pd.DataFrame) -> Unit:
     if not is_prefix(unit) or frame[f"{quantity.key}_published"].notna().any():
         return unit
     return scaled_unit(frame[quantity.column].dropna().astype(float))
+
+
+def parse_unit(text: str, where: str) -> Unit:
+    """A unit from `G = 10^9`; UsageError names `where` it stands."""
+    try:
+        return Unit.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{where} is {text!r}; {error}") from None
+
+
+def is_prefix(unit: Unit) -> bool:
+    """Whether the unit is a bare prefix, `M = 10^6` or `Mi = 2^20`: it has to be explained, and may be scaled."""
+    return bool(unit.symbol) and unit.symbol.removesuffix("i") in PREFIXES
+
+
+def scaled_unit(values: Iterable[float]) -> Unit:
+    """The prefix, a power of 1000, with which the largest value has one to three digits before the point."""
+    largest = max((v for v in values if math.isfinite(v)), default=0.0)
+    chosen = Unit("")
+    for power, symbol in enumerate(PREFIXES):
+        candidate = Unit(symbol, 10, power * 3)
+        if candidate.factor <= largest:
+            chosen = candidate
+    return chosen
+
+
+def decimals_of(printed: str) -> int:
+    """Digits after the point of a number as printed."""
+    return len(printed.partition(".")[2])
+
+
+def leading_value(printed: str) -> float | None:
+    """The number in a printed figure; None if it is none, such as `-` or `OOM`."""
+    try:
+        value = float(printed.replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

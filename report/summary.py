@@ -7,18 +7,16 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ctxbench.case import EMPTY
-from ctxbench.comparison import Value, order, ratio_text, read_value
-from ctxbench.metrics import quantities
+from ctxbench.metrics import quantities, read_number
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.numbers import justified
-from ctxbench.numbers import ratio_text as plain_ratio
+from ctxbench.number import Number, order, rough_ratio, times
 from ctxbench.ranking import listed
 from ctxbench.results.rows import rows_of
 
 from .panels import Panel, is_reference, label_of
 from .published import unit_of
 from .run_data import RunData
-from .tables.cells import interval_of, plain_amount
+from .tables.cells import amount
 from .tables.runs import compared, ratio_key
 from .tables.table import Table
 
@@ -34,7 +32,7 @@ class Place:
     """A row's number in one quantity."""
 
     label: str
-    value: Value
+    value: Number
     text: str
     is_reference: bool
 
@@ -79,8 +77,9 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
             if ratios.empty:
                 continue
             noun = f"{each.origin} {each.quantity.noun}" if each.quantity.measured_column else each.quantity.noun
-            text = f"{noun[:1].upper()}{noun[1:]} in {names[number - 1]} is {plain_ratio(ratios.median())} times that "
-            text += f"in {names[0]}" + (f" (median of {len(ratios)} rows)" if len(ratios) > 1 else "")
+            many = rough_ratio(ratios.median()).text()
+            text = f"{noun[:1].upper()}{noun[1:]} in {names[number - 1]} is {many} times that in {names[0]}"
+            text += f" (median of {len(ratios)} rows)" if len(ratios) > 1 else ""
             if each.has_interval:
                 sure = sum(cell.best for cell in cells)
                 text += f"; in {sure} of {_rows(len(ratios))} the interval of the ratio does not contain 1"
@@ -98,15 +97,14 @@ def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Place]:
     places = [
         Place(label_of(row), value, _text(row, each, unit), bool(is_it))
         for row, is_it in zip(rows_of(done), is_reference(done), strict=True)
-        if (value := read_value(row, each))
+        if (value := read_number(row, each))
     ]
     return sorted(places, key=lambda place: place.value.value, reverse=each.better == "larger")
 
 
 def _text(row: RecordRow, each: Quantity, unit: Unit) -> str:
-    interval, value = interval_of(row, each), float(row[each.column])
-    number = justified(value, *interval) if interval else plain_amount(value, each, unit)
-    return f"{number} {unit.symbol}".strip()
+    value, *_ = amount(row, each, unit).split(" [")
+    return f"{value} {unit.symbol}".strip()
 
 
 def _leader(each: Quantity, places: Sequence[Place]) -> str:
@@ -153,7 +151,7 @@ def _distance(each: Quantity, best: Place, rest: Sequence[Place]) -> str:
 
 def _factor(one: Place, other: Place) -> str:
     small, large = sorted((one.value, other.value), key=lambda value: value.value)
-    return ratio_text(large, small)
+    return times(large, small)
 
 
 def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: bool) -> list[str]:

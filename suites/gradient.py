@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from ctxbench.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured
+from ctxbench.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
 from ctxbench.statistics import Line, fit_line
 
 # What counts as approximately right: the least cosine of the two gradients.
@@ -50,10 +50,7 @@ def time(rows: Rows) -> Finding:
 
     def is_constant(ham: str) -> Outcome:
         one, bptt = (backward(ham, gradient) for gradient in ("one_step", "bptt"))
-        text = ", ".join(
-            f"{name} {fit.slope:.3f} [{fit.low:.3f}, {fit.high:.3f}]"
-            for name, fit in (("one step", one), ("all steps", bptt))
-        )
+        text = f"one step {slope(one).text()}, all steps {slope(bptt).text()}"
         constant = bptt.low > 0 and one.high <= CONSTANT * bptt.low
         grows = bptt.high <= 0 or one.low > CONSTANT * bptt.high
         return (True if constant else False if grows else None), f"{text} ms a step"

@@ -1,7 +1,8 @@
 """What a run of the suite `recall` says: which blocks bring which context."""
 
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
-from ctxbench.metrics.recall import KINDS, NOISE, SOLVED, first_of, from_histogram
+from ctxbench.metrics.recall import KINDS, NOISE, SOLVED, accuracy_of, first_of, from_histogram
+from ctxbench.number import Number
 
 CHANCE = 10.0
 # Percent, in lookup-8: 15 other digits have marks.
@@ -51,16 +52,17 @@ def gradient(rows: Rows) -> Finding:
     """Whether the intervals over seeds overlap for each task."""
     texts, holds = [], True
     for kind in KINDS:
-        one, all_steps = (_interval(rows, kind, gradient) for gradient in ("one_step", "bptt"))
-        holds = holds and one[2] >= all_steps[1]
-        texts.append(f"{kind}: {one[0]:.0f} % with one step, {all_steps[0]:.0f} % with all")
+        one, all_steps = (_over_seeds(rows, kind, gradient) for gradient in ("one_step", "bptt"))
+        holds = holds and one.high >= all_steps.low
+        texts.append(f"{kind}: {one.value:.0f} % with one step, {all_steps.value:.0f} % with all")
     return decided(holds, "; ".join(texts))
 
 
-def _interval(rows: Rows, kind: str, gradient: str) -> tuple[float, float, float]:
-    row = rows.row("recall_curve", module="ham_nmf", gradient=gradient)
-    found = first_of(kind, row["recall_curve"])
-    return found["accuracy"], found["low"], found["high"]
+def _over_seeds(rows: Rows, kind: str, gradient: str) -> Number:
+    found = accuracy_of(first_of(kind, rows.row("recall_curve", module="ham_nmf", gradient=gradient)["recall_curve"]))
+    if not found.has_interval:
+        raise Missing("one seed, which has no interval")
+    return found
 
 
 CLAIMS = (

@@ -4,20 +4,22 @@ import json
 from typing import Any
 
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
-from ctxbench.metrics.recall import SOLVED
+from ctxbench.metrics.recall import SOLVED, accuracy_of
+from ctxbench.number import Number
 
 FEW, MANY = "lookup-2", "lookup-32"
 # The hyper-parameter that sets the dimension of queries and keys (64 / reduction) or the rank, the smallest first.
 SETTING = {"linear": ("reduction", (8, 1)), "efficient": ("reduction", (8, 1)), "ham_nmf": ("rank", (8, 64))}
 
 
-def curve(rows: Rows, **wanted: object) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(rows.row("recall_curve", **wanted)["recall_curve"])
-    return found
+def curve(rows: Rows, **wanted: object) -> dict[str, Number]:
+    """The accuracies by task."""
+    found: dict[str, Any] = json.loads(rows.row("recall_curve", **wanted)["recall_curve"])
+    return {name: accuracy_of(each) for name, each in found.items()}
 
 
 def attention(rows: Rows) -> Finding:
-    found = {name: each["accuracy"] for name, each in curve(rows, module="mhsa").items()}
+    found = {name: each.value for name, each in curve(rows, module="mhsa").items()}
     return decided(min(found.values()) >= SOLVED, ", ".join(f"{name} {value:.0f} %" for name, value in found.items()))
 
 
@@ -43,18 +45,18 @@ def larger_everywhere(rows: Rows) -> Finding:
     def helps(module: str) -> Outcome:
         name, sizes = SETTING[module]
         small, large = (curve(rows, module=module, **{name: size}) for size in sizes)
-        better = sum(large[marks]["accuracy"] > small[marks]["accuracy"] for marks in small)
+        better = sum(large[marks].value > small[marks].value for marks in small)
         return better == len(small), f"better with {better} of {len(small)}"
 
     return for_each(SETTING, helps)
 
 
-def _below(less: dict[str, Any], more: dict[str, Any]) -> Outcome:
+def _below(less: Number, more: Number) -> Outcome:
     """Whether one accuracy is below the other by their intervals over seeds; None where these overlap."""
-    text = f"{less['accuracy']:.0f} % against {more['accuracy']:.0f} %"
-    if less["high"] < more["low"]:
+    text = f"{less.value:.0f} % against {more.value:.0f} %"
+    if less.high < more.low:
         return True, text
-    return (False if less["low"] > more["high"] else None), text
+    return (False if less.low > more.high else None), text
 
 
 def most_marks(rows: Rows) -> Finding:

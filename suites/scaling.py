@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, slope, tally
 from ctxbench.metrics.base import RecordRow
 from ctxbench.statistics import Line, fit_line
 
@@ -25,7 +25,7 @@ def growth(rows: Rows, axis: str, mode: str) -> Finding:
         part = varied[module]
         time = exponent(part.times(mode, AXES[axis]))
         macs = exponent(part.numbers("macs", AXES[axis])).slope
-        text = f"{time.slope:.2f} [{time.low:.2f}, {time.high:.2f}] (MACs {macs:.2f})"
+        text = f"{slope(time).text(decimals=2)} (MACs {macs:.2f})"
         return (False if time.low > macs else True if time.high <= macs + WIDE else None), text
 
     return tally(varied, is_no_faster, ("no faster", "faster"))

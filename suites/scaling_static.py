@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from ctxbench import registry
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
+from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, slope, tally
 from ctxbench.conditions import Shape
 from ctxbench.errors import UsageError
 from ctxbench.metrics.base import RecordRow
@@ -71,7 +71,7 @@ def growth(rows: Rows, axis: str) -> Finding:
         orders[module] = order(chosen.rows[0], axis)
         line = exponent(chosen, "macs")
         near = abs(line.slope - orders[module]) <= NEAR
-        return near, "" if near else f"{line.slope:.2f} [{line.low:.2f}, {line.high:.2f}] for {orders[module]:.2f}"
+        return near, "" if near else f"{slope(line).text(decimals=2)} for {orders[module]:.2f}"
 
     found = tally(rows.modules(), is_near)
     return Finding(found.verdict, f"{found.text}; orders: {grouped(orders)}" if orders else found.text)

@@ -1,6 +1,6 @@
 """What a run of the suite `steps` says of the iterations of Geng et al., ICLR 2021."""
 
-from ctxbench.claims import HAMS, Claim, Finding, Outcome, Rows, decided, for_each
+from ctxbench.claims import HAMS, Claim, Finding, Outcome, Rows, decided, for_each, slope
 from ctxbench.statistics import fit_line
 
 # Relative: a smaller change of the reconstruction error is none.
@@ -11,7 +11,7 @@ def time(rows: Rows) -> Finding:
     def grows(ham: str) -> Outcome:
         times = rows.of(module=ham).times("infer", "steps")
         line = fit_line(times.index, times)
-        text = f"{line.slope:.3f} [{line.low:.3f}, {line.high:.3f}] ms a step"
+        text = f"{slope(line).text()} ms a step"
         return (True if line.low > 0 else False if line.high <= 0 else None), text
 
     return for_each(HAMS, grows)

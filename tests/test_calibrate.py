@@ -122,8 +122,8 @@ def test_a_cpu_is_a_device_like_any_other() -> None:
     assert Sheet.model_validate(content("cpu", CPU, Server(plain))).title == "A processor, 2 threads"
     layer, x = nn.Conv2d(512, 512, 1, bias=False, device="meta"), torch.empty(1, 512, 64, 64, device="meta")
     predicted = time_of(operators_of(layer, x, mode="infer", device="cpu"), own)
-    assert predicted.ms == pytest.approx(expected_ms("convolution 1 512 512 1 64 1 1", plain), rel=0.02)
-    assert predicted.high_ms / predicted.low_ms < 2
+    assert predicted.time.value == pytest.approx(expected_ms("convolution 1 512 512 1 64 1 1", plain), rel=0.02)
+    assert predicted.time.high / predicted.time.low < 2
 
 
 def test_of_a_data_sheet_the_host_alone_is_measured() -> None:

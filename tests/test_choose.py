@@ -9,13 +9,13 @@ from ctxbench import registry
 from ctxbench.case import Case
 from ctxbench.choose import Candidate, is_tied, largest_batch, ordered
 from ctxbench.cli.choose import _bytes
-from ctxbench.comparison import Value
 from ctxbench.errors import UsageError
+from ctxbench.number import Number
 
 
 def candidate(module: str, memory: int | None, ms: float | None = None, mixes: bool = True) -> Candidate:
     """A prediction with a band of 10 % on either side."""
-    times = {} if ms is None else {"t4": Value(ms, 0.9 * ms, 1.1 * ms, origin="predicted")}
+    times = {} if ms is None else {"t4": Number(ms, 0.9 * ms, 1.1 * ms, origin="predicted")}
     case = Case(module, registry.get(module).reference, {}, (2, 16, 8, 8))
     return Candidate(case, memory, times, "" if times else "no time", mixes)
 

@@ -1,5 +1,6 @@
 """Verdicts from rows worked by hand; what a run lacks makes a claim undecided; the report shows them."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from report_data import add, definition, new_run, record
 
 import ctxbench
 from ctxbench.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
-from ctxbench.comparison import Value
+from ctxbench.number import Number
 from ctxbench.report import write_report
 from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder
@@ -67,10 +68,17 @@ def test_a_claim_on_each_of_many(judge: Callable[[str], Outcome], verdict: str, 
 
 
 def test_two_times_are_told_apart_by_their_intervals() -> None:
-    slow, fast, wide = Value(2.0, 1.8, 2.2), Value(1.0, 0.9, 1.1), Value(1.0, 0.5, 1.9)
+    slow, fast, wide = Number(2.0, 1.8, 2.2), Number(1.0, 0.9, 1.1), Number(1.0, 0.5, 1.9)
     assert faster(fast, slow) == (True, "2.00")
     assert faster(slow, fast) == (False, "0.50")
     assert faster(wide, slow) == (None, "the intervals overlap")
+
+
+@pytest.mark.parametrize(("suite", "place"), [("recall", -1), ("recall_marks", 1), ("recall_marks", 2)])
+def test_accuracies_of_one_seed_have_no_interval_and_decide_nothing(suite: str, place: int) -> None:
+    frame = committed(suite)
+    without = [re.sub(r'"(low|high)": [0-9.]+', r'"\1": null', curve) for curve in frame["recall_curve"]]
+    assert verdicts(suite, frame.assign(recall_curve=without))[place] == "undecided"
 
 
 def rows_of(*settings: str, **values: Any) -> Rows:

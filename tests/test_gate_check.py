@@ -38,6 +38,7 @@ from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
 from ctxbench.gate.texts import label_of
 from ctxbench.gate.trees import baseline_tree, working_tree
 from ctxbench.messages import Failure
+from ctxbench.number import Number
 from ctxbench.results.record import Record
 from ctxbench.suite.read import load
 from ctxbench.worker import tasks
@@ -481,7 +482,7 @@ def test_each_row_has_the_suite_s_margin_or_its_own(
     assert {name: row.verdict for name, row in plain.items()} == {
         "Same infer": "regressed", "Same train": "regressed", "Inner infer": "regressed", "Inner train": "ok",
     }  # fmt: skip
-    assert plain["Inner train"].change == pytest.approx(-0.3, abs=1e-6)
+    assert plain["Inner train"].change.value == pytest.approx(-0.3, abs=1e-6)
     result = ask("same.py:Same", "package.inner:Inner", timed=True, gate=MARGINS)
     assert {name: row.verdict for name, row in rows_of(result).items()} == {
         "Same infer": "ok", "Same train": "ok", "Inner infer": "regressed", "Inner train": "ok",
@@ -819,7 +820,7 @@ LOST = ExactChange("a", "macs", 2, None)
 
 
 def verdict(status: Any, verdict: Any = None) -> RowVerdict:
-    return RowVerdict(RowKey("a", "infer"), status, verdict, 0.0, 0.0, 0.0, 0.0, 4 if verdict else 0, "")
+    return RowVerdict(RowKey("a", "infer"), status, verdict, Number(0.0), 0.0, 4 if verdict else 0, "")
 
 
 OK, REGRESSED, UNSURE = (verdict("measured", each) for each in ("ok", "regressed", "inconclusive"))

@@ -278,8 +278,8 @@ def test_five_times_the_work_is_a_regression(root: Path, run: Path, times: Calla
     result = ask(run, "A.py:A", margin=0.3)
     assert result.exit_code == ExitCode.REGRESSED
     assert outcomes(result) == {"A infer": "regressed", "A train": "regressed"}
-    assert [row.change for row in result.rows] == pytest.approx([4, 4])
-    assert all(0.3 < row.low < row.change < row.high for row in result.rows)
+    assert [row.change.value for row in result.rows] == pytest.approx([4, 4])
+    assert all(0.3 < row.change.low < row.change.value < row.change.high for row in result.rows)
     assert ([row.replicates for row in result.rows], result.evidence) == ([3, 3], "process")
     assert (result.exact, result.compared) == ((), 5)
 
@@ -487,7 +487,7 @@ def test_from_another_machine_a_slowdown_decides_nothing(
     times(5)
     result = ask(run / "records.csv", "A.py:A", margin=0.05)
     assert outcomes(result) == {"A infer": "regressed", "A train": "regressed"}
-    assert [row.change for row in result.rows] == pytest.approx([4, 4])
+    assert [row.change.value for row in result.rows] == pytest.approx([4, 4])
     assert (result.advisory, result.exit_code, result.compared) == (True, ExitCode.OK, compared)
     assert any(note.startswith(sentence) for note in result.notes)
 

@@ -22,6 +22,7 @@ from ctxbench.gate import ci_files, outputs, terminal, texts
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict, Status, Verdict
 from ctxbench.gate.self_test import SelfTest, Spread
+from ctxbench.number import Number
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -34,11 +35,11 @@ HOSTILE = "<script>|]`[red]*_&]]>\n::error::x\r\x1b[31m\x00\u202e\ud800 %0A"
 def measured(
     row: RowKey, verdict: Verdict, change: float, low: float, high: float, replicates: int, reason: str
 ) -> RowVerdict:
-    return RowVerdict(row, "measured", verdict, change, low, high, 0.002, replicates, reason)
+    return RowVerdict(row, "measured", verdict, Number(change, low, high), 0.002, replicates, reason)
 
 
 def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
-    return RowVerdict(row, status, None, math.nan, -1.0, math.inf, math.nan, 0, reason)
+    return RowVerdict(row, status, None, Number(math.nan, -math.inf, math.inf), math.nan, 0, reason)
 
 
 REGRESSED = measured(

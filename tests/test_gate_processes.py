@@ -39,8 +39,8 @@ def judge(
 def test_the_interval_is_scipy_s_two_sample_interval(confidence: float) -> None:
     estimate, _ = compare_processes(logs(BEFORE), logs(NOW), confidence, 0.0)
     expected = stats.ttest_ind(NOW, BEFORE).confidence_interval(confidence)
-    assert estimate.change == pytest.approx(np.mean(NOW) - np.mean(BEFORE))
-    assert (estimate.low, estimate.high) == pytest.approx((expected.low, expected.high))
+    assert estimate.change.value == pytest.approx(np.mean(NOW) - np.mean(BEFORE))
+    assert estimate.change.ends == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("bound", [0.0, 0.05, 0.1])
@@ -55,16 +55,18 @@ def test_a_change_of_the_control_widens_the_interval_and_the_p_value_belongs_to_
     for control in (0.2, -0.2):
         wide, _ = compare_processes(logs(BEFORE), logs(NOW, control), 0.95, 0.0)
         assert wide.control == pytest.approx(control)
-        assert wide.change == plain.change
-        assert (plain.low - wide.low, wide.high - plain.high) == pytest.approx((0.2 * CONTROL_SHARE,) * 2)
-        _, p_value = compare_processes(logs(BEFORE), logs(NOW, control), 0.95, wide.low)
+        assert wide.change.value == plain.change.value
+        assert (plain.change.low - wide.change.low, wide.change.high - plain.change.high) == pytest.approx(
+            (0.2 * CONTROL_SHARE,) * 2
+        )
+        _, p_value = compare_processes(logs(BEFORE), logs(NOW, control), 0.95, wide.change.low)
         assert p_value == pytest.approx(0.025)
 
 
 def test_equal_processes_leave_no_doubt() -> None:
     equal = logs([0.1] * 3)
     estimate, above = compare_processes(logs([0.0] * 3), equal, 0.95, 0.05)
-    assert (estimate.low, estimate.high, above) == pytest.approx((0.1, 0.1, 0.0))
+    assert (estimate.change.low, estimate.change.high, above) == pytest.approx((0.1, 0.1, 0.0))
     assert compare_processes(logs([0.0] * 3), equal, 0.95, 0.15)[1] == 1.0
 
 
@@ -86,8 +88,8 @@ def test_three_verdicts() -> None:
         "The whole confidence interval lies above the margin.",
         "The confidence interval contains the margin.",
     ]
-    assert (slow.change, fast.change) == pytest.approx((0.3, -0.3))
-    assert 0.05 < slow.low < 0.3 < slow.high
+    assert (slow.change.value, fast.change.value) == pytest.approx((0.3, -0.3))
+    assert 0.05 < slow.change.low < 0.3 < slow.change.high
     assert slow.replicates == 5
     assert judge_processes({}, GateRule()) == ()
 
@@ -111,7 +113,7 @@ def test_processes_that_other_work_disturbed_decide_nothing(when: str) -> None:
     rows = judge(same, slow, before=around(0.0, disturbed=when != "now"))
     assert [row.verdict for row in rows] == ["inconclusive"] * 2
     assert {row.reason for row in rows} == {f"Other work kept more than 10% of the cores busy {when}."}
-    assert rows[1].change == pytest.approx(0.5)
+    assert rows[1].change.value == pytest.approx(0.5)
 
 
 def test_a_machine_that_has_changed_widens_the_interval() -> None:

@@ -22,6 +22,7 @@ from ctxbench.gate.rules import (
     pair_log_ratio,
     run_gate,
 )
+from ctxbench.number import Number
 
 RULE = GateRule(looks=(4, 8))
 
@@ -89,7 +90,7 @@ def test_pair_log_ratio_needs_whole_groups(count_a: int, count_b: int) -> None:
 def test_the_estimate_of_pairs_is_the_t_interval() -> None:
     estimate = estimate_from_pairs([PairRatios(0.1, 0.01), PairRatios(0.2, 0.03)], 0.5)
     # t(1) at 0.75 is 1, the standard error 0.05.
-    assert (estimate.change, estimate.low, estimate.high) == pytest.approx((0.15, 0.1, 0.2))
+    assert (estimate.change.value, *estimate.change.ends) == pytest.approx((0.15, 0.1, 0.2))
     assert estimate.control == pytest.approx(0.02)
 
 
@@ -97,12 +98,12 @@ def test_an_unchanged_row_is_ok_at_the_first_look() -> None:
     rows = gate(Script({"a": around(0.0)}))
     (row,) = rows
     assert (row.verdict, row.status, row.replicates, exit_code(rows)) == ("ok", "measured", 4, ExitCode.OK)
-    assert row.low < row.change < row.high < 0.05
+    assert row.change.low < row.change.value < row.change.high < 0.05
 
 
 def test_a_faster_row_is_ok() -> None:
     rows = gate(Script({"a": around(-0.3)}))
-    assert rows[0].change == pytest.approx(-0.3, abs=0.002)
+    assert rows[0].change.value == pytest.approx(-0.3, abs=0.002)
     assert exit_code(rows) == ExitCode.OK
 
 
@@ -117,7 +118,7 @@ def test_a_slower_row_is_regressed_after_new_pairs_that_measure_it_alone() -> No
 
 def test_the_confirmation_s_change_is_that_of_its_own_pairs() -> None:
     script = Script({"a": itertools.chain(itertools.islice(around(0.4), 4), around(0.2))})
-    assert gate(script)[0].change == pytest.approx(0.2, abs=0.002)
+    assert gate(script)[0].change.value == pytest.approx(0.2, abs=0.002)
 
 
 def test_a_flag_that_new_pairs_deny_is_inconclusive() -> None:
@@ -141,7 +142,7 @@ def test_a_flag_that_new_pairs_leave_open_is_inconclusive() -> None:
 def test_a_change_at_the_margin_is_inconclusive_after_all_looks() -> None:
     rows = gate(Script({"a": around(0.05)}))
     assert (rows[0].verdict, rows[0].replicates) == ("inconclusive", 8)
-    assert rows[0].low < 0.05 < rows[0].high
+    assert rows[0].change.low < 0.05 < rows[0].change.high
     assert exit_code(rows) == ExitCode.INCONCLUSIVE
 
 
@@ -279,7 +280,7 @@ def test_where_both_sides_fail_so_nothing_is_compared(message: str, excuse: str)
 
 
 def row_verdict(status: str, verdict: str | None, replicates: int = 8) -> RowVerdict:
-    return RowVerdict(RowKey("a"), status, verdict, 0.0, -0.1, 0.1, 0.0, replicates, "")  # type: ignore[arg-type]  # any strings
+    return RowVerdict(RowKey("a"), status, verdict, Number(0.0, -0.1, 0.1), 0.0, replicates, "")  # type: ignore[arg-type]  # any strings
 
 
 OK, SLOW, OPEN = (row_verdict("measured", verdict) for verdict in ("ok", "regressed", "inconclusive"))

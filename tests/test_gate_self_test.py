@@ -32,6 +32,7 @@ from ctxbench.gate.self_test import SelfTest, self_test, smallest_visible
 from ctxbench.gate.texts import self_test_counts
 from ctxbench.gate.tree_cases import TreeCases
 from ctxbench.gate.trees import Modules
+from ctxbench.number import Number
 from ctxbench.suite.cases import Suite
 from ctxbench.suite.file import SuiteFile
 
@@ -118,7 +119,7 @@ def test_what_is_injected_is_found_on_half_of_the_rows() -> None:
     assert [spread.injected for spread in test.spreads] == [0.1, 0.0, 0.0, 0.1]
     assert "slowed by 0.1 on purpose: one infer, two train" in test.result.notes
     found = next(row for row in test.result.rows if short(row.row) == "one infer")
-    assert found.change == pytest.approx(0.1, abs=1e-6)
+    assert found.change.value == pytest.approx(0.1, abs=1e-6)
     # Screening and confirmation: eight pairs, whose ratios all count for the spread.
     assert test.spreads[0].deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 4))
 
@@ -151,7 +152,7 @@ def test_exit_codes_and_false_alarms(
 
 def test_exit_code_of_a_wrong_verdict_outweighs_one_that_is_missing() -> None:
     def row(name: str, verdict: Any) -> RowVerdict:
-        return RowVerdict(RowKey(name), "measured", verdict, 0.0, 0.0, 0.0, 0.0, 4, "")
+        return RowVerdict(RowKey(name), "measured", verdict, Number(0.0), 0.0, 4, "")
 
     rows = (row("slow", "ok"), row("plain", "inconclusive"))
     assert exit_code(rows, slowed={RowKey("slow")}) == ExitCode.REGRESSED
@@ -191,7 +192,7 @@ def test_smallest_visible_is_found_in_95_of_100_gates(look: int) -> None:
     # The width of an interval goes with the sample's deviation alone: `estimate_from_pairs` gives the factor once.
     wobble = [PairRatios(float(value), 0.0) for value in random.normal(size=look)]
     estimate = estimate_from_pairs(wobble, 1 - rule.look_alpha(look))
-    reach = (estimate.change - estimate.low) / statistics.stdev(pair.row for pair in wobble)
+    reach = (estimate.change.value - estimate.change.low) / statistics.stdev(pair.row for pair in wobble)
 
     def found(effect: float) -> float:
         ratios = random.normal(effect, deviation, (20_000, 2, look))  # screening and confirmation

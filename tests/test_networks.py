@@ -21,7 +21,7 @@ from ctxbench.metrics.added import combine
 from ctxbench.registry import networks
 from ctxbench.registry.slot import Slot, uses
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.network import Amount, network_tables
+from ctxbench.report.tables.network import network_tables
 
 FILE = Path(__file__).parent / "fixtures" / "small_network.py"
 SMALL = f"{FILE}:small"
@@ -161,15 +161,6 @@ def test_an_interval_of_a_difference_may_hold_0() -> None:
     assert found == pytest.approx({"added_infer_ms": 0, "added_infer_low_ms": -reach, "added_infer_high_ms": reach})
     assert combine([{"added_infer_ms": 2.0}]) == {"added_infer_ms": 2.0}
     assert combine([{"latency_infer_ms": 2.0}]) == {}
-
-
-def test_amounts_are_signed() -> None:
-    assert Amount(0.0, -0.42, 0.42).text("+") == "0.00 [-0.42, 0.42]"
-    assert Amount(0.0, 0.0, 0.0).text() == "0 [0, 0]"
-    assert Amount(12.34).text("+") == "+12.3"
-    assert Amount(-12.34).text("+") == "-12.3"
-    assert Amount(0.0).text("+") == "0"
-    assert Amount(2.0, 1.5, 2.5).text("+") == "+2.0 [1.5, 2.5]"
 
 
 @pytest.mark.processes

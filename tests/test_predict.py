@@ -14,8 +14,9 @@ from ctxbench.errors import UsageError
 from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import UnpredictableError, predict_peak
 from ctxbench.mode import MODES
-from ctxbench.predict import CONFIDENCE_SDS, rates
+from ctxbench.number import CONFIDENCE_SDS
 from ctxbench.predict import effects as predict_effects
+from ctxbench.predict import rates
 from ctxbench.predict.effects import CARD_SD, effects_of
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.passes import time_of
@@ -147,15 +148,15 @@ def test_a_linear_layer_takes_the_milliseconds_of_its_closed_form() -> None:
     assert found.device_ms == pytest.approx(product_ms + LAUNCH_MS)
     share = product_ms / found.device_ms
     parts = {"device": 0.3, "large product": 0.2, "kernels": 0.1}
-    assert found.errors == pytest.approx({source: share * sd for source, sd in parts.items()})
+    assert found.time.errors == pytest.approx({source: share * sd for source, sd in parts.items()})
     factor = math.exp(1.2816 * share * math.sqrt(0.3**2 + 0.2**2 + 0.1**2))
-    assert (found.low_ms, found.high_ms) == pytest.approx((found.ms / factor, found.ms * factor), rel=1e-4)
+    assert found.time.ends == pytest.approx((found.time.value / factor, found.time.value * factor), rel=1e-4)
     assert found.host_ms == HOST_US / 1e3
     assert [kernel.bound for kernel in found.kernels] == ["arithmetic"]
     assert not found.is_launch_bound
     # in float16, on four times the peak
     half = time_of(operators_of(layer.half(), x.half(), mode="infer"), MADE_UP, "float16")
-    assert half.ms == pytest.approx(product_ms / 4 + LAUNCH_MS)
+    assert half.time.value == pytest.approx(product_ms / 4 + LAUNCH_MS)
     assert half.kernels[0].rate.own == pytest.approx(math.hypot(0.2, DTYPE_SD))
     # a training step: the product, the sum of the output, and the weight's gradient; the input has none
     step = time_of(operators_of(layer.float(), x, mode="train"), MADE_UP)
@@ -327,11 +328,11 @@ def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
     small = Operator("relu", "forward", "", (Work("elementwise", 4),))
     found = time_of([small] * 100, MADE_UP)
     assert found.is_launch_bound
-    assert found.ms == pytest.approx(100 * HOST_US / 1e3)
+    assert found.time.value == pytest.approx(100 * HOST_US / 1e3)
     factor = math.exp(CONFIDENCE_SDS * HOST_SD)
-    assert (found.low_ms, found.high_ms) == pytest.approx((found.ms / factor, found.ms * factor))
-    assert (found.low_ms / 0.1, found.high_ms / 0.1) == pytest.approx((8, 40), rel=0.02)  # microseconds an operator
-    assert found.errors == {"host": HOST_SD}
+    assert found.time.ends == pytest.approx((found.time.value / factor, found.time.value * factor))
+    assert (found.time.low / 0.1, found.time.high / 0.1) == pytest.approx((8, 40), rel=0.02)  # microseconds an operator
+    assert found.time.errors == {"host": HOST_SD}
     assert {kernel.bound for kernel in found.kernels} == {"launches"}
     assert str(found.notes()[0]).startswith(
         "Launch-bound: the host takes about 1.8 ms (18 us an operator, assumed) to launch kernels that take 0.3 ms"
@@ -389,7 +390,7 @@ def test_a_device_with_measurements_has_its_own_factor() -> None:
 def test_kernels_that_do_the_same_err_alike_and_others_average_out() -> None:
     def scatter(sizes: list[int]) -> float:
         works = tuple(Work("elementwise", 2**20 * size) for size in sizes)
-        return time_of([Operator("relu", "forward", "", works)], sheet("t4")).errors["kernels"]
+        return time_of([Operator("relu", "forward", "", works)], sheet("t4")).time.errors["kernels"]
 
     alone, alike, apart = scatter([512]), scatter([512] * 4), scatter([511, 512, 513, 514])
     assert alike == pytest.approx(alone, rel=0.01)
@@ -398,7 +399,9 @@ def test_kernels_that_do_the_same_err_alike_and_others_average_out() -> None:
 
 def test_the_software_of_2020_inverts_a_single_matrix_with_the_host() -> None:
     def ms(era: Era, *shape: int) -> float:
-        return time_of(operators_of(Function(torch.linalg.inv), meta(*shape), mode="infer"), sheet("t4"), era=era).ms
+        return time_of(
+            operators_of(Function(torch.linalg.inv), meta(*shape), mode="infer"), sheet("t4"), era=era
+        ).time.value
 
     # PyTorch's pull request 42403 on an RTX 2070 SUPER: 7.69 and 0.288 ms; a batch of one 0.42 and 0.281
     assert ms("cuda-2020", 64, 64) == pytest.approx(7.69, rel=0.1)

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import ctxbench
 from ctxbench import cli, compare, registry
-from ctxbench.comparison import Value, obstacle, order, ratio
 from ctxbench.devices.sheet import sheet
 from ctxbench.engine.run import resume
 from ctxbench.errors import UsageError
 from ctxbench.notes import Note
+from ctxbench.number import Number, obstacle, order, ratio
 from ctxbench.predict.operators import operators_of
 from ctxbench.predict.passes import time_of
 from ctxbench.report import write_report
@@ -56,9 +56,10 @@ def test_a_device_that_is_not_here_has_counts_and_predicted_times(suite_file: Su
     for mode in ("infer", "train"):
         found = time_of(operators_of(model, x, mode=mode), sheet("titan-xp"))
         times = [frame[f"latency_{mode}_{end}"][0] for end in ("ms", "low_ms", "high_ms")]
-        assert times == pytest.approx([found.ms, found.low_ms, found.high_ms])
-        assert json.loads(frame[f"latency_{mode}_errors"][0]) == pytest.approx(found.errors, rel=0.01)
-        assert frame[f"throughput_{mode}"][0] == pytest.approx(1e3 / found.ms)
+        time = found.time
+        assert times == pytest.approx([time.value, time.low, time.high])
+        assert json.loads(frame[f"latency_{mode}_errors"][0]) == pytest.approx(time.errors, rel=0.01)
+        assert frame[f"throughput_{mode}"][0] == pytest.approx(1e3 / time.value)
     assert [(note.code, note.about) for note in frame["notes"][0]] == [
         ("time_launches", "latency_infer"), ("time_launches", "latency_train"),
     ]  # fmt: skip
@@ -202,30 +203,27 @@ def test_a_ranking_has_predicted_times(run: Path) -> None:
     table = ranking_table(rankings["titan-xp"], "throughput_infer")
     assert [row.module for row in table.rows] == ["ham_nmf", "da", "sa"]
     assert texts(table, "latency_infer") == ["7.0 [3.5, 14.0]", "50 [25, 100]", "100 [50, 200]"]
-    assert texts(table, "latency_infer_ratio") == ["", "7 [2, 29]", "14 [4, 57]"]
+    assert texts(table, "latency_infer_ratio") == ["", "7.1 [1.8, 28.6]", "14 [4, 57]"]
     assert any("80 % band" in line for line in table.caption)
     plain = ranking_table(rankings["titan-xp"], "latency_infer")
     assert not [column.key for column in plain.columns if "throughput" in column.key or "macs_per_s" in column.key]
 
 
 def test_the_ratio_of_two_predicted_times_has_the_errors_in_which_they_differ() -> None:
-    def value(ms: float, **errors: float) -> Value:
-        return Value(ms, ms / 2, ms * 2, origin="predicted", errors=errors)
+    def value(ms: float, **errors: float) -> Number:
+        return Number(ms, ms / 2, ms * 2, origin="predicted", errors=errors)
 
     first = value(2.0, device=0.3, norm=0.1, kernels=0.03)
     second = value(1.0, device=0.2, elementwise=0.2, kernels=0.04)
     sd = math.sqrt((0.3 - 0.2) ** 2 + 0.1**2 + 0.2**2 + 0.03**2 + 0.04**2)
     found = ratio(first, second)
-    assert found is not None
     factor = math.exp(1.2816 * sd)
     assert (found.value, found.low, found.high) == pytest.approx((2, 2 / factor, 2 * factor), 1e-4)
     assert order(first, second) == 1  # their bands overlap
     alike = ratio(value(2.0, device=0.5), value(1.9, device=0.5))
-    assert alike is not None
     assert alike.low == alike.high == pytest.approx(2 / 1.9)
     # what a former version stored has no parts: as far as both bands allow
-    plain = ratio(Value(2.0, 1.0, 4.0, origin="predicted"), Value(1.0, 0.5, 2.0, origin="predicted"))
-    assert plain is not None
+    plain = ratio(Number(2.0, 1.0, 4.0, origin="predicted"), Number(1.0, 0.5, 2.0, origin="predicted"))
     assert (plain.low, plain.high) == (0.5, 8.0)
 
 
@@ -243,8 +241,8 @@ def test_a_wide_convolution_has_its_workspace_as_a_note_on_its_memory(tmp_path: 
 
 
 def test_a_measured_and_a_predicted_time_have_no_order() -> None:
-    bands = [Value(ms, ms / 2, ms * 2, origin="predicted") for ms in (1.0, 3.0, 5.0)]
-    measured = Value(100.0, 99.0, 101.0, origin="measured")
+    bands = [Number(ms, ms / 2, ms * 2, origin="predicted") for ms in (1.0, 3.0, 5.0)]
+    measured = Number(100.0, 99.0, 101.0, origin="measured")
     assert [order(bands[0], each) for each in (*bands, measured)] == [0, 0, -1, 0]
     assert obstacle(bands[0], measured) == "one is predicted, the other measured"
 

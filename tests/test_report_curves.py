@@ -62,7 +62,7 @@ def test_a_line_is_a_module_and_its_other_settings(tmp_path: Path) -> None:
     ("scale", "y", "text"),
     [
         ("linear", [13, 16, 22], "3.000 [3.000, 3.000]"),
-        ("linear", [5, 5, 5], "0"),
+        ("linear", [5, 5, 5], "0 [0, 0]"),
         ("log", [2, 8, 32], "2.00 [2.00, 2.00]"),
         ("log-y", [8, 4, 1], "0.5000 [0.5000, 0.5000]"),
         ("log-y", [1, 0, 2], "not above 0"),
@@ -88,7 +88,7 @@ def test_the_table_of_a_figure_has_a_column_for_each_x_and_what_was_fitted(tmp_p
         in text
     )
     assert "| ham\\_nmf | gradient=bptt | 1x64x16x16 | *13.0* | *16.0* | *22.0* | 3.000 [3.000, 3.000] |" in text
-    assert "| ham\\_nmf | gradient=one\\_step | 1x64x16x16 | *10.0* | *10.0* | *10.0* | 0 |" in text
+    assert "| ham\\_nmf | gradient=one\\_step | 1x64x16x16 | *10.0* | *10.0* | *10.0* | 0 [0, 0] |" in text
     assert table.data["memory_train"].tolist() == [value * MIB for value in (10, 10, 10, 13, 16, 22)]
 
 

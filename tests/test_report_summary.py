@@ -21,10 +21,10 @@ def sentences(path: Path) -> list[str]:
 
 def test_a_run_says_who_is_best_and_by_which_factor(tmp_path: Path) -> None:
     assert sentences(table3_run(tmp_path / "run")) == [
-        "ham_nmf has the fewest parameters, 0.500 M: 1.53x fewer than linear, the next, and 2.0x fewer than sa.",
-        "linear has the fewest MACs, 13.0 G: 1.35x fewer than ham_nmf, the next, and 22x fewer than sa.",
+        "ham_nmf has the fewest parameters, 0.500 M: 1.53x fewer than linear, the next, and 2.00x fewer than sa.",
+        "linear has the fewest MACs, 13.0 G: 1.35x fewer than ham_nmf, the next, and 22.5x fewer than sa.",
         "ham_nmf has the least predicted training memory, 202 MiB: 1.49x less than linear, the next, "
-        "and 26x less than sa.",
+        "and 26.0x less than sa.",
         "ham_nmf has the least inference latency, 307 ms: 1.298x [1.291, 1.306] less than linear, the next, "
         "and 26.7x [26.6, 26.8] less than sa.",
         "None of the 4 rows failed.",
@@ -64,7 +64,7 @@ def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
         add(folder, row, timed(row, {"infer": stream(median, seed=seed)}))
     assert sentences(folder.path) == [
         "All 4 rows have the same number of parameters, 1.05 M.",
-        "da, linear and ham_nmf have the fewest MACs, 200: 2.0x fewer than sa, the next.",
+        "da, linear and ham_nmf have the fewest MACs, 200: 2.00x fewer than sa, the next.",
         "ham_nmf has the least inference latency, 9.99 ms: 2.99x [2.97, 3.02] less than sa, the next; "
         "statistically tied with it: da and linear.",
         "None of the 4 rows failed.",

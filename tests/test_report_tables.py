@@ -14,20 +14,19 @@ import pytest
 from report_data import add, definition, medians, new_run, record, scaling_run, stream, table3_run, timed
 from rich.console import Console
 
-from ctxbench.comparison import Value, exactly
 from ctxbench.errors import UsageError
 from ctxbench.memory.convention import CONVENTION
 from ctxbench.metrics import metrics, quantity
 from ctxbench.notes import Note
-from ctxbench.numbers import parse_unit, scaled_unit, significant, with_interval
+from ctxbench.number import Number, ratio_of_runs, significant
 from ctxbench.ranking import Ranking, Standing, front, ranked, sentences
 from ctxbench.report import comparison_table, render_terminal
 from ctxbench.report.formats.html import render_html
 from ctxbench.report.formats.latex import NOTES, render_latex
 from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.published import parse_unit, scaled_unit
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.ranking import ranking_table
-from ctxbench.report.tables.runs import ratio_interval
 from ctxbench.report.tables.suite import mark_best
 from ctxbench.report.tables.table import Cell, Table
 from ctxbench.results.run_folder import SCHEMA, RunFolder
@@ -59,10 +58,40 @@ def notes_of(table: Table, found: Cell) -> list[str]:
         (5.0, 5.0, 5.0, "5.000 [5.000, 5.000]"),
         (123.456789, 123.4567, 123.4568, "123.5 [123.5, 123.5]"),  # four digits at most
         (5.0, 1.0, 40.0, "5.0 [1.0, 40.0]"),  # a value keeps two digits
+        (-0.001, -2.0, 2.0, "0.0 [-2.0, 2.0]"),  # unless the interval holds 0
+        (0.0, -0.42, 0.42, "0.00 [-0.42, 0.42]"),
+        (0.0, 0.0, 0.0, "0 [0, 0]"),
+        (200.0, -90.0, 1e14, "200 [-90, 1e+14]"),
     ],
 )
 def test_digits_are_those_that_the_interval_justifies(value: float, low: float, high: float, text: str) -> None:
-    assert with_interval(value, low, high) == text
+    assert Number(value, low, high).text() == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (Number(2.0, 1.5, 2.5), "+2.0 [+1.5, +2.5]"),
+        (Number(0.0, -0.42, 0.42), "+0.00 [-0.42, +0.42]"),
+        (Number(12.34), "+12.3"),
+        (Number(-12.34), "-12.3"),
+        (Number(8.3e-17), "+8.3e-17"),
+    ],
+)
+def test_a_signed_number_has_its_sign_on_value_and_interval(number: Number, text: str) -> None:
+    assert number.text(sign="+") == text
+
+
+def test_a_number_is_written_with_the_decimals_that_it_is_given() -> None:
+    assert Number(94.2, 92.4, 96.0).text(decimals=0) == "94 [92, 96]"
+    assert Number(94.2, 0.0, math.inf).text(decimals=0) == "94"
+
+
+def test_a_function_that_falls_turns_the_interval_and_leaves_an_unknown_one() -> None:
+    time = Number(4.0, 2.0, 5.0, processes={1: 4.0}, origin="measured").through(lambda ms: 10 / ms)
+    assert (time.value, time.low, time.high, time.processes, time.origin) == (2.5, 2.0, 5.0, {1: 2.5}, "measured")
+    unknown = Number(4.0, 0.0, math.inf).through(lambda ms: 10 / ms)
+    assert (unknown.value, unknown.low, unknown.high) == (2.5, 0.0, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +372,7 @@ def test_the_largest_is_bold_where_larger_is_better(tmp_path: Path) -> None:
 
 def ranking(**values: tuple[float, float]) -> Ranking:
     """A candidate and another row with these values."""
-    rows = [Standing(label, at == 0, {k: exactly(v[at]) for k, v in values.items()}) for at, label in enumerate("ab")]
+    rows = [Standing(label, at == 0, {k: Number(v[at]) for k, v in values.items()}) for at, label in enumerate("ab")]
     return Ranking("here", "predicted for CUDA", rows)
 
 
@@ -363,17 +392,17 @@ def test_larger_may_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = ranking(params=(10.0, 20.0), macs=(1.0, 2.0)).standings
     assert [row.label for row in ranked(rows, "params")] == ["b", "a"]
     assert front(rows, ["params"]) == [rows[1]]
-    assert sentences(rows)[-1] == "a: 2.0x fewer MACs than b, for 0.50x its parameters."
+    assert sentences(rows)[-1] == "a: 2.00x fewer MACs than b, for 0.50x its parameters."
 
 
 def test_a_ranking_shows_ratios_with_their_intervals() -> None:
     times = {
-        "mine": Value(10, 9, 11, {1: 9.0, 2: 10.0, 3: 11.0}),
-        "slow": Value(16, 14, 18, {1: 14.4, 2: 15.9, 3: 17.8}),
-        "same": Value(10, 9, 11, {1: 9.1, 2: 9.9, 3: 11.0}),
-        "busy": Value(8, 8, 8.8, {1: 8.0, 2: 8.0, 3: 8.0}, others_share=0.9),
-        "reused": Value(10.5, 10, 11),
-        "few": Value(10, 0, math.inf, {1: 9.0}),
+        "mine": Number(10, 9, 11, processes={1: 9.0, 2: 10.0, 3: 11.0}),
+        "slow": Number(16, 14, 18, processes={1: 14.4, 2: 15.9, 3: 17.8}),
+        "same": Number(10, 9, 11, processes={1: 9.1, 2: 9.9, 3: 11.0}),
+        "busy": Number(8, 8, 8.8, processes={1: 8.0, 2: 8.0, 3: 8.0}, others_share=0.9),
+        "reused": Number(10.5, 10, 11),
+        "few": Number(10, 0, math.inf, processes={1: 9.0}),
     }
     rows = [Standing(label, label == "mine", {"latency_infer": value}) for label, value in times.items()]
     table = ranking_table(Ranking("here", "predicted for CUDA", rows), "latency_infer")
@@ -565,26 +594,12 @@ def test_the_control_workload_says_how_two_runs_of_a_machine_differ(tmp_path: Pa
     ]
 
 
-def test_the_interval_of_a_ratio_adds_both_on_a_log_scale() -> None:
-    one: dict[str, Any] = {
-        "others_share": 0.0,
-        "latency_origin": "",
-        "latency_infer_processes": {},
-        "latency_infer_ms": 10.0,
-        "latency_infer_low_ms": 10 / 1.03,
-        "latency_infer_high_ms": 10 * 1.03,
-    }
-    two: dict[str, Any] = {
-        **one,
-        "latency_infer_ms": 20.0,
-        "latency_infer_low_ms": 20 / 1.04,
-        "latency_infer_high_ms": 20 * 1.04,
-    }
-    time = quantity("latency_infer")
-    interval = ratio_interval(one, two, time)
-    assert interval is not None
-    assert interval == pytest.approx((2 / 1.0506, 2 * 1.0506), rel=1e-3)  # sqrt(ln 1.03^2 + ln 1.04^2) = ln 1.0506
-    assert ratio_interval(one, {**two, "latency_infer_low_ms": None}, time) is None
+def test_the_interval_of_a_ratio_of_runs_adds_both_on_a_log_scale() -> None:
+    one, two = Number(10.0, 10 / 1.03, 10 * 1.03), Number(20.0, 20 / 1.04, 20 * 1.04)
+    found = ratio_of_runs(two, one)
+    assert found.value == 2
+    assert found.ends == pytest.approx((2 / 1.0506, 2 * 1.0506), rel=1e-3)  # sqrt(ln 1.03^2 + ln 1.04^2) = ln 1.0506
+    assert not ratio_of_runs(Number(20.0, 0.0, math.inf), one).has_interval
 
 
 def test_of_runs_of_different_suites_the_rows_that_they_share_are_compared(tmp_path: Path) -> None:

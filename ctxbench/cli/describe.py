@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ctxbench.numbers import with_interval
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _predicted(candidate: "Candidate", fits: "Sequence[Candidate]", device: str,
     if time is None:
         return ""
     mark = " =" if candidate in fits and is_tied(candidate, fits, device) else ""
-    return with_interval(time.value, time.low, time.high) + mark
+    return time.text() + mark
 
 
 def plain_table(*columns: str) -> "Table":

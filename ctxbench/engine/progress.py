@@ -1,5 +1,6 @@
 """Shows the progress of a run or a gate: a live line on a terminal, plain lines elsewhere."""
 
+import math
 import time
 from types import TracebackType
 from typing import Self
@@ -7,7 +8,7 @@ from typing import Self
 from ctxbench.case import Case
 from ctxbench.metrics import quantities
 from ctxbench.mode import MODES
-from ctxbench.numbers import justified
+from ctxbench.number import Number, significant
 from ctxbench.results.record import Record
 from ctxbench.terminal import console, say
 
@@ -228,20 +229,16 @@ def _cells(record: Record) -> dict[str, str]:
                 found[quantity.title] = _time(record, quantity.key)
             elif quantity.part == "counts":
                 power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
-                found[quantity.title] = f"{value / 1000**power:.3g} {' KMG'[power]}".rstrip()
+                found[quantity.title] = f"{significant(value / 1000**power)} {' KMG'[power]}".rstrip()
             else:
-                found[quantity.title] = f"{_short(value / quantity.unit.factor)} {quantity.unit.symbol}"
+                found[quantity.title] = f"{significant(value / quantity.unit.factor)} {quantity.unit.symbol}"
     return found
 
 
 def _time(record: Record, key: str) -> str:
     """A known time, to the digits that its interval justifies."""
-    ms, low, high = (record.get(f"{key}_{name}") for name in ("ms", "low_ms", "high_ms"))
-    return f"{_short(ms) if low is None or high is None else justified(ms, low, high)} ms"
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    ends = (record.get(f"{key}_{name}") for name in ("ms", "low_ms", "high_ms"))
+    return f"{Number(*(math.nan if each is None else each for each in ends)).texts(digits=2)[0]} ms"
 
 
 def _left(seconds: float | None) -> str:

@@ -131,8 +131,9 @@ def annotations(result: GateResult) -> list[str]:
 def _row_content(result: GateResult, row: RowVerdict) -> dict[str, Any]:
     key = row.row
     names = {"row": str(key), "label": label_of(result, key), "case": key.case, "mode": key.mode or None}
-    bounds = {} if math.isfinite(row.low) and math.isfinite(row.high) else {"low": None, "high": None}
-    return asdict(row) | names | bounds
+    change = row.change
+    ends = (change.low, change.high) if change.has_interval else (None, None)
+    return vars(row) | names | {"change": change.value, "low": ends[0], "high": ends[1]}
 
 
 def _change_content(change: ExactChange) -> dict[str, Any]:

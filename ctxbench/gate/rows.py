@@ -9,6 +9,7 @@ import numpy as np
 from ctxbench.case import Case
 from ctxbench.messages import Failure
 from ctxbench.mode import MODES
+from ctxbench.number import Number
 
 Verdict = Literal["ok", "regressed", "inconclusive"]
 Status = Literal["measured", "broken", "not compared"]
@@ -34,19 +35,17 @@ def latency_rows(case: Case) -> list[RowKey]:
 
 @dataclass(frozen=True)
 class RowVerdict:
-    """What the gate says about one row; `change`, `low`, `high`, `control` are relative (0.1: +10 %).
+    """What the gate says about one row; `change` and `control` are relative (0.1: +10 %).
 
     `verdict` is None unless `status` is "measured". `control` is the change of the control workload. `replicates`
-    counts all pairs of processes (against a stored run: the processes of now). After a confirmation run, `change` and
-    its interval are those of the confirming pairs alone: the pairs that raised the flag overstate the change.
+    counts all pairs of processes (against a stored run: the processes of now). After a confirmation run, `change` is
+    that of the confirming pairs alone: the pairs that raised the flag overstate it.
     """
 
     row: RowKey
     status: Status
     verdict: Verdict | None
-    change: float
-    low: float
-    high: float
+    change: Number
     control: float
     replicates: int
     reason: str
@@ -54,20 +53,18 @@ class RowVerdict:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A row's change with its confidence interval, and the control's change, on the log scale."""
+    """A row's change, and the control's, on the log scale."""
 
-    change: float
-    low: float
-    high: float
+    change: Number
     control: float
 
     def verdict(self, row: RowKey, status: Status, verdict: Verdict | None, replicates: int, reason: str) -> RowVerdict:
         """The verdict on the row, with these figures as relative changes."""
-        change, low, high, control = map(_relative, (self.change, self.low, self.high, self.control))
-        return RowVerdict(row, status, verdict, change, low, high, control, replicates, reason)
+        change, control = self.change.through(_relative), _relative(self.control)
+        return RowVerdict(row, status, verdict, change, control, replicates, reason)
 
 
-UNKNOWN = Estimate(math.nan, -math.inf, math.inf, math.nan)
+UNKNOWN = Estimate(Number(math.nan, -math.inf, math.inf), math.nan)
 
 
 def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:

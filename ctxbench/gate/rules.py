@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
 from ctxbench.machine_load import OTHERS_LIMIT
+from ctxbench.number import Number
 from ctxbench.statistics import FEWEST_PROCESSES, FloatArray, holm, p_value_above, t_interval, t_quantile, t_test_above
 
 Side = Literal["baseline", "candidate", "both"]
@@ -123,7 +124,7 @@ def estimate_from_pairs(pairs: Sequence[PairRatios], confidence: float) -> Estim
     ratios = [pair.row for pair in pairs]
     interval = t_interval(ratios, confidence)
     control = float(np.mean([pair.control for pair in pairs]))
-    return Estimate(float(np.mean(ratios)), interval.low, interval.high, control)
+    return Estimate(Number(float(np.mean(ratios)), interval.low, interval.high), control)
 
 
 def compare_processes(before: ProcessLogs, now: ProcessLogs, confidence: float, bound: float) -> tuple[Estimate, float]:
@@ -142,7 +143,7 @@ def compare_processes(before: ProcessLogs, now: ProcessLogs, confidence: float, 
     error = math.sqrt(variance * (1 / sizes[0] + 1 / sizes[1]))
     allowance = CONTROL_SHARE * abs(control)
     reach = t_quantile(confidence, freedom + 1) * error + allowance
-    estimate = Estimate(change, change - reach, change + reach, control)
+    estimate = Estimate(Number(change, change - reach, change + reach), control)
     return estimate, p_value_above(change - bound - allowance, error, freedom + 1)
 
 
@@ -162,7 +163,7 @@ def judge_processes(rows: Mapping[RowKey, tuple[ProcessLogs, ProcessLogs]], rule
         reason = doubts[row] or CONTAINED
         if row in p_values and p_values[row] <= rule.alpha / 2:
             verdict, reason = "regressed", ABOVE
-        elif row in p_values and estimate.high < rule.log_margin(row):
+        elif row in p_values and estimate.change.high < rule.log_margin(row):
             verdict, reason = "ok", BELOW
         verdicts.append(estimate.verdict(row, "measured", verdict, len(rows[row][1].row), reason))
     return tuple(verdicts)
@@ -294,7 +295,8 @@ class _PairGate:
         estimate, log_margin = self.estimate_at(row, look), self.rule.log_margin(row)
         if abs(estimate.control) > log_margin:
             return "inconclusive"
-        return "regressed" if estimate.low > log_margin else "ok" if estimate.high < log_margin else "inconclusive"
+        change = estimate.change
+        return "regressed" if change.low > log_margin else "ok" if change.high < log_margin else "inconclusive"
 
     def _doubt(self, row: RowKey) -> str:
         if abs(self.estimate_now(row).control) > self.rule.log_margin(row):

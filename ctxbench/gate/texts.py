@@ -9,6 +9,7 @@ from dataclasses import replace
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.self_test import SelfTest
+from ctxbench.number import fixed
 
 # What a row came to, the worst first, and how the terminal shows it.
 STYLES = {
@@ -29,8 +30,6 @@ ADVISORY = (
     "Advisory: latencies are shown but do not decide. Exact quantities do, and rows that are broken or not compared."
 )
 PLURAL = {"pair": "pairs", "process": "processes"}
-# From here on a percentage is written as a power of ten.
-LARGE = 1e5
 
 
 def summary(result: GateResult) -> str:
@@ -143,13 +142,11 @@ def clean(text: str) -> str:
 
 
 def change_cells(row: RowVerdict) -> tuple[str, str]:
-    """A row's change and interval, to two digits of the interval's half width (GUM, 7.2.6); a dash if unknown."""
-    change, low, high = (100 * value for value in (row.change, row.low, row.high))
-    if not math.isfinite(low) or not math.isfinite(high):
-        return (f"{signed(change, 1)} %" if math.isfinite(change) else "-"), "-"
-    half = (high - low) / 2
-    decimals = min(max(1 - math.floor(math.log10(half)), 0), 2) if half > 0 else 2
-    return f"{signed(change, decimals)} %", f"[{signed(low, decimals)}, {signed(high, decimals)}]"
+    """A row's change in percent, and its interval; a dash if unknown."""
+    if not math.isfinite(row.change.value):
+        return "-", "-"
+    change, interval = row.change.over(0.01).texts(sign="+")
+    return f"{change} %", interval or "-"
 
 
 def explanation(result: GateResult, row: RowVerdict) -> str:
@@ -161,7 +158,7 @@ def explanation(result: GateResult, row: RowVerdict) -> str:
 
 def percent(share: float | None) -> str:
     """A share of one as a percentage without a sign; a dash if unknown."""
-    return "-" if share is None else f"{signed(100 * share, 1).removeprefix('+')} %"
+    return "-" if share is None else f"{fixed(100 * share, 1)} %"
 
 
 def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
@@ -173,7 +170,7 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
     if difference is None:
         return quantity, before, after, "not known now" if change.candidate is None else "not known before"
     percent = round(100 * difference / change.baseline, 1) if change.baseline else 0
-    return quantity, before, after, f"{difference:+,}" + (f" ({signed(percent, 1)} %)" if percent else "")
+    return quantity, before, after, f"{difference:+,}" + (f" ({fixed(percent, 1, '+')} %)" if percent else "")
 
 
 def exact_text(change: ExactChange) -> str:
@@ -192,9 +189,3 @@ def word_counts(result: GateResult) -> Counter[str]:
 
 def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def signed(value: float, decimals: int) -> str:
-    if abs(value) >= LARGE:
-        return f"{value:+.0e}"
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"  # -0.0 + 0.0 is 0.0

@@ -4,11 +4,14 @@ Imports no torch: the parent, the suites and the report read names, titles, unit
 """
 
 import importlib
+import json
+import math
 import pkgutil
 from functools import cache
 
 from ctxbench.errors import unknown
-from ctxbench.metrics.base import Metric, Quantity
+from ctxbench.metrics.base import Metric, Quantity, RecordRow
+from ctxbench.number import Number
 
 
 @cache
@@ -50,6 +53,32 @@ def quantity(key: str) -> Quantity:
     if key not in quantities():
         raise unknown("quantity", key, quantities())
     return quantities()[key]
+
+
+def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number | None:
+    """A quantity of a record, from `column` if it is given; None if it is not known.
+
+    A quantity that derives from a time has the interval and the rounds of that time.
+    """
+    value = row[column or quantity.column]
+    if value is None:
+        return None
+    if derive := quantity.derive:
+        time = read_number(row, quantities()[derive.source])
+        return time and time.through(lambda ms: derive.value(row, ms))
+    if not quantity.has_interval:
+        measured = column and column == quantity.measured_column
+        return Number(value, origin="measured" if measured else quantity.origin_of(row))
+    low, high = (row[quantity.detail(end)] for end in ("low_ms", "high_ms"))
+    if low is None or high is None:
+        low, high = 0.0, math.inf
+    return Number(
+        *(value, low, high),
+        processes=row.get(quantity.detail("processes")) or {},
+        others_share=row["others_share"],
+        origin=quantity.origin_of(row),
+        errors=json.loads(row.get(quantity.detail("errors")) or "{}"),
+    )
 
 
 def static_metrics() -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ctxbench.messages import Message
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
+from ctxbench.number import Origin
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from ctxbench.executions.base import Built, Execution
     from ctxbench.metrics.control import Control
     from ctxbench.registry.entry import Entry
-
-# `published`: only papers have it, ctxbench does not measure it.
-Origin = Literal["counted", "predicted", "measured", "published"]
 
 
 class RecordRow(Protocol):

@@ -9,7 +9,7 @@ from ctxbench.metrics.base import Measurement, Metric
 from ctxbench.metrics.memory import on_meta_as_measured
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
-from ctxbench.predict import CONFIDENCE
+from ctxbench.number import CONFIDENCE
 
 if TYPE_CHECKING:
     from ctxbench.devices.sheet import Sheet
@@ -49,11 +49,12 @@ def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
     except (UnpredictableError, UsageError) as error:
         measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))
         return
-    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in found.errors.items()})
+    time = found.time
+    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in time.errors.items()})
     ends = {
-        "ms": found.ms,
-        "low_ms": found.low_ms,
-        "high_ms": found.high_ms,
+        "ms": time.value,
+        "low_ms": time.low,
+        "high_ms": time.high,
         "confidence": CONFIDENCE,
         "errors": errors,
     }

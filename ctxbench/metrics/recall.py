@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ctxbench.errors import UsageError
 from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Unit
 from ctxbench.notes import Note
+from ctxbench.number import Number
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,6 +86,12 @@ def first_of(kind: str, curve: str) -> dict[str, Any]:
     """What was found on the first task of a kind: accuracy and its interval in percent, learning rate, steps."""
     found: dict[str, Any] = next(each for name, each in json.loads(curve).items() if name.partition("-")[0] == kind)
     return found
+
+
+def accuracy_of(found: Mapping[str, Any]) -> Number:
+    """The accuracy that was found on a task, in percent, with its interval over seeds where there are several."""
+    ends = (found[end] for end in ("low", "high"))
+    return Number(found["accuracy"], *(math.nan if end is None else end for end in ends), origin="measured")
 
 
 def failed_up_to(kind: str, curve: Mapping[str, Any]) -> float:

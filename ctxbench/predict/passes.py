@@ -2,13 +2,14 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ctxbench.devices.sheet import Sheet
 from ctxbench.notes import Note
-from ctxbench.predict import CONFIDENCE_SDS, KERNELS, LAUNCHES
+from ctxbench.number import CONFIDENCE_SDS, KERNELS, Number
+from ctxbench.predict import LAUNCHES
 from ctxbench.predict.effects import effects_of
 from ctxbench.predict.operators import Operator
 from ctxbench.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
@@ -34,28 +35,20 @@ class Kernel:
 
 @dataclass(frozen=True)
 class PassTime:
-    """The predicted time of a pass and its 80 % band, milliseconds.
+    """The predicted `time` of a pass, milliseconds.
 
-    `device_ms` is the time of the kernels and of what lies between them, `host_ms` that of the host to launch them;
-    the longer one counts. `errors` are the parts of its error by source, standard deviations of its logarithm: those of
-    one source are the same error in every pass on the device, but for "kernels". `other_era_ms` is the time with the
-    software of the other era.
+    `device_ms` is that of the kernels and of what lies between them, `host_ms` that of the host to launch them; the
+    longer one counts. `other_era_ms` is the time with the software of the other era.
     """
 
+    time: Number
     device_ms: float
     host_ms: float
-    low_ms: float
-    high_ms: float
-    errors: Mapping[str, float]
     other_era_ms: float
     era: Era
     host_us: float
     host_origin: Literal["assumed", "scaled", "measured"]
     kernels: tuple[Kernel, ...]
-
-    @property
-    def ms(self) -> float:
-        return max(self.device_ms, self.host_ms)
 
     @property
     def is_launch_bound(self) -> bool:
@@ -86,7 +79,7 @@ class PassTime:
         if self.assumed_share > ASSUMED_NOTE:
             kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.basis == "assumed")
             found.append(("time_assumed", {"share": self.assumed_share, "classes": [*kinds]}))
-        ratio = self.other_era_ms / self.ms if self.ms else 1.0
+        ratio = self.other_era_ms / self.time.value if self.time.value else 1.0
         if max(ratio, 1 / ratio) > ERAS_NOTE:
             other = "of today" if self.era == "cuda-2020" else "of 2020"
             found.append(("time_era", {"other": other, "ms": self.other_era_ms}))
@@ -113,12 +106,17 @@ def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32",
     errors = errors_of(kernels, device)
     host_sd = HOST_KNOWN_SD if sheet.host_us and sheet.kernels_ms else HOST_SD
     of_device, of_host = (CONFIDENCE_SDS * sd for sd in (math.hypot(*errors.values()), host_sd))
+    time = Number(
+        max(device, host),
+        low=max(device * math.exp(-of_device), host * math.exp(-of_host)),
+        high=max(device * math.exp(of_device), host * math.exp(of_host)),
+        origin="predicted",
+        errors=errors if device >= host else {"host": host_sd},
+    )
     return PassTime(
+        time,
         device_ms=device,
         host_ms=host,
-        low_ms=max(device * math.exp(-of_device), host * math.exp(-of_host)),
-        high_ms=max(device * math.exp(of_device), host * math.exp(of_host)),
-        errors=errors if device >= host else {"host": host_sd},
         other_era_ms=max(elsewhere, host),
         era=era,
         host_us=sheet.host_us or HOST_US,

@@ -9,8 +9,7 @@ import torch
 from ctxbench.errors import UsageError
 from ctxbench.memory import UnpredictableError
 from ctxbench.notes import Note
-from ctxbench.numbers import with_interval
-from ctxbench.predict import CONFIDENCE_SDS
+from ctxbench.number import CONFIDENCE_SDS
 from ctxbench.predict.operators import operators_of
 from ctxbench.predict.passes import Kernel, PassTime, time_of
 from ctxbench.worker.protocol import TellTime, Told
@@ -35,7 +34,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     emit(
         Told(
             f"{case.title} {list(case.shape)} {dtype}, {mode}: predicted for {sheet.title}, not measured: "
-            f"{with_interval(found.ms, found.low_ms, found.high_ms)} ms [80 % band]"
+            f"{found.time.text()} ms [80 % band]"
         )
     )
     emit(

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
-from ctxbench.numbers import significant
+from ctxbench.number import significant
 from ctxbench.results.rows import rows_of
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of

@@ -118,9 +118,10 @@ def _band(axes: Axes, sizes: Sequence[Size], colour: str) -> None:
 
 def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, marker: str, place: int) -> None:
     """The crossover where the ratio is 1, and below the lines a bar of its interval up to the ends of the sizes."""
-    if not 0 < found.n < math.inf:
+    n = found.n
+    if not 0 < n.value < math.inf:
         return
-    axes.plot(found.n, 1, marker=marker, color=colour, markeredgecolor=INK, markersize=8, zorder=4)
-    ends = [min(max(end, sizes[0].n), sizes[-1].n) for end in (found.low, found.high)]
+    axes.plot(n.value, 1, marker=marker, color=colour, markeredgecolor=INK, markersize=8, zorder=4)
+    ends = [min(max(end, sizes[0].n), sizes[-1].n) for end in (n.low, n.high)]
     height = _BAR * (place + 1)
     axes.plot(ends, [height, height], color=colour, linewidth=3, transform=axes.get_xaxis_transform(), zorder=4)

@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from ctxbench.comparison import Value, ratio, read_value
 from ctxbench.machine_load import disturbed
+from ctxbench.metrics import read_number
 from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.number import Number, ratio, rough_ratio
 from ctxbench.suite.file import POINTS, Figure
 
 from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
@@ -231,10 +232,10 @@ def _ratio_axes(
     A ratio of times has its 95 % interval over rounds.
     """
     words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
-    values: dict[Series, dict[str, Value]] = {}
+    values: dict[Series, dict[str, Number]] = {}
     for line in lines:
         found = zip(map(str, line.frame["x"]), line.frame.index, strict=True)
-        own = {word: read_value(panel.records[place], each) for word, place in found}
+        own = {word: read_number(panel.records[place], each) for word, place in found}
         known = {word: value for word, value in own.items() if value and value.value > 0}
         if words[0] in known:
             values[line] = known
@@ -248,14 +249,15 @@ def _ratio_axes(
             if word not in values[line]:
                 continue
             value = ratio_of(line, word)
-            interval = ratio(values[line][word], values[line][words[0]]) if each.has_interval else None
-            if interval:
-                axes.plot([interval.low, interval.high], [place, place], color=FAINT, linewidth=0.8, zorder=1)
+            over_rounds = ratio(values[line][word], values[line][words[0]])
+            text = f"{rough_ratio(value).text()} times {words[0]}"
+            if over_rounds.has_interval:
+                axes.plot(over_rounds.ends, [place, place], color=FAINT, linewidth=0.8, zorder=1)
+                text += f", over rounds {over_rounds.text()}"
             (point,) = axes.plot(
                 value, place, _WORD_MARKERS[number % len(_WORD_MARKERS)], color=appearance[line.module].colour,
                 markersize=4.5, fillstyle="full" if number % 2 == 0 else "none", label=word,
             )  # fmt: skip
-            text = f"{value:.3g} times {words[0]}" + (f", over rounds {interval}" if interval else "")
             point.set_gid(drawing.detail(f"{line.title}, {word}: {text}"))
     axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
     if any(len(known) > 1 for known in values.values()):

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.metrics.slot import SLOT
-from ctxbench.numbers import significant
+from ctxbench.number import significant
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
-from ctxbench.numbers import significant
+from ctxbench.number import rough_ratio, significant
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
@@ -206,8 +206,10 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         look = appearance[row["module"]]
         (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, linestyle="", zorder=2)
         printed = row[f"{each.key}_published"]
-        text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
-        point.set_gid(drawing.detail(text))
+        ratio = rough_ratio(row["y"] / row["x"]).text()
+        point.set_gid(
+            drawing.detail(f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {ratio}")
+        )
     unit = unit_of(panel.run, each, panel.main).symbol
     axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, panel.main)}, {unit}")
     axes.set_title(each.title)

@@ -6,8 +6,8 @@ import pandas as pd
 
 from ctxbench.metrics import metrics, stored_quantities
 from ctxbench.metrics.base import ColumnValues, Unit
-from ctxbench.numbers import is_prefix
 
+from ..published import is_prefix
 from ..run_data import RunData
 from .table import Column
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ctxbench.comparison import Value, read_value
 from ctxbench.machine_load import doubt
+from ctxbench.metrics import read_number
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.numbers import fixed, ratio_text, significant, with_interval
+from ctxbench.number import Number
 from ctxbench.results.record import columns
 from ctxbench.statistics import FEWEST_PROCESSES
 
@@ -25,15 +25,15 @@ def value_of(row: RecordRow | None, column: str) -> float | None:
 
 def interval_of(row: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
     """The confidence interval of a record's time; None if it has none, or the quantity is no time."""
-    value = read_value(row, quantity) if quantity.has_interval else None
-    return None if value is None or value.high == math.inf else (value.low, value.high)
+    found = read_number(row, quantity) if quantity.has_interval else None
+    return found.ends if found and found.has_interval else None
 
 
-def doubts(value: Value, over: str = "") -> list[str]:
+def doubts(time: Number, over: str = "") -> list[str]:
     """The footnotes of a time, or of a ratio of times (`over` " of the ratio"), that no verdict rests on."""
     found: list[str] = []
-    found += map(str, doubt(value.others_share))
-    if value.high == math.inf:
+    found += map(str, doubt(time.others_share))
+    if time.high == math.inf:
         found.append(f"Fewer than {FEWEST_PROCESSES} processes: no interval{over}.")
     return found
 
@@ -41,17 +41,16 @@ def doubts(value: Value, over: str = "") -> list[str]:
 def amount(row: RecordRow, quantity: Quantity, unit: Unit, column: str = "", digits: int = 3) -> str:
     """A known number of a record as text in `unit`, without the unit's symbol, with its interval if it has one."""
     value = float(row[column or quantity.column])
-    interval = interval_of(row, quantity)
-    return with_interval(value, *interval) if interval else plain_amount(value, quantity, unit, digits)
+    interval = interval_of(row, quantity) or ()
+    return text_of(Number(value, *interval), quantity, unit, digits)
 
 
-def plain_amount(value: float, quantity: Quantity, unit: Unit, digits: int = 3) -> str:
-    """A number without an interval as text in `unit`: a count whole, a time of unknown interval in two digits."""
-    if quantity.decimals is not None:
-        return fixed(value, quantity.decimals)
+def text_of(number: Number, quantity: Quantity, unit: Unit, digits: int = 3) -> str:
+    """A number as text in `unit`: a count whole, a time of unknown interval in two digits."""
+    decimals = quantity.decimals
     if unit.factor == 1 and quantity.column in columns() and columns()[quantity.column].type is int:
-        return fixed(value, 0)
-    return significant(value / unit.factor, 2 if quantity.has_interval else digits)
+        decimals = 0
+    return number.over(unit.factor).text(2 if quantity.has_interval else digits, decimals)
 
 
 def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
@@ -97,9 +96,9 @@ def failed_cell(row: RecordRow, notes: tuple[int, ...] = ()) -> Cell:
     return Cell(str(row["status"]), notes=notes, detail=str(row["message"]), failed=True)
 
 
-def ratio_cell(ratio: float | None) -> Cell:
-    """A ratio without an interval; empty if there is none."""
-    return Cell() if ratio is None else Cell(ratio_text(ratio), ratio, detail=f"{ratio:.4f}")
+def ratio_cell(ratio: Number, best: bool = False, notes: tuple[int, ...] = ()) -> Cell:
+    """How many times another number one is."""
+    return Cell(ratio.text(), ratio.value, best, notes, detail=f"{ratio.value:.4f}")
 
 
 def heading(title: str, unit: Unit) -> str:

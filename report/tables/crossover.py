@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ctxbench.comparison import read_value
 from ctxbench.conditions import CONDITIONS
 from ctxbench.crossover import Crossover, Size, crossover
-from ctxbench.metrics import stored_quantities
+from ctxbench.metrics import read_number, stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.numbers import with_interval
 from ctxbench.results.rows import rows_of
 from ctxbench.statistics import FEWEST_PROCESSES
 
@@ -43,7 +41,7 @@ class Pairing:
         """The sizes at which both costs are known and can be compared."""
         found = []
         for n, *records in self.rows:
-            first, second = (read_value(row, quantity) for row in records)
+            first, second = (read_number(row, quantity) for row in records)
             if first and second and not any(_obstacle(row, quantity) for row in records):
                 found.append(Size(n, first, second))
         return found
@@ -64,7 +62,7 @@ class Pairing:
 
 def _obstacle(row: RecordRow, quantity: Quantity) -> str:
     """Why a cost of a row is not compared; empty if it is."""
-    value = read_value(row, quantity)
+    value = read_number(row, quantity)
     if value is None:
         return str(row["status"]) if row["status"] != "ok" else "not known"
     return "disturbed by other work" if value.disturbed else "" if value.value else "0"
@@ -125,7 +123,8 @@ def text_of(found: Crossover | None, sizes: Sequence[Size]) -> str:
     """`613 [576, 1024]`; `< 64` and `> 9216` where n is outside the sizes; `=` where nothing tells the two apart."""
     if found is None:
         return "–"  # noqa: RUF001  # a dash for "none"
-    if math.isnan(found.n):
+    n, ends = found.n, found.n.ends
+    if math.isnan(n.value):
         return "="
     measured = {float(size.n) for size in sizes}
 
@@ -134,11 +133,11 @@ def text_of(found: Crossover | None, sizes: Sequence[Size]) -> str:
             return f"< {sizes[0].n}" if n == 0 else f"> {sizes[-1].n}"
         return f"{n if n in measured else float(f'{n:.3g}'):.0f}"
 
-    if math.isnan(found.low) or found.low == found.high:
-        return end(found.n)
-    if {found.low, found.high} & {0, math.inf, *measured}:
-        return f"{end(found.n)} [{end(found.low)}, {end(found.high)}]"
-    return with_interval(found.n, found.low, found.high)
+    if ends[0] == ends[1]:
+        return end(n.value)
+    if {*ends} & {0, math.inf, *measured}:
+        return "{} [{}, {}]".format(*map(end, (n.value, *ends)))
+    return n.text()
 
 
 def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[str]:
@@ -146,7 +145,7 @@ def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[
     said = [] if found is None or found.is_single else [course(pairing, found, pairing.sizes(cost))]
     if left_out := pairing.left_out(cost):
         said.append(left_out)
-    if found and cost.has_interval and math.isnan(found.low):
+    if found and cost.has_interval and math.isnan(found.n.low):
         said.append(NO_INTERVAL)
     sizes: dict[str, list[int]] = {}
     for n, *records in pairing.rows:
@@ -187,8 +186,8 @@ def crossover_table(run: RunData) -> Table | None:
             for each, answer in zip(found, answers, strict=True)
         ]
         filled.append((Column(cost.key, "", cost.title, cost.origin, "crossover"), cells))
-        for end in ("n", "low", "high"):
-            data[f"{cost.key}_{end}"] = [math.nan if answer is None else getattr(answer, end) for answer in answers]
+        for end, name in {"n": "value", "low": "low", "high": "high"}.items():
+            data[f"{cost.key}_{end}"] = [math.nan if each is None else getattr(each.n, name) for each in answers]
     about = [(each.first, str(each.rows[0][1]["family"]), "ok") for each in found]
     title = "The n = H x W above which the first module is cheaper than the second"
     caption = _caption(run, costs)
@@ -217,21 +216,22 @@ def answer_cell(
     numbers = tuple(sorted({notes.number(sentence) for sentence in said}))
     if found is None:
         return Cell(text_of(found, sizes), notes=numbers, detail="fewer than two sizes can be compared")
-    value = None if math.isnan(found.n) else min(found.n, sizes[-1].n + 1.0)
+    value = None if math.isnan(found.n.value) else min(found.n.value, sizes[-1].n + 1.0)
     origin: Origin | None = "predicted" if sizes[0].first.origin == "predicted" else None
     return Cell(text_of(found, sizes), value, notes=numbers, detail=_in_words(pairing, found, sizes), origin=origin)
 
 
 def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
     inside = f"n = {sizes[0].n} to {sizes[-1].n}"
-    if math.isnan(found.n):
+    n = found.n.value
+    if math.isnan(n):
         return f"equal, or statistically tied, at {inside}"
-    if found.n == 0:
+    if n == 0:
         return f"{pairing.first} is cheaper at every size, {inside}"
-    if found.n == math.inf:
+    if n == math.inf:
         return f"{pairing.first} is not cheaper at the largest size, {inside}"
-    side = f"{math.sqrt(found.n):.0f}"
-    return f"{pairing.first} is cheaper above n = {found.n:.0f}, about {side} x {side}"
+    side = f"{math.sqrt(n):.0f}"
+    return f"{pairing.first} is cheaper above n = {n:.0f}, about {side} x {side}"
 
 
 def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
@@ -11,9 +11,10 @@ from ctxbench.conditions import CONDITIONS
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow, Unit
 from ctxbench.mode import MODES
-from ctxbench.numbers import is_prefix, scaled_unit, significant, with_interval
+from ctxbench.number import Number
 from ctxbench.results.rows import rows_of
 
+from ..published import is_prefix, scaled_unit
 from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together
@@ -24,25 +25,6 @@ HOW = (
     "with the module less the network without it; share: added over the network without it. Added times are "
     "differences of neighbouring passes in one process [95 % interval over processes]."
 )
-
-
-@dataclass(frozen=True)
-class Amount:
-    """A number and its interval; NaN for none."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-
-    def over(self, unit: float) -> "Amount":
-        return Amount(self.value / unit, self.low / unit, self.high / unit)
-
-    def text(self, sign: str = "") -> str:
-        """As few digits as the interval justifies; `+` in front of what is above 0."""
-        plus = sign if self.value > 0 else ""
-        if math.isnan(self.low):
-            return plus + (significant(self.value) if self.value >= 0 else f"-{significant(-self.value)}")
-        return plus + with_interval(self.value, self.low, self.high)
 
 
 def network_tables(run: RunData) -> list[Table]:
@@ -73,10 +55,10 @@ def _network_table(run: RunData, frame: pd.DataFrame, number: int) -> Table:
         units[key] = _unit(quantity(key).unit, found)
         same = all(each.get("alone") == each.get("added") for each in found)
         for what in ("added", "share") if same else ("alone", "added", "share"):
-            amounts = [each.get(what) for each in found]
-            if any(amounts):
-                filled.append(_column(key, what, amounts, rows, units[key], part))
-                data |= {f"{key}_{what}{end}": [_end(each, name) for each in amounts] for end, name in _ENDS.items()}
+            numbers = [each.get(what) for each in found]
+            if any(numbers):
+                filled.append(_column(key, what, numbers, rows, units[key], part))
+                data |= {f"{key}_{what}{end}": [_end(each, name) for each in numbers] for end, name in _ENDS.items()}
     network = str(frame["network"].iloc[0]).rpartition(":")[2]
     title = f"What a module adds to {network} at [{str(frame['shape'].iloc[0]).replace('x', ', ')}]"
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
@@ -97,8 +79,8 @@ PARTS = {
 _ENDS = {"": "value", "_low": "low", "_high": "high"}
 
 
-def _end(amount: Amount | None, name: str) -> float:
-    return math.nan if amount is None else getattr(amount, name)
+def _end(number: Number | None, name: str) -> float:
+    return math.nan if number is None else getattr(number, name)
 
 
 def _slots(rows: Sequence[RecordRow]) -> list[str]:
@@ -107,47 +89,47 @@ def _slots(rows: Sequence[RecordRow]) -> list[str]:
     return [f"Slots, uses x input: {'; '.join(texts)}."] if texts else []
 
 
-def _costs(key: str, row: RecordRow, empty: RecordRow | None) -> Mapping[str, Amount]:
+def _costs(key: str, row: RecordRow, empty: RecordRow | None) -> Mapping[str, Number]:
     """What is known of one cost of a module: alone, added, and its share of the network without it, in percent."""
     mode = next((mode for mode in MODES if key.endswith(mode)), "")
-    found: dict[str, Amount] = {}
+    found: dict[str, Number] = {}
     is_time = key.startswith("latency")
     alone = f"alone_{mode}_ms" if is_time else f"alone_{key}_bytes" if mode else f"alone_{key}"
     if row[alone] is not None:
-        found["alone"] = _amount(row, alone)
+        found["alone"] = _number(row, alone)
     column = quantity(key).column
     with_it, without = row[column], empty[column] if empty else None
     if is_time and row[f"added_{mode}_ms"] is not None:
-        found["added"] = _amount(row, f"added_{mode}_ms")
+        found["added"] = _number(row, f"added_{mode}_ms")
     elif with_it is not None and without is not None:
-        found["added"] = Amount(with_it - without)
+        found["added"] = Number(with_it - without)
     if "added" in found and without:
         found["share"] = found["added"].over(without / 100)
     return found
 
 
-def _unit(unit: Unit, found: Sequence[Mapping[str, Amount]]) -> Unit:
+def _unit(unit: Unit, found: Sequence[Mapping[str, Number]]) -> Unit:
     """The unit in which the largest of these has one to three digits before the point, if it is a bare prefix."""
     values = [abs(each[part].value) for each in found for part in ("alone", "added") if part in each]
     return scaled_unit(values) if is_prefix(unit) and unit.base == 10 else unit
 
 
-def _amount(row: RecordRow, column: str) -> Amount:
+def _number(row: RecordRow, column: str) -> Number:
     ends = [row[column.replace("_ms", f"_{end}_ms")] if column.endswith("_ms") else None for end in ("low", "high")]
-    return Amount(float(row[column]), *(math.nan if end is None else float(end) for end in ends))
+    return Number(float(row[column]), *(math.nan if end is None else float(end) for end in ends))
 
 
 def _column(
-    key: str, part: str, amounts: Sequence[Amount | None], rows: Sequence[RecordRow], own: Unit, together: str
+    key: str, part: str, numbers: Sequence[Number | None], rows: Sequence[RecordRow], own: Unit, together: str
 ) -> Filled:
     cost = quantity(key)
     origin: Origin = cost.origin_of(rows[0]) if cost.origin_column else cost.origin
     unit = 1.0 if part == "share" else float(own.factor)
     sign = "" if part == "alone" else "+"
     header = "share (%)" if part == "share" else part
-    shown = [None if each is None else each.over(unit) for each in amounts]
+    shown = [None if each is None else each.over(unit) for each in numbers]
     cells = [
-        Cell(each.text(sign), each.value) if each else failed_cell(row) if row["status"] != "ok" else Cell()
+        Cell(each.text(sign=sign), each.value) if each else failed_cell(row) if row["status"] != "ok" else Cell()
         for each, row in zip(shown, rows, strict=True)
     ]
     return Column(f"{key}_{part}", heading(cost.title, own), header, origin, together), cells

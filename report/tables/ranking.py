@@ -1,19 +1,18 @@
 """A comparison's table: the standings in order, each number with its ratio to the first candidate's."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ctxbench.comparison import Value, obstacle, only_far, order, ratio
 from ctxbench.metrics import metrics, quantities, quantity
 from ctxbench.metrics.base import Quantity, Unit
-from ctxbench.numbers import is_prefix, ratio_text, scaled_unit, with_interval
+from ctxbench.number import Number, obstacle, only_far, order, ratio
 from ctxbench.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
 
+from ..published import is_prefix, scaled_unit
 from .caption import convention_lines
-from .cells import Filled, doubts, heading, plain_amount, put_together
-from .table import Cell, Column, Footnotes, Origin, Table
+from .cells import Filled, doubts, heading, put_together, text_of
+from .table import Cell, Column, Footnotes, Table
 
 
 def ranking_table(ranking: Ranking, rank_by: str) -> Table:
@@ -64,14 +63,14 @@ def _caption(
         nouns = listed([quantity(axis).noun for axis in axes])
         lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
     lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
-    values = [(row.label, value) for row in ranking.standings for value in row.values.values()]
-    times: dict[str, list[Value]] = {}
-    for label, value in values:
-        if value.origin != "predicted" and value.low < value.high < math.inf:
+    timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]
+    times: dict[str, list[Number]] = {}
+    for label, value in timed:
+        if value.origin != "predicted":
             times.setdefault(label, []).append(value)
     known = {
         "processes": sorted({str(len(value.processes)) for own in times.values() for value in own} - {"0"}),
-        "latency_origin": ["predicted"] * any(value.origin == "predicted" for _, value in values),
+        "latency_origin": ["predicted"] * any(value.origin == "predicted" for _, value in timed),
     }
     lines += convention_lines(shown, lambda column: known.get(column, []))
     if apart := [label for label, own in times.items() if any(not value.processes for value in own)]:
@@ -106,12 +105,8 @@ def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
     found = row.values.get(what.key)
     if found is None:
         return Cell()
-    if found.low < found.high < math.inf:
-        text = with_interval(found.value, found.low, found.high)
-    else:
-        text = plain_amount(found.value, what, unit)
-    origin: Origin | None = "predicted" if found.origin == "predicted" else None
-    return Cell(text, found.value / unit.factor, notes=tuple(map(notes.number, doubts(found))), origin=origin)
+    text, about = text_of(found, what, unit), tuple(map(notes.number, doubts(found)))
+    return Cell(text, found.value / unit.factor, notes=about, origin=found.origin)
 
 
 def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
@@ -120,9 +115,9 @@ def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
         return Cell()
     if reason := obstacle(value, mine):
         return Cell("–", detail=f"cannot be compared: {reason}")  # noqa: RUF001  # a dash for "none"
-    found, plain = ratio(value, mine), value.value / mine.value
+    found = ratio(value, mine)
     if what.has_interval and order(value, mine) == 0:
-        return Cell("=", 1.0, detail=str(found) if found else "the intervals overlap")
+        return Cell("=", 1.0, detail=found.text() if found.has_interval else "the intervals overlap")
     if only_far(value, mine):
         return Cell("far", detail="so far apart that they are told apart, though other work disturbed the times")
-    return Cell(str(found), found.value) if found else Cell(ratio_text(plain), plain)
+    return Cell(found.text(), found.value)

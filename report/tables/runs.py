@@ -1,24 +1,22 @@
 """Runs of one suite side by side: each quantity run by run, with ratios, and why a row cannot be compared."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from ctxbench.comparison import read_value
 from ctxbench.conditions import CONDITIONS
 from ctxbench.errors import UsageError
-from ctxbench.metrics import stored_quantities
-from ctxbench.metrics.base import Origin, Quantity, RecordRow
-from ctxbench.numbers import ratio_text, with_interval
+from ctxbench.metrics import read_number, stored_quantities
+from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.number import Origin, ratio_of_runs, rough_ratio
 from ctxbench.ranking import listed
 from ctxbench.results.rows import rows_of
 
 from ..run_data import SURE, RunData, heading_of, settings_text
 from .caption import convention_lines, setup, values_in
-from .cells import Filled, doubts, heading, interval_of, put_together, quantity_cell, ratio_cell, value_of
+from .cells import Filled, doubts, heading, put_together, quantity_cell, ratio_cell, value_of
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Table
 
 Key = tuple[str, ...]
@@ -101,22 +99,6 @@ def ratio_key(column: str, number: int) -> str:
     return f"{column}_ratio_{number}"
 
 
-def ratio_interval(first: RecordRow, other: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
-    """The interval of other / first from the intervals of both; None if one has none.
-
-    On a log scale each limit's distance is the root of the sum of squares (MOVER: Zou and Donner, Construction of
-    confidence limits about effect measures, 2008).
-    """
-    limits_1, limits_2 = interval_of(first, quantity), interval_of(other, quantity)
-    if limits_1 is None or limits_2 is None:
-        return None
-    (low_1, high_1), (low_2, high_2) = limits_1, limits_2
-    one, two = first[quantity.column], other[quantity.column]
-    down = math.hypot(math.log(two / low_2), math.log(high_1 / one))
-    up = math.hypot(math.log(high_2 / two), math.log(one / low_1))
-    return two / one * math.exp(-down), two / one * math.exp(up)
-
-
 def _agree(each: Compared, keys: Sequence[Key], found: Sequence[Records]) -> bool:
     """Whether all runs that have a row's number have the same."""
     values = [{value_of(rows.get(key), each.column) for rows in found} - {None} for key in keys]
@@ -173,22 +155,18 @@ def _ratio_cell(
     reason = _reason(first, other, each, number)
     if reason:
         return Cell("–", notes=(notes.number(reason),), detail=reason)  # noqa: RUF001  # a dash for "none"
-    one, two = value_of(first, each.column), value_of(other, each.column)
-    if first is None or other is None or not one or two is None:
+    one, two = (None if row is None else read_number(row, each.quantity, each.column) for row in (first, other))
+    if first is None or other is None or one is None or two is None or not one.value:
         return Cell()
-    if not each.has_interval or each.quantity.origin_of(first) == "predicted":
-        return ratio_cell(two / one)
-    values = [read_value(row, each.quantity, each.column) for row in (first, other)]
-    reasons = dict.fromkeys(reason for value in values if value for reason in doubts(value, " of the ratio"))
-    interval = ratio_interval(first, other, each.quantity)
-    if reasons or interval is None:
-        return Cell(ratio_text(two / one), two / one, notes=tuple(sorted(map(notes.number, reasons))))
-    low, high = interval
+    if not each.has_interval or one.origin == "predicted":
+        return ratio_cell(rough_ratio(two.value / one.value))
+    found = ratio_of_runs(two, one)
+    if reasons := dict.fromkeys(reason for time in (one, two) for reason in doubts(time, " of the ratio")):
+        return ratio_cell(rough_ratio(found.value), notes=tuple(sorted(map(notes.number, reasons))))
     confidence = each.quantity.detail("confidence")
     sure = min(first[confidence], other[confidence]) >= SURE
     numbers = () if sure else (notes.number("Few samples: the interval of the ratio covers less than 95 %."),)
-    excluded = sure and (low > 1 or high < 1)
-    return Cell(with_interval(two / one, low, high), two / one, excluded, numbers, detail=f"{two / one:.4f}")
+    return ratio_cell(found, sure and not found.low <= 1 <= found.high, numbers)
 
 
 def _reason(first: RecordRow | None, other: RecordRow | None, each: Compared, number: int) -> str:
@@ -259,9 +237,10 @@ def _control_lines(runs: Sequence[RunData]) -> list[str]:
     for number, run in enumerate(runs[1:], 2):
         ratios = (run.frame.set_index("case")["control_ms"] / first).dropna()
         if len(ratios):
+            many = rough_ratio(ratios.median()).text()
             lines.append(
-                f"The control workload, the same work in every case, took {ratio_text(ratios.median())} times as long "
-                f"in run {number} as in run 1 (median of {len(ratios)} cases)."
+                f"The control workload, the same work in every case, took {many} times as long in run {number} as in "
+                f"run 1 (median of {len(ratios)} cases)."
             )
     return lines
 

@@ -2,24 +2,24 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from ctxbench import devices
-from ctxbench.comparison import order, read_value
 from ctxbench.conditions import COLUMNS, CONDITIONS
-from ctxbench.metrics import metrics, quantities
+from ctxbench.metrics import metrics, quantities, read_number
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
 from ctxbench.notes import BROKEN
-from ctxbench.numbers import decimals_of, fixed, leading_value
+from ctxbench.number import fixed, order, rough_ratio
 from ctxbench.ranking import listed
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
-from ..published import unit_of, with_published
+from ..published import decimals_of, leading_value, unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
-from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell, value_of
+from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell
 from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 
@@ -130,12 +130,17 @@ def _quantity_columns(
     else:
         add(key, "here", quantity.origin, cells)
     if f"{key}_ratio" in frame and frame[f"{key}_ratio"].notna().any():
-        add(f"{key}_ratio", "ratio", "ratio", [ratio_cell(value_of(row, f"{key}_ratio")) for row in records])
+        add(f"{key}_ratio", "ratio", "ratio", [_ratio_cell(row[f"{key}_ratio"]) for row in records])
     if quantity.measured_column and frame[quantity.measured_column].notna().any():
         kinds = sorted({kind_of(device) for device in frame["device"] if devices.has_clock(device)})
         header = f"on {kinds[0].upper()}" if len(kinds) == 1 else "on device"
         add(f"{key}_measured", header, "measured", _number_cells(frame, quantity, unit, quantity.measured_column))
     return found
+
+
+def _ratio_cell(ratio: Any) -> Cell:
+    """Ours over what is published, which is rounded; empty if there is none."""
+    return Cell() if pd.isna(ratio) else ratio_cell(rough_ratio(float(ratio)))
 
 
 def _has_number(row: RecordRow, key: str) -> bool:
@@ -224,7 +229,7 @@ def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
     """What qualifies our own number: what its metric says of it and, of a time, how sure it is."""
     found = [each.shared for each in row["notes"] if each.about == quantity.key]
     found += [each.shared for each in quantity.notes(row)]
-    value = read_value(row, quantity)
+    value = read_number(row, quantity)
     if value is None or not quantity.has_interval:
         return found
     found += doubts(value)
@@ -244,7 +249,7 @@ def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> lis
         return cells
     records = rows_of(frame)
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
-        rows = {int(i): read_value(records[int(i)], quantity) for i in group.index}
+        rows = {int(i): read_number(records[int(i)], quantity) for i in group.index}
         broken = {i for i in rows if any(each.code == BROKEN for each in records[i]["notes"])}
         values = {i: value for i, value in rows.items() if value and not value.obstacle and i not in broken}
         if len(values) < 2:
