@@ -9,11 +9,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ctxbench import limits, registry
 from ctxbench.conditions import CONDITIONS, Conditions, Shape
+from ctxbench.dtypes import DTYPES
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
-    from torch import nn
+    import torch
+    from torch import Tensor, nn
 
 # The module that leaves a network's slot empty.
 EMPTY = "identity"
@@ -122,16 +124,38 @@ class Case(Conditions):
         entry = registry.get(EMPTY)
         return replace(self, module=entry.key, reference=entry.reference, hparams={}, defaults={})
 
-    @property
-    def autocast_dtype(self) -> str:
-        """The dtype of products under autocast; "" without it."""
-        kind, _, name = self.dtype.partition("-")
-        return name if kind == "autocast" else ""
+    def made(self, device: "torch.device") -> "nn.Module":
+        """The module with random weights on a device, in the case's dtype and layout."""
+        import torch
+
+        model = self.build().to(device, self.parameter_dtype)
+        if self.memory_format == "channels_last":
+            torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
+        return model
+
+    def laid_out(self, x: "Tensor") -> "Tensor":
+        """An input in the case's layout."""
+        import torch
+
+        return x.to(memory_format=torch.channels_last) if self.memory_format == "channels_last" else x
+
+    def on_meta(self) -> "tuple[nn.Module, Tensor]":
+        """The module and its input as they are measured, on the meta device: without data."""
+        import torch
+
+        with torch.device("meta") as device:
+            return self.made(device), self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype))
 
     @property
-    def parameter_dtype(self) -> str:
-        """The dtype of weights and input; under autocast and TF32 that is float32."""
-        return "float32" if self.autocast_dtype or self.dtype == "tf32" else self.dtype
+    def parameter_dtype(self) -> "torch.dtype":
+        """Of weights and input."""
+        return _dtype(DTYPES[self.dtype].parameters)
+
+    @property
+    def autocast_dtype(self) -> "torch.dtype | None":
+        """Of products under autocast; None without it."""
+        name = DTYPES[self.dtype].autocast
+        return _dtype(name) if name else None
 
     @property
     def title(self) -> str:
@@ -148,9 +172,16 @@ class Case(Conditions):
         """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
         module = f"{self.module}({hparams})" if hparams else self.module
-        values = ((each, getattr(self, name)) for name, each in CONDITIONS.items())
-        parts = [f"{module}{self._inside}", *(each.mark(value) for each, value in values if each.is_said(value))]
-        return " ".join(filter(None, parts))
+        return " ".join(filter(None, [f"{module}{self._inside}", *self._marks(*CONDITIONS)]))
+
+    @property
+    def computed_in(self) -> str:
+        """The dtype, and a layout that does not go without saying: `bfloat16 channels_last`."""
+        return " ".join(self._marks("dtype", "memory_format"))
+
+    def _marks(self, *conditions: str) -> list[str]:
+        values = ((CONDITIONS[name], getattr(self, name)) for name in conditions)
+        return [each.mark(value) for each, value in values if each.is_said(value)]
 
     @property
     def hparams_json(self) -> str:
@@ -161,3 +192,10 @@ class Case(Conditions):
     def changed(self) -> str:
         """The names of the hyper-parameters that differ from the defaults."""
         return " ".join(sorted(name for name, value in self.hparams.items() if value != self.defaults.get(name)))
+
+
+def _dtype(name: str) -> "torch.dtype":
+    import torch
+
+    found: torch.dtype = getattr(torch, name)
+    return found

@@ -26,7 +26,7 @@ from ctxbench.notes import Note
 
 
 def count(measurement: Measurement) -> None:
-    buffers = sum(buffer.numel() for buffer in measurement.meta_model.buffers())
+    buffers = sum(buffer.numel() for buffer in measurement.on_meta[0].buffers())
     measurement.report({"buffers": buffers}, Note("remark", {"text": "counted; with a semicolon"}))
 
 

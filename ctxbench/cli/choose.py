@@ -10,6 +10,7 @@ import typer
 from ctxbench import limits
 from ctxbench.cli.options import Modules, Settings, Texts, names, overrides_of, with_conditions
 from ctxbench.cli.printing import render
+from ctxbench.dtypes import DTYPES
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
@@ -67,7 +68,7 @@ def choose(
         own = [each for each in found if choosing.conditions_of(each) == conditions_text]
         for part in chosen_modules(own, limit, asked, f"{which} at {conditions_text}"):
             render(part)
-    if any(each.case.dtype.startswith("autocast") for each in found):
+    if any(DTYPES[each.case.dtype].autocast for each in found):
         say(str(Note("autocast_cuda")))
     say("Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md.")
 

@@ -13,7 +13,6 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from ctxbench.case import Case, Measure
@@ -217,24 +216,11 @@ class Measurement(Protocol):
     def control(self) -> "Control": ...
 
     @property
-    def parameter_dtype(self) -> "torch.dtype":
-        """Of weights and input; under autocast and TF32 that is float32."""
+    def on_meta(self) -> "tuple[nn.Module, Tensor]":
+        """The module and its input as they are measured, on the meta device: no data. Both are left as they are."""
         ...
-
-    @property
-    def meta_model(self) -> "nn.Module":
-        """The module on the meta device: no data."""
-        ...
-
-    @property
-    def meta_input(self) -> "Tensor": ...
 
     def clock(self) -> "Clock": ...
-
-    @property
-    def autocast_dtype(self) -> "torch.dtype | None":
-        """The dtype of products under autocast; None without it."""
-        ...
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the case's forward passes."""
@@ -246,10 +232,6 @@ class Measurement(Protocol):
 
     def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
         """Say why this case has no number in these columns; without a note if another column tells it."""
-        ...
-
-    def made(self, case: "Case") -> "nn.Module":
-        """What another case computes, with random weights, in this case's dtype and layout on its device."""
         ...
 
     def step_of(
