@@ -30,8 +30,8 @@ Numbers = Annotated[int, AfterValidator(limits.NUMBERS.check)]
 Share = Annotated[float, AfterValidator(limits.SHARE.check)]
 Minutes = Annotated[float, AfterValidator(limits.MINUTES.check)]
 _Processes = Annotated[int, AfterValidator(limits.PROCESSES.check)]
-_Repeats = Annotated[int, AfterValidator(limits.REPEATS.check)]
-_Seconds = Annotated[float, AfterValidator(limits.SECONDS.check)]
+Repeats = Annotated[int, AfterValidator(limits.REPEATS.check)]
+Seconds = Annotated[float, AfterValidator(limits.SECONDS.check)]
 _Pause = Annotated[float, AfterValidator(limits.PAUSE.check)]
 OneOrMore = BeforeValidator(as_list)
 
@@ -52,39 +52,33 @@ class Measure(BaseModel):
     processes, the cheapest first, and the costliest get fewer where the time does not last for all. A first pass of
     `long_pass_s` or more is the only sample of a process that has run the module in another mode before.
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
-    The metric `recall` trains on `recall_tasks` for `recall_steps` with `recall_seeds` seeds, the module built for
-    `recall_shape` (channels, height, width) whatever the case's input is.
-    `compile_timeout_s` is for compiling or exporting the module for a mode, `recall_timeout_s` for all trainings of a
-    row, `timeout_s` for all else.
+    `compile_timeout_s` is for compiling or exporting the module for a mode, `timeout_s` for all that has no limit of
+    its own.
+    What else it holds are settings of metrics, which `ctxbench.suite.file` has checked.
     """
 
-    model_config = STRICT
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     processes: _Processes = 5
     malloc: Literal["keep", "default"] = "keep"
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    sample_s: _Seconds = 2.0
-    total_s: _Seconds | None = None
+    sample_s: Seconds = 2.0
+    total_s: Seconds | None = None
     spread: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    long_pass_s: _Seconds | None = None
+    long_pass_s: Seconds | None = None
     warmup_s: _Pause = 0.5
     min_time_s: _Pause = 0.0
-    min_samples: _Repeats = 1
-    repeats: _Repeats = 20
-    passes: _Repeats = 100
+    min_samples: Repeats = 1
+    repeats: Repeats = 20
+    passes: Repeats = 100
     flush_l2: bool = False
     memory_device: Literal["cuda", "cuda-2020"] = "cuda"
     cudnn_benchmark: bool = False
     memory_limit_gib: Annotated[float, AfterValidator(limits.MEMORY_GIB.check)] | None = None
-    timeout_s: _Seconds = 600.0
-    compile_timeout_s: _Seconds = 600.0
+    timeout_s: Seconds = 600.0
+    compile_timeout_s: Seconds = 600.0
     seed: Annotated[int, AfterValidator(limits.SEED.check)] = 0
-    recall_tasks: Annotated[list[str], Field(min_length=1)] = ["global", "lookup-8", "where"]
-    recall_shape: Annotated[list[Numbers], Field(min_length=3, max_length=3)] = [64, 8, 8]
-    recall_steps: _Repeats = 800
-    recall_seeds: _Repeats = 3
-    recall_timeout_s: _Seconds = 3600.0
 
 
 @dataclass(frozen=True)

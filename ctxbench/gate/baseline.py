@@ -21,6 +21,7 @@ from ctxbench.mode import MODES
 from ctxbench.results.csv_file import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import read_records, with_medians
+from ctxbench.suite.file import MeasureTable
 
 Readable = TypeVar("Readable")
 
@@ -151,7 +152,7 @@ def _from_records(records: Path, path: Path) -> Baseline:
 
 
 def _measure(meta: Mapping[str, Any]) -> Measure:
-    return Measure.model_validate(meta["definition"]["measure"])
+    return MeasureTable.model_validate(meta["definition"]["measure"])
 
 
 def _from_record(values: Mapping[str, Any]) -> StoredCase:

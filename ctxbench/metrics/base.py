@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from pydantic import BaseModel
+
+from ctxbench.case import STRICT
 from ctxbench.messages import Message
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
@@ -255,6 +258,17 @@ class Pass:
     first_s: float
 
 
+class Settings(BaseModel):
+    """The settings of a metric: keys of `[measure]` in a suite, each of which begins with the metric's name."""
+
+    model_config = STRICT
+
+    @classmethod
+    def of(cls, measure: "Measure") -> Self:
+        """Those that `[measure]` has; what it leaves out has its default."""
+        return cls.model_validate({key: getattr(measure, key) for key in cls.model_fields if hasattr(measure, key)})
+
+
 # What a run's rows hold in a column of text, each value once.
 ColumnValues = Callable[[str], Sequence[str]]
 
@@ -288,6 +302,10 @@ class Metric:
     after both modes.
     With `combine` a metric is measured in each of a case's processes; it makes the record's values from theirs. Other
     metrics are measured once.
+
+    Its `settings` are keys of `[measure]`. A process that measures it has `limit_s` seconds more than the `timeout_s`
+    of all else. `sentence` says of a row what its values mean for the module, in words that follow the module's name;
+    "" if it says nothing.
     """
 
     name: str
@@ -304,6 +322,9 @@ class Metric:
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
     combine: Callable[[Sequence[RecordRow]], Mapping[str, Any]] | None = None
+    settings: type[Settings] | None = None
+    limit_s: Callable[["Measure"], float] = lambda measure: 0.0
+    sentence: Callable[[RecordRow], str] = lambda row: ""
 
     def promised(self, *, static: bool) -> list[tuple[str, str]]:
         """The columns that a process without a failure fills, each with the column of reasons why not, or "".

@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench import devices, machine_load, this_machine
+from ctxbench import devices, machine_load, metrics, this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
 from ctxbench.failures import DoesNotFit, StaleOutput
 from ctxbench.messages import Doing, Message, Missing, Values
-from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Metric, Pass
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.control import Control
@@ -51,7 +50,7 @@ class CaseMeasurement:
 
     def _run(self, names: Sequence[str]) -> None:
         self.report({"title": self.entry.title, "family": self.entry.family})
-        wanted = [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
+        wanted = metrics.wanted(names)
         with without_compiler():  # also around the module's construction on meta
             for metric in wanted:
                 if metric.count:
