@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ctxbench.case import Case
 from ctxbench.comparison import Value, order, read_value
 from ctxbench.conditions import CONDITIONS, phrases
-from ctxbench.engine.case import Executor, Plan, measure_case
+from ctxbench.engine.one_process import Executor, Plan, measure_case
 from ctxbench.metrics import quantity, static_metrics
 from ctxbench.mode import Mode
 from ctxbench.results.record import Record

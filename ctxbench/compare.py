@@ -12,7 +12,7 @@ from ctxbench.comparison import known, read_value
 from ctxbench.conditions import COLUMNS, from_columns, phrases
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
-from ctxbench.engine.case import Executor, Outcome
+from ctxbench.engine.one_process import Executor, Outcome
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import run_suite
 from ctxbench.engine.verify import verify

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
 
 from ctxbench.case import Case
-from ctxbench.engine.case import Plan, measure_case
+from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
 from ctxbench.metrics.recall import from_histogram, sentence
 from ctxbench.recall import scenes as scenes_file

@@ -35,9 +35,9 @@ def choose(
     from ctxbench.cli.describe import chosen_modules
     from ctxbench.devices import has_clock
     from ctxbench.devices.sheet import sheet
-    from ctxbench.engine.case import Plan
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.counted import Counted
+    from ctxbench.engine.one_process import Plan
     from ctxbench.suite import settings
     from ctxbench.suite.read import load
 
