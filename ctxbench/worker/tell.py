@@ -1,9 +1,12 @@
 """What `ctxbench show` and `memory` print of a case, built on the meta device: its costs, and what fills its memory."""
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+
+from torch import nn
 
 from ctxbench.case import Case
 from ctxbench.errors import UsageError
@@ -115,13 +118,14 @@ def _draw(profile: MemoryProfile, path: Path) -> None:
 
 def _share_of_module(case: Case, profile: MemoryProfile, without: int) -> str:
     """How much of a network's peak its module holds, and the peak without it."""
-    file = Path(case.entry.file).name
-    held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(file)]
+    classes = case.entry.load().mro()
+    files = tuple(dict.fromkeys(Path(inspect.getfile(each)).name for each in classes[: classes.index(nn.Module)]))
+    held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(files)]
     size = sum(each.bytes for each in held)
     added = profile.peak_bytes - without
     return (
-        f"Made in {file} and in memory at the peak: {_mib(size)} MiB ({size / profile.peak_bytes:.1%}). Without the "
-        f"module the peak of {case.network} is {_mib(without)} MiB: the module adds {_mib(added)} MiB "
+        f"Made in {' and '.join(files)} and in memory at the peak: {_mib(size)} MiB ({size / profile.peak_bytes:.1%}). "
+        f"Without the module the peak of {case.network} is {_mib(without)} MiB: the module adds {_mib(added)} MiB "
         f"({added / without:+.1%})."
     )
 
