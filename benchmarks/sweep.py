@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from ctxbench.case import Case, Measure
-from ctxbench.engine.case import Plan
+from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, sweep
 from ctxbench.results.run_folder import RunFolder

@@ -20,7 +20,8 @@ from calibrate_time import ROOT, Model, fold, read
 from prediction_data import SPLITS, device, kernelbench
 from transformers import Transformer
 
-from ctxbench import registry
+from ctxbench.case import Case
+from ctxbench.conditions import SHAPE, parse_shape
 from ctxbench.devices.sheet import sheet
 from ctxbench.mode import MODES
 from ctxbench.predict import effects, rates
@@ -111,9 +112,8 @@ def own_cpu() -> Iterator[Row]:
     """The suite `field` on a processor that `ctxbench calibrate` measured in the same hour."""
     calibrated = sheet(str(RESULTS / "cpu.toml"))
     for row in rows_of(open_run(RESULTS / "field-cpu").frame):
-        shape = tuple(int(row[name]) for name in ("batch", "channels", "height", "width"))
-        with torch.device("meta"):
-            model, x = registry.get(row["module"]).build(shape[1]), torch.empty(shape)
+        shape = parse_shape([int(row[name]) for name in SHAPE.columns])
+        model, x = Case(row["module"], row["reference"], {}, shape).on_meta()
         for mode in MODES:
             found = time_of(operators_of(model, x, mode=mode, device="cpu"), calibrated)
             what = f"{row['module']} {' x '.join(map(str, shape))}"

@@ -9,11 +9,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ctxbench import limits, registry
 from ctxbench.conditions import CONDITIONS, Conditions, Shape
+from ctxbench.dtypes import DTYPES
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
 
 if TYPE_CHECKING:
-    from torch import nn
+    import torch
+    from torch import Tensor, nn
 
 # The module that leaves a network's slot empty.
 EMPTY = "identity"
@@ -28,8 +30,8 @@ Numbers = Annotated[int, AfterValidator(limits.NUMBERS.check)]
 Share = Annotated[float, AfterValidator(limits.SHARE.check)]
 Minutes = Annotated[float, AfterValidator(limits.MINUTES.check)]
 _Processes = Annotated[int, AfterValidator(limits.PROCESSES.check)]
-_Repeats = Annotated[int, AfterValidator(limits.REPEATS.check)]
-_Seconds = Annotated[float, AfterValidator(limits.SECONDS.check)]
+Repeats = Annotated[int, AfterValidator(limits.REPEATS.check)]
+Seconds = Annotated[float, AfterValidator(limits.SECONDS.check)]
 _Pause = Annotated[float, AfterValidator(limits.PAUSE.check)]
 OneOrMore = BeforeValidator(as_list)
 
@@ -50,39 +52,33 @@ class Measure(BaseModel):
     processes, the cheapest first, and the costliest get fewer where the time does not last for all. A first pass of
     `long_pass_s` or more is the only sample of a process that has run the module in another mode before.
     `memory_device` is what the predicted peak is for: CUDA under the installed PyTorch, or under that of 2020.
-    The metric `recall` trains on `recall_tasks` for `recall_steps` with `recall_seeds` seeds, the module built for
-    `recall_shape` (channels, height, width) whatever the case's input is.
-    `compile_timeout_s` is for compiling or exporting the module for a mode, `recall_timeout_s` for all trainings of a
-    row, `timeout_s` for all else.
+    `compile_timeout_s` is for compiling or exporting the module for a mode, `timeout_s` for all that has no limit of
+    its own.
+    What else it holds are settings of metrics, which `ctxbench.suite.file` has checked.
     """
 
-    model_config = STRICT
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     processes: _Processes = 5
     malloc: Literal["keep", "default"] = "keep"
     protocol: Literal["interval", "paper"] = "interval"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    sample_s: _Seconds = 2.0
-    total_s: _Seconds | None = None
+    sample_s: Seconds = 2.0
+    total_s: Seconds | None = None
     spread: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    long_pass_s: _Seconds | None = None
+    long_pass_s: Seconds | None = None
     warmup_s: _Pause = 0.5
     min_time_s: _Pause = 0.0
-    min_samples: _Repeats = 1
-    repeats: _Repeats = 20
-    passes: _Repeats = 100
+    min_samples: Repeats = 1
+    repeats: Repeats = 20
+    passes: Repeats = 100
     flush_l2: bool = False
     memory_device: Literal["cuda", "cuda-2020"] = "cuda"
     cudnn_benchmark: bool = False
     memory_limit_gib: Annotated[float, AfterValidator(limits.MEMORY_GIB.check)] | None = None
-    timeout_s: _Seconds = 600.0
-    compile_timeout_s: _Seconds = 600.0
+    timeout_s: Seconds = 600.0
+    compile_timeout_s: Seconds = 600.0
     seed: Annotated[int, AfterValidator(limits.SEED.check)] = 0
-    recall_tasks: Annotated[list[str], Field(min_length=1)] = ["global", "lookup-8", "where"]
-    recall_shape: Annotated[list[Numbers], Field(min_length=3, max_length=3)] = [64, 8, 8]
-    recall_steps: _Repeats = 800
-    recall_seeds: _Repeats = 3
-    recall_timeout_s: _Seconds = 3600.0
 
 
 @dataclass(frozen=True)
@@ -122,16 +118,38 @@ class Case(Conditions):
         entry = registry.get(EMPTY)
         return replace(self, module=entry.key, reference=entry.reference, hparams={}, defaults={})
 
-    @property
-    def autocast_dtype(self) -> str:
-        """The dtype of products under autocast; "" without it."""
-        kind, _, name = self.dtype.partition("-")
-        return name if kind == "autocast" else ""
+    def made(self, device: "torch.device") -> "nn.Module":
+        """The module with random weights on a device, in the case's dtype and layout."""
+        import torch
+
+        model = self.build().to(device, self.parameter_dtype)
+        if self.memory_format == "channels_last":
+            torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
+        return model
+
+    def laid_out(self, x: "Tensor") -> "Tensor":
+        """An input in the case's layout."""
+        import torch
+
+        return x.to(memory_format=torch.channels_last) if self.memory_format == "channels_last" else x
+
+    def on_meta(self) -> "tuple[nn.Module, Tensor]":
+        """The module and its input as they are measured, on the meta device: without data."""
+        import torch
+
+        with torch.device("meta") as device:
+            return self.made(device), self.laid_out(torch.empty(self.shape, dtype=self.parameter_dtype))
 
     @property
-    def parameter_dtype(self) -> str:
-        """The dtype of weights and input; under autocast and TF32 that is float32."""
-        return "float32" if self.autocast_dtype or self.dtype == "tf32" else self.dtype
+    def parameter_dtype(self) -> "torch.dtype":
+        """Of weights and input."""
+        return _dtype(DTYPES[self.dtype].parameters)
+
+    @property
+    def autocast_dtype(self) -> "torch.dtype | None":
+        """Of products under autocast; None without it."""
+        name = DTYPES[self.dtype].autocast
+        return _dtype(name) if name else None
 
     @property
     def title(self) -> str:
@@ -148,9 +166,16 @@ class Case(Conditions):
         """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
         module = f"{self.module}({hparams})" if hparams else self.module
-        values = ((each, getattr(self, name)) for name, each in CONDITIONS.items())
-        parts = [f"{module}{self._inside}", *(each.mark(value) for each, value in values if each.is_said(value))]
-        return " ".join(filter(None, parts))
+        return " ".join(filter(None, [f"{module}{self._inside}", *self._marks(*CONDITIONS)]))
+
+    @property
+    def computed_in(self) -> str:
+        """The dtype, and a layout that does not go without saying: `bfloat16 channels_last`."""
+        return " ".join(self._marks("dtype", "memory_format"))
+
+    def _marks(self, *conditions: str) -> list[str]:
+        values = ((CONDITIONS[name], getattr(self, name)) for name in conditions)
+        return [each.mark(value) for each, value in values if each.is_said(value)]
 
     @property
     def hparams_json(self) -> str:
@@ -161,3 +186,10 @@ class Case(Conditions):
     def changed(self) -> str:
         """The names of the hyper-parameters that differ from the defaults."""
         return " ".join(sorted(name for name, value in self.hparams.items() if value != self.defaults.get(name)))
+
+
+def _dtype(name: str) -> "torch.dtype":
+    import torch
+
+    found: torch.dtype = getattr(torch, name)
+    return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ctxbench.case import Case
 from ctxbench.conditions import CONDITIONS, phrases
-from ctxbench.engine.case import Executor, Plan, measure_case
+from ctxbench.engine.one_process import Executor, Plan, measure_case
 from ctxbench.metrics import quantity, read_number, static_metrics
 from ctxbench.mode import Mode
 from ctxbench.number import Number, order

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import devices, registry
-from ctxbench.case import EMPTY, Case, Measure
+from ctxbench.case import EMPTY, Case
 from ctxbench.conditions import COLUMNS, from_columns, phrases
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
-from ctxbench.engine.case import Executor, Outcome
+from ctxbench.engine.one_process import Executor, Outcome
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import run_suite
 from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
 from ctxbench.messages import Sample, TimelineStep
-from ctxbench.metrics import quantities, read_number, recall
+from ctxbench.metrics import metrics, quantities, read_number
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.notes import Note
 from ctxbench.ranking import Ranking, Standing
@@ -26,6 +26,7 @@ from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
 from ctxbench.sources import changed_files, row_name
 from ctxbench.suite.cases import Suite
+from ctxbench.suite.file import MeasureTable
 from ctxbench.suite.read import Overrides, load
 from ctxbench.suite.settings import combinations
 
@@ -152,9 +153,10 @@ def rankings(run: RunFolder) -> list[Ranking]:
 
 
 def abilities(run: RunFolder) -> list[str]:
-    """What each candidate can and cannot bring, where the run has the metric recall: the same for all inputs."""
+    """What metrics say of each candidate in words, such as what it can and cannot bring: the same for all inputs."""
     own = [row for row in run.rows() if row["module"] in run.meta["candidates"]]
-    return list(dict.fromkeys(f"{row['module']} {text}" for row in own if (text := recall.sentence(row))))
+    told = [(row["module"], metric.sentence(row)) for row in own for metric in metrics().values()]
+    return list(dict.fromkeys(f"{module} {text}" for module, text in told if text))
 
 
 def _column(each: Quantity, rows: Sequence[RecordRow]) -> str:
@@ -220,13 +222,13 @@ def _finished(path: Path) -> RunFolder:
 def _changed(meta: Mapping[str, Any], suite: Suite, cases: Sequence[Case], environment: Mapping[str, Any]) -> list[str]:
     """What was otherwise in an earlier run: machine, software, settings, the code of these cases, metrics."""
     changed = differences(meta["environment"], environment)
-    default, now = (each.model_dump(mode="json") for each in (Measure(), suite.file.measure))
+    default, now = (each.model_dump(mode="json") for each in (MeasureTable(), suite.file.measure))
     then = {**default, **meta["definition"]["measure"]}
     changed += [f"{name}: {then[name]} then, {now[name]} now" for name in now if then[name] != now[name]]
     changed += [f"{file} has changed" for file in changed_files(meta, cases)]
-    metrics = [metric for metric in suite.file.metrics if metric not in meta["metrics"]]
-    if meta["static"] or metrics:
-        changed.append(f"{', '.join(metrics) or 'everything but static metrics'} was not measured")
+    added = [metric for metric in suite.file.metrics if metric not in meta["metrics"]]
+    if meta["static"] or added:
+        changed.append(f"{', '.join(added) or 'everything but static metrics'} was not measured")
     return changed
 
 

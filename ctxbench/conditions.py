@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ctxbench import limits
+from ctxbench.dtypes import DTYPES
 from ctxbench.errors import UsageError, unknown
 from ctxbench.executions import execution, executions
 
@@ -142,7 +143,7 @@ class Conditions:
     )
     dtype: str = _condition(
         *("float32", "Dtype"),
-        values=("float32", "tf32", "bfloat16", "float16", "float64", "autocast-bfloat16", "autocast-float16"),
+        values=tuple(DTYPES),
         always=True,
     )
     device: str = _condition(

@@ -124,8 +124,8 @@ def _case(
 
 def _prepare(case: "Case", mode: Any) -> BenchmarkCase:
     from ctxbench.case import Measure
-    from ctxbench.engine.case import Plan, measure_static
     from ctxbench.engine.in_process import InProcess
+    from ctxbench.engine.one_process import Plan, measure_static
     from ctxbench.metrics import static_metrics
     from ctxbench.worker.measurement import CaseMeasurement
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy.stats import spearmanr
 
 from ctxbench import registry
+from ctxbench.case import Case
 from ctxbench.claims import Rows, Verdict, claims_of
 from ctxbench.devices.sheet import sheets
 from ctxbench.macs.counter import count_macs
@@ -264,20 +264,22 @@ def _mended(entry: Entry) -> str:
     return " ".join(text.split("\n\n")[1].split()).partition(". ")[2]
 
 
+def _case(entry: Entry) -> Case:
+    return Case(entry.key, entry.reference, {}, SHAPE)
+
+
 @cache
 def peaks(mode: Mode) -> dict[str, float]:
     """The predicted peak of each module at SHAPE in MiB, without a device."""
     found = {}
     for entry in built_in():
-        with torch.device("meta"):
-            found[entry.key] = predict_peak(entry.build(SHAPE[1]), torch.empty(SHAPE), mode=mode).peak_bytes / 2**20
+        found[entry.key] = predict_peak(*_case(entry).on_meta(), mode=mode).peak_bytes / 2**20
     return found
 
 
 def _costs(entry: Entry) -> Iterator[str]:
     """Parameters, MACs and the predicted peaks of a training and an inference pass at SHAPE, without a device."""
-    with torch.device("meta"):
-        module, image = entry.build(SHAPE[1]), torch.empty(SHAPE)
+    module, image = _case(entry).on_meta()
     yield significant(count_params(module) / 1e6)
     yield significant(count_macs(module, image).macs / 1e9)
     for mode in reversed(MODES):

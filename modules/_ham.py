@@ -8,12 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._checks import check_input, check_positive
-
-Layout = Literal["spatial", "channel"]
-Init = Literal["random", "fixed", "learned", "online"]
-Gradient = Literal["one_step", "bptt"]
-Without = Literal["nothing", "ham", "lower", "upper", "breads"]
+from ._checks import check_choice, check_input, check_positive
 
 EPSILON = 1e-6
 
@@ -51,16 +46,16 @@ class Hamburger(nn.Module):
         self,
         channels: int,
         *,
-        d: int | None,
-        rank: int,
-        steps: int,
-        temperature: float,
-        heads: int,
-        layout: Layout,
-        init: Init,
-        gradient: Gradient,
-        eta: float,
-        without: Without,
+        d: int | None = None,
+        rank: int = 64,
+        steps: int = 6,
+        temperature: float = 0.01,
+        heads: int = 1,
+        layout: Literal["spatial", "channel"] = "spatial",
+        init: Literal["random", "fixed", "learned", "online"] = "random",
+        gradient: Literal["one_step", "bptt"] = "one_step",
+        eta: float = 0.9,
+        without: Literal["nothing", "ham", "lower", "upper", "breads"] = "nothing",
     ) -> None:
         super().__init__()
         inner = channels if d is None else d
@@ -187,14 +182,8 @@ def require_positive(name: str, value: float) -> None:
 
 
 def _check_choices(layout: str, init: str, gradient: str, without: str) -> None:
-    for name, value, choices in (
-        ("layout", layout, Layout),
-        ("init", init, Init),
-        ("gradient", gradient, Gradient),
-        ("without", without, Without),
-    ):
-        if value not in get_args(choices):
-            raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(get_args(choices))}")
+    for name, value in (("layout", layout), ("init", init), ("gradient", gradient), ("without", without)):
+        check_choice(name, value, get_args(Hamburger.__init__.__annotations__[name]))
     if init == "learned" and gradient == "one_step":
         raise ValueError('the one-step gradient does not reach learned bases; init="learned" needs gradient="bptt"')
     if layout == "channel" and init != "random":

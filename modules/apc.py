@@ -10,11 +10,10 @@ The form decides the memory peak: both ReLUs run in place, and the pooled region
 import torch
 from torch import Tensor, nn
 
-from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.modules._onnx import pooled
 from ctxbench.registry import register
 
-SCALES = (1, 2, 3, 6)  # 50 regions in all: 1 + 4 + 9 + 36
+from ._pyramid import Pyramid
 
 
 class AdaptiveContextBranch(nn.Module):
@@ -48,29 +47,12 @@ class AdaptiveContextBranch(nn.Module):
     complexity="n*C**2",
     public_code="mmsegmentation's ACM, Apache-2.0",
 )
-class AdaptiveContext(nn.Module):
+class AdaptiveContext(Pyramid):
     """[B, C, H, W] to [B, 4*d, H, W], or with `bottleneck` to [B, C, H, W]; `d` is the width of a branch (None: C).
 
     The bottleneck is a 1x1 convolution over the concatenation, batch normalisation and ReLU.
     """
 
-    def __init__(self, channels: int, *, d: int | None = None, bottleneck: bool = False) -> None:
-        super().__init__()
-        width = channels if d is None else d
-        check_positive(channels=channels, d=width)
-        self.channels = channels
-        self.branches = nn.ModuleList(AdaptiveContextBranch(channels, width, scale) for scale in SCALES)
-        self.bottleneck = (
-            nn.Sequential(
-                nn.Conv2d(len(SCALES) * width, channels, 1, bias=False),
-                nn.BatchNorm2d(channels),
-                nn.ReLU(inplace=True),
-            )
-            if bottleneck
-            else nn.Identity()
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        check_input(x, self.channels, "apc")
-        context: Tensor = self.bottleneck(torch.cat([branch(x) for branch in self.branches], dim=1))
-        return context
+    name = "apc"
+    branch = AdaptiveContextBranch
+    sizes = (1, 2, 3, 6)  # 50 regions in all: 1 + 4 + 9 + 36

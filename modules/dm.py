@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.modules._onnx import pooled
 from ctxbench.registry import register
 
-SIZES = (1, 3, 5, 7)  # 84 filter taps in all: 1 + 9 + 25 + 49
+from ._pyramid import Pyramid
 
 
 class DynamicFilterBranch(nn.Module):
@@ -49,29 +48,12 @@ class DynamicFilterBranch(nn.Module):
     complexity="n*C**2",
     public_code="mmsegmentation's DCM, Apache-2.0",
 )
-class DynamicMultiScale(nn.Module):
+class DynamicMultiScale(Pyramid):
     """[B, C, H, W] to [B, 4*d, H, W], or with `bottleneck` to [B, C, H, W]; `d` is the width of a branch (None: C).
 
     The bottleneck is a 1x1 convolution over the concatenation, batch normalisation and ReLU.
     """
 
-    def __init__(self, channels: int, *, d: int | None = None, bottleneck: bool = False) -> None:
-        super().__init__()
-        width = channels if d is None else d
-        check_positive(channels=channels, d=width)
-        self.channels = channels
-        self.branches = nn.ModuleList(DynamicFilterBranch(channels, width, size) for size in SIZES)
-        self.bottleneck = (
-            nn.Sequential(
-                nn.Conv2d(len(SIZES) * width, channels, 1, bias=False),
-                nn.BatchNorm2d(channels),
-                nn.ReLU(inplace=True),
-            )
-            if bottleneck
-            else nn.Identity()
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        check_input(x, self.channels, "dm")
-        context: Tensor = self.bottleneck(torch.cat([branch(x) for branch in self.branches], dim=1))
-        return context
+    name = "dm"
+    branch = DynamicFilterBranch
+    sizes = (1, 3, 5, 7)  # 84 filter taps in all: 1 + 9 + 25 + 49

@@ -56,18 +56,9 @@ class HamCD(Hamburger):
         without: Literal["nothing", "ham", "lower", "upper", "breads"] = "nothing",
     ) -> None:
         super().__init__(
-            channels,
-            d=d,
-            rank=rank,
-            steps=steps,
-            temperature=temperature,
-            heads=heads,
-            layout=layout,
-            init=init,
-            gradient=gradient,
-            eta=eta,
-            without=without,
-        )
+            channels, d=d, rank=rank, steps=steps, temperature=temperature, heads=heads, layout=layout, init=init,
+            gradient=gradient, eta=eta, without=without,
+        )  # fmt: skip
         require_positive("beta", beta)
         self.beta = beta
 

@@ -56,18 +56,9 @@ class HamNMF(Hamburger):
         without: Literal["nothing", "ham", "lower", "upper", "breads"] = "nothing",
     ) -> None:
         super().__init__(
-            channels,
-            d=d,
-            rank=rank,
-            steps=steps,
-            temperature=temperature,
-            heads=heads,
-            layout=layout,
-            init=init,
-            gradient=gradient,
-            eta=eta,
-            without=without,
-        )
+            channels, d=d, rank=rank, steps=steps, temperature=temperature, heads=heads, layout=layout, init=init,
+            gradient=gradient, eta=eta, without=without,
+        )  # fmt: skip
 
     def decompose(self, x: Tensor, bases: Tensor) -> tuple[Tensor, Tensor]:
         """From X and initial bases to `M Z^T` and the final bases."""

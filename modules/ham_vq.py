@@ -4,8 +4,6 @@ Source: Geng et al., Is Attention Better Than Matrix Decomposition?, ICLR 2021. 
 Table 3 has for the others.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -36,35 +34,6 @@ class HamVQ(Hamburger):
     are weighted means of columns of X. The one-step gradient takes the length of a column of X for a constant, as the
     published code does. The codes of step 0 in the published code reach no result and are not computed.
     """
-
-    def __init__(
-        self,
-        channels: int,
-        *,
-        d: int | None = None,
-        rank: int = 64,
-        steps: int = 6,
-        temperature: float = 0.01,
-        heads: int = 1,
-        layout: Literal["spatial", "channel"] = "spatial",
-        init: Literal["random", "fixed", "learned", "online"] = "random",
-        gradient: Literal["one_step", "bptt"] = "one_step",
-        eta: float = 0.9,
-        without: Literal["nothing", "ham", "lower", "upper", "breads"] = "nothing",
-    ) -> None:
-        super().__init__(
-            channels,
-            d=d,
-            rank=rank,
-            steps=steps,
-            temperature=temperature,
-            heads=heads,
-            layout=layout,
-            init=init,
-            gradient=gradient,
-            eta=eta,
-            without=without,
-        )
 
     def decompose(self, x: Tensor, bases: Tensor) -> tuple[Tensor, Tensor]:
         """From X and initial bases to `M Z^T` and the final bases."""

@@ -29,9 +29,6 @@ class MagnitudeAwareAttention(GatedLinearAttention):
 
     name = "mala"
 
-    def __init__(self, channels: int, *, heads: int = 8) -> None:
-        super().__init__(channels, heads=heads)
-
     def attend(self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         root = query.size(1) ** 0.5
         total = torch.bmm(key.mean(2, keepdim=True).transpose(1, 2), query) / root  # [G, 1, n]

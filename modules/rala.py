@@ -28,9 +28,6 @@ class RankAugmentedAttention(GatedLinearAttention):
 
     name = "rala"
 
-    def __init__(self, channels: int, *, heads: int = 8) -> None:
-        super().__init__(channels, heads=heads)
-
     def attend(self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         asked = torch.bmm(query.mean(2, keepdim=True).transpose(1, 2), key) / query.size(1) ** 0.5  # [G, 1, n]
         key = key * (torch.softmax(asked, dim=2) * key.size(2))

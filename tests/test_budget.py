@@ -8,8 +8,8 @@ import pytest
 from fakes import FakeExecutor, counted, timed
 
 from ctxbench.case import Case, Measure
-from ctxbench.engine.case import Plan
 from ctxbench.engine.estimate import process_s
+from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Plain, Quiet
 from ctxbench.engine.rounds import MOST_PROCESSES, execute
 from ctxbench.results.record import Record

@@ -81,6 +81,7 @@ def test_numpy_starts_no_thread_in_a_command() -> None:
         (["run", "--modules", "sa", "--set", "ham_nmf.steps=3"], "no module of this run has it (sa)"),
         (["show", "ham_nmf", "--shape", "1,8,8,8", "--set", "sa.nonsense=3"], "is about ham_nmf, not sa"),
         (["show", "ham_nmf", "--set", "steps=3"], "--set goes with --shape"),
+        (["show", "ham_nmf", "--memory-format", "channels_last"], "--memory-format goes with --shape"),
         (["memory", "sa", "--set", "ham_nmf.steps=3"], "this command is about sa, not ham_nmf"),
         (["verify", "sa", "--set", "ham_nmf.steps=3"], "this command is about sa, not ham_nmf"),
         (["run", "--static", "--for", "titanxp"], "unknown device 'titanxp'; did you mean 'titan-xp'?"),
@@ -276,12 +277,28 @@ def test_memory_explains_the_peak_and_draws_it(tmp_path: Path, command: Command)
 
 
 @pytest.mark.processes
-def test_memory_under_autocast_is_what_a_static_run_predicts(tmp_path: Path, command: Command) -> None:
-    asked = ("--dtype", "autocast-bfloat16", "--shape", "1,64,32,32")
-    assert command("run", "--static", "--modules", "sa", *asked, "--out", tmp_path / "run").returncode == 0
-    (peak,) = ctxbench.load(tmp_path / "run").frame["memory_train_predicted_bytes"]
-    done = command("memory", "sa", *asked)
-    assert f"autocast-bfloat16, train: predicted peak on cuda {peak / 2**20:,.2f} MiB" in " ".join(done.stdout.split())
+@pytest.mark.parametrize(
+    ("computed_in", "options"),
+    [
+        ("autocast-float16", ("--dtype", "autocast-float16")),
+        ("float16 channels_last", ("--dtype", "float16", "--memory-format", "channels_last")),
+    ],
+)
+def test_other_commands_say_of_a_dtype_and_a_layout_what_a_static_run_says(
+    computed_in: str, options: tuple[str, ...], tmp_path: Path, command: Command
+) -> None:
+    asked = (*options, "--shape", "1,64,32,32")
+    device = ("--device", "t4")
+    assert command("run", "--static", "--modules", "ppm", *asked, *device, "--out", tmp_path / "run").returncode == 0
+    (row,) = ctxbench.load(tmp_path / "run").frame.to_dict("records")
+    text = " ".join(command("memory", "ppm", *asked).stdout.split())
+    peak = f"{row['memory_train_predicted_bytes'] / 2**20:,.2f}"
+    assert f"{computed_in}, train: predicted peak on cuda {peak} MiB" in text
+    text = " ".join(command("predict", "ppm", "--for", "t4", *asked).stdout.split())
+    ms, low, high = (f"{row[f'latency_infer_{end}']:.2f}" for end in ("ms", "low_ms", "high_ms"))
+    assert f"{computed_in}, infer: predicted for Tesla T4, not measured: {ms} [{low}, {high}] ms" in text
+    text = " ".join(command("show", "ppm", *asked).stdout.split())
+    assert f"1x64x32x32 {computed_in} counted closed form params {row['params']:,}" in text
 
 
 @pytest.mark.processes

@@ -25,8 +25,8 @@ from ctxbench.case import Case
 from ctxbench.cli import main
 from ctxbench.devices import Device
 from ctxbench.engine import rounds
-from ctxbench.engine.case import Plan, blank_record
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.one_process import Plan, blank_record
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_stored as checked

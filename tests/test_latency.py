@@ -15,9 +15,9 @@ from fakes import FakeExecutor
 
 from ctxbench.case import Case, Measure
 from ctxbench.devices.clock import block_cost
-from ctxbench.engine import case as scheduler
-from ctxbench.engine.case import Plan
+from ctxbench.engine import one_process as scheduler
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.messages import Doing, Failure, Missing, Samples, Values

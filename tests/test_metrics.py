@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ctxbench import metrics
+from ctxbench import metrics, registry
 from ctxbench.metrics import in_order, params, rates
-from ctxbench.metrics.base import Column, Metric
+from ctxbench.metrics.base import Column, Metric, Settings
 from ctxbench.results.record import columns
 
 ROOT = Path(__file__).parents[1]
@@ -21,13 +21,19 @@ ROOT = Path(__file__).parents[1]
 BUFFERS = '''
 """Buffers: how many numbers a module holds in all its buffers."""
 
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
+from ctxbench.case import Repeats
+from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Settings, Unit
 from ctxbench.notes import Note
 
 
+class Buffers(Settings):
+    buffers_times: Repeats = 1
+
+
 def count(measurement: Measurement) -> None:
-    buffers = sum(buffer.numel() for buffer in measurement.meta_model.buffers())
-    measurement.report({"buffers": buffers}, Note("remark", {"text": "counted; with a semicolon"}))
+    buffers = sum(buffer.numel() for buffer in measurement.on_meta[0].buffers())
+    times = Buffers.of(measurement.settings).buffers_times
+    measurement.report({"buffers": times * buffers}, Note("remark", {"text": "counted; with a semicolon"}))
 
 
 METRIC = Metric(
@@ -43,8 +49,14 @@ METRIC = Metric(
     ],
     convention=lambda values: "Buffers: all of them, whatever they are for",
     count=count,
+    settings=Buffers,
+    sentence=lambda row: f"holds {row['buffers']:.0f} numbers in buffers.",
 )
 '''
+
+
+class Wrong(Settings):
+    memory_device: str = ""
 
 
 def test_every_quantity_has_its_columns() -> None:
@@ -92,6 +104,14 @@ def test_the_metrics_are_in_the_order_of_tables() -> None:
             Metric("mine", 1, "", [], [replace(rates.MACS_PER_S, key="mine", column="params")], lambda values: ""),
             "The column params is declared twice, by the metrics params and mine.",
         ),
+        (
+            Metric("memory", 1, "", [], [], lambda values: "", settings=Wrong),
+            "The setting memory_device of the metric memory must begin with memory_ and be no key that",
+        ),
+        (
+            Metric("mine", 1, "", [], [], lambda values: "", settings=Wrong),
+            "The setting memory_device of the metric mine must begin with mine_ and be no key",
+        ),
     ],
 )
 def test_a_name_that_is_taken_is_refused(other: Metric, sentence: str) -> None:
@@ -110,32 +130,37 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def ctxbench(root: Path, *arguments: str) -> str:
+def ctxbench(root: Path, *arguments: str, code: int = 0) -> str:
     environment = os.environ | {"PYTHONPATH": str(root), "COLUMNS": "200"}
     command = [sys.executable, "-P", "-m", "ctxbench", *arguments]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
 
 
 @pytest.mark.processes
 def test_a_metric_is_one_file(copy: Path) -> None:
     suite = copy / "mine.toml"
-    suite.write_text(
-        'title = "t"\nmodules = ["sa", "a2"]\nmetrics = ["params", "buffers"]\n[axes]\nshape = [1, 8, 6, 5]\n'
-    )
+    text = 'title = "t"\nmodules = ["sa", "a2"]\nmetrics = ["params", "buffers"]\naxes.shape = [1, 8, 6, 5]\nmeasure.'
+    suite.write_text(f"{text}buffers_times = 2")
     options = ("--suite", str(suite), "--modules", "a2", "--rank-by", "buffers", "--out", str(copy / "run"))
     ranked = ctxbench(copy, "compare", "sa", *options)
     assert "Ranked by Buffers" in " ".join(ranked.split())
     assert ranked.index("> sa") < ranked.index("a2  ")
+    assert "\nsa holds 0 numbers in buffers.\n" in ranked
     frame = pd.read_csv(copy / "run" / "records.csv")
     counts = dict(zip(frame["module"], frame["buffers"], strict=True))
-    assert counts["sa"] == 0
-    assert counts["a2"] > 0
+    assert counts == {"sa": 0, "a2": 2 * sum(each.numel() for each in registry.get("a2").build(8).buffers())}
     ctxbench(copy, "report", str(copy / "run"), "--out", str(copy / "report"))
     page = (copy / "report" / "index.html").read_text(encoding="utf-8")
     assert "counted; with a semicolon" in page
     assert "Buffers: all of them, whatever they are for." in " ".join(page.split())
+    for line, sentence in (
+        ("buffers_times = 0", "key 'measure.buffers_times' is 0: it must be from 1 to 1,000,000: each takes time"),
+        ("buffers_time = 2", "unknown key 'buffers_time'; did you mean 'buffers_times'"),
+    ):
+        suite.write_text(f"{text}{line}")
+        assert f"ctxbench: {suite}: {sentence}" in ctxbench(copy, "run", "--suite", str(suite), code=2)
 
 
 def test_names_titles_and_columns_need_no_torch_and_no_numpy() -> None:

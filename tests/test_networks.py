@@ -170,6 +170,8 @@ def test_memory_says_what_of_the_peak_is_the_module_s(command: Callable[..., Don
     text = " ".join(done.stdout.split())
     assert "Made in sa.py and in memory at the peak:" in text
     assert "the module adds" in text
+    done = command("memory", "apc", "--set", "bottleneck=true", "--network", SMALL, "--shape", "2,3,32,48")
+    assert "Made in apc.py and _pyramid.py and in memory at the peak:" in " ".join(done.stdout.split())
     done = command("predict", "sa", "--network", SMALL, "--for", "t4")
     assert "[1, 3, 32, 48]" in done.stdout
 

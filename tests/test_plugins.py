@@ -38,6 +38,14 @@ class Plugged(nn.Module):
 class Bare(nn.Module):
     pass
 """
+MODULE_OF_A_BASE = """
+from torch import nn
+
+class Root(nn.Module):
+    def __init__(self, channels: int, *, k: int = 3): ...
+
+class Base(Root): ...
+"""
 
 
 @pytest.mark.processes
@@ -95,6 +103,20 @@ def test_a_plug_in_is_described_from_its_source(package: Path, monkeypatch: pyte
     ]
     assert (found["bare"].title, found["bare"].broken) == ("Bare", None)
     assert "plugged_one" not in sys.modules
+
+
+@pytest.mark.parametrize("imported", ["from .base import Base", "from mine.base import Base", MODULE_OF_A_BASE])
+def test_a_constructor_that_a_plug_in_inherits_is_described_too(
+    package: Path, monkeypatch: pytest.MonkeyPatch, imported: str
+) -> None:
+    (package / "mine").mkdir()
+    (package / "mine" / "__init__.py").touch()
+    (package / "mine" / "base.py").write_text(MODULE_OF_A_BASE, encoding="utf-8")
+    source = f'{imported}\nfrom ctxbench import register\n@register("own", title="Own")\nclass Own(Base): pass\n'
+    (package / "mine" / "own.py").write_text(source, encoding="utf-8")
+    entry = discover(monkeypatch, ("own", "mine.own:Own"))["own"]
+    assert [(p.name, p.annotation, p.default) for p in entry.hyperparameters] == [("k", "int", 3)]
+    assert "mine" not in sys.modules
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
 
-from ctxbench.case import Case, Measure
-from ctxbench.engine.case import Plan, measure_case
+from ctxbench.case import Case
+from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
 from ctxbench.metrics.recall import from_histogram, sentence
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import NONE, Scenes, Task, inputs_of, scenes, task_of
 from ctxbench.recall.training import RATES, Network, Trained, repeats, train, trainings
 from ctxbench.results.rows import rows_of
+from ctxbench.suite.file import MeasureTable
 
 pytestmark = pytest.mark.slow  # small trainings, which take seconds together
 
@@ -275,7 +276,7 @@ def test_a_module_that_does_not_fit_the_shape_says_so() -> None:
 
 def test_trainings_have_a_time_limit_of_their_own() -> None:
     case = Case("sa", "ctxbench.modules.sa:X", {}, (1, 8, 4, 4))
-    script, measure = FakeExecutor(lambda task: counted()), Measure(timeout_s=7, recall_timeout_s=100)
+    script, measure = FakeExecutor(lambda task: counted()), MeasureTable(timeout_s=7, recall_timeout_s=100)
     for metrics in (["params"], ["params", "recall"]):
         measure_case(case, Plan(measure, metrics), script)
     assert script.timeouts == [7, 107]

@@ -17,8 +17,8 @@ from fakes import FakeExecutor, counted, timed
 
 from ctxbench import machine_load, this_machine
 from ctxbench.case import Case, Measure
-from ctxbench.engine.case import Outcome, Plan, blank_record, measure_case
 from ctxbench.engine.combined import combine
+from ctxbench.engine.one_process import Outcome, Plan, blank_record, measure_case
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.messages import Failure, Values

@@ -14,7 +14,7 @@ import ctxbench
 from ctxbench import sources
 from ctxbench.case import Case, Measure
 from ctxbench.compare import reusable
-from ctxbench.engine.case import Plan
+from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import resume

@@ -21,9 +21,9 @@ from torch import Tensor
 import ctxbench
 from ctxbench.case import Case, Measure
 from ctxbench.engine import client
-from ctxbench.engine.case import Plan, measure_case
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import EngineError
 from ctxbench.executions.base import Built, Execution
 from ctxbench.failures import describe_failure
@@ -274,7 +274,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr("ctxbench.worker.processes.time", found)
-    monkeypatch.setattr("ctxbench.engine.case.time.sleep", found.sleep)
+    monkeypatch.setattr("ctxbench.engine.one_process.time.sleep", found.sleep)
     return found
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from ctxbench import registry
-from ctxbench.case import Measure
 from ctxbench.conditions import parse_shape
 from ctxbench.errors import UsageError
 from ctxbench.suite import file, settings
@@ -307,7 +306,7 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) 
     example = text.split("```toml")[2].split("```")[0].replace(', "my_module.py:MyContext"', "")
     loaded = load(tmp_path, example)
     assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
-    for model in (file.SuiteFile, file.Axes, Measure, file.Gate, file.Published, file.Footnote):
+    for model in (file.SuiteFile, file.Axes, file.MeasureTable, file.Gate, file.Published, file.Footnote):
         for key in model.model_fields:
             assert key in example
 

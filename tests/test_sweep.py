@@ -11,7 +11,7 @@ from fakes import ScriptedSlot, cases
 
 from ctxbench.case import Case, Measure
 from ctxbench.engine import sweep as sweeping
-from ctxbench.engine.case import Plan
+from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.errors import UsageError

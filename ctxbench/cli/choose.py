@@ -10,6 +10,7 @@ import typer
 from ctxbench import limits
 from ctxbench.cli.options import Modules, Settings, Texts, names, overrides_of, with_conditions
 from ctxbench.cli.printing import render
+from ctxbench.dtypes import DTYPES
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
@@ -34,9 +35,9 @@ def choose(
     from ctxbench.cli.describe import chosen_modules
     from ctxbench.devices import has_clock
     from ctxbench.devices.sheet import sheet
-    from ctxbench.engine.case import Plan
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.counted import Counted
+    from ctxbench.engine.one_process import Plan
     from ctxbench.suite import settings
     from ctxbench.suite.read import load
 
@@ -67,7 +68,7 @@ def choose(
         own = [each for each in found if choosing.conditions_of(each) == conditions_text]
         for part in chosen_modules(own, limit, asked, f"{which} at {conditions_text}"):
             render(part)
-    if any(each.case.dtype.startswith("autocast") for each in found):
+    if any(DTYPES[each.case.dtype].autocast for each in found):
         say(str(Note("autocast_cuda")))
     say("Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md.")
 

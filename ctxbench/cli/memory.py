@@ -16,7 +16,7 @@ from ctxbench.terminal import say
 TARGETS = ("cuda", "cuda-2020", "cpu")
 
 
-@with_conditions("shape", "dtype", "network", one=True)
+@with_conditions("shape", "dtype", "memory_format", "network", one=True)
 def memory(
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)

@@ -1,6 +1,7 @@
 """Options that several commands share, and how their texts are read."""
 
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -170,7 +171,13 @@ def overrides_of(conditions: Mapping[str, Texts], also_on: str | None = None, **
     )
 
 
-def case_of(module: str, conditions: Mapping[str, str], chosen: list[str] | None) -> "Case":
+def cases_of(module: str, conditions: Mapping[str, Texts], chosen: list[str] | None) -> list["Case"]:
+    """The cases of `case_of` for each combination of the values in these texts."""
+    values = (_values(CONDITIONS[name], given) for name, given in conditions.items())
+    return [case_of(module, dict(zip(conditions, each, strict=True)), chosen) for each in itertools.product(*values)]
+
+
+def case_of(module: str, conditions: Mapping[str, Any], chosen: list[str] | None) -> "Case":
     """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or condition."""
     from ctxbench import registry
     from ctxbench.case import Case
@@ -179,7 +186,7 @@ def case_of(module: str, conditions: Mapping[str, str], chosen: list[str] | None
 
     entry = registry.get(module)
     hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))
-    found = {name: CONDITIONS[name].checked(text) for name, text in conditions.items()}
+    found = {name: CONDITIONS[name].checked(value) for name, value in conditions.items()}
     own = networks.shape_of(found["network"]) if found.get("network") else None
     settled = {"shape": own or SHAPE.default, **found, "network": registry.absolute(found.get("network", ""))}
     return Case(entry.key, entry.reference, entry.check_hparams(hparams), defaults=entry.defaults, **settled)

@@ -12,7 +12,7 @@ from ctxbench.errors import unknown
 from ctxbench.mode import MODES, Mode
 
 
-@with_conditions("shape", "dtype", "network", one=True)
+@with_conditions("shape", "dtype", "memory_format", "network", one=True)
 def predict(
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)

@@ -5,18 +5,19 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import Settings, complete_module, with_conditions
+from ctxbench.cli.options import Settings, Texts, cases_of, complete_module, with_conditions
 from ctxbench.cli.printing import render, render_told
+from ctxbench.conditions import CONDITIONS
 from ctxbench.engine.apart import Apart
 from ctxbench.errors import UsageError
 
 
-@with_conditions("shape")
+@with_conditions("shape", "dtype", "memory_format")
 def show(
     module: Annotated[
         str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
     ],
-    conditions: Mapping[str, list[str]],
+    conditions: Mapping[str, Texts],
     chosen: Settings = None,
     by_operator: Annotated[
         bool, typer.Option("--by-operator", help="With --shape: also the MACs of each operator.")
@@ -24,22 +25,17 @@ def show(
 ) -> None:
     """Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs."""
     from ctxbench import registry
-    from ctxbench.case import Case
     from ctxbench.cli import describe
-    from ctxbench.conditions import parse_shape
-    from ctxbench.suite import settings
 
+    others = {CONDITIONS[name].option: text for name, text in conditions.items()}
+    for option, given in {**others, "--set": chosen, "--by-operator": by_operator}.items():
+        if given and "shape" not in conditions:
+            raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
     with Apart() as apart:
-        entry = registry.get(module)
-        names = module, entry.key, settings.class_name(entry.reference)
-        hparams = entry.check_hparams(settings.of_one_module(chosen or [], *names))
-        for option, given in (("--set", hparams), ("--by-operator", by_operator)):
-            if given and not conditions:
-                raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-        for table in describe.module(entry):
+        cases = cases_of(module, conditions, chosen) if conditions else []
+        for table in describe.module(registry.get(module)):
             render(table)
-        for each in conditions.get("shape", []):
+        for case in cases:
             from ctxbench.worker.protocol import TellCosts
 
-            case = Case(entry.key, entry.reference, hparams, parse_shape(each), defaults=entry.defaults)
             apart.tell(TellCosts(case, by_operator), case, render_told)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ctxbench.devices.clock import Clock, Step
+from ctxbench.dtypes import TF32
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +73,8 @@ class Device(ABC):
 
         if threads is not None:
             torch.set_num_threads(threads)
-        torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-        torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = dtype == TF32
+        torch.backends.cudnn.allow_tf32 = dtype == TF32
         torch.backends.cudnn.benchmark = cudnn_benchmark
 
     def flags(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from ctxbench import this_machine
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.clock import Clock
+from ctxbench.dtypes import TF32
 
 
 class Cpu(Device):
@@ -48,7 +49,7 @@ class Cpu(Device):
         }
 
     def set_flags(self, dtype: str, threads: int | None, cudnn_benchmark: bool) -> None:
-        if dtype == "tf32":
+        if dtype == TF32:
             raise Unsupported("tf32 exists on CUDA devices only")
         super().set_flags(dtype, threads, cudnn_benchmark)
 

@@ -10,7 +10,7 @@ from typing import Any
 from ctxbench import devices
 from ctxbench.case import Case
 from ctxbench.engine import progress
-from ctxbench.engine.case import Plan
+from ctxbench.engine.one_process import Plan
 from ctxbench.engine.ray_slots import Cluster, RaySlot, connect
 from ctxbench.engine.run import Interrupted, locked, meta_of, reopen
 from ctxbench.engine.sweep import Part, bundles, sweep

@@ -18,8 +18,8 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from ctxbench import devices, registry
-from ctxbench.engine.case import Executor
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.one_process import Executor
 from ctxbench.messages import Failure
 from ctxbench.results.csv_file import replace_file
 from ctxbench.sources import code_digest

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from ctxbench.case import Case, Measure
-from ctxbench.engine.case import Plan, matmul_rate, measure_static
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
 from ctxbench.engine.estimate import START_S, once_s, process_s
+from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
 from ctxbench.engine.run import cases_on, machine
 from ctxbench.metrics import static_metrics
 from ctxbench.mode import MODES

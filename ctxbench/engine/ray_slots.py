@@ -13,9 +13,9 @@ from importlib.metadata import version
 from typing import Any
 
 from ctxbench import this_machine
-from ctxbench.engine.case import Executor
 from ctxbench.engine.client import KILL_S
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.one_process import Executor
 from ctxbench.engine.ray_actor import OPEN_S, Measurer
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.environment import differences

@@ -13,9 +13,9 @@ from statistics import median
 from ctxbench import this_machine
 from ctxbench.case import Case
 from ctxbench.devices import has_clock
-from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
+from ctxbench.engine.one_process import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
 from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
 from ctxbench.metrics import static_metrics
 from ctxbench.mode import MODES

@@ -12,10 +12,10 @@ from filelock import FileLock, Timeout
 from ctxbench import devices, disk
 from ctxbench.case import Case, Measure
 from ctxbench.engine import progress
-from ctxbench.engine.case import Executor, Plan
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
 from ctxbench.engine.in_process import InProcess
+from ctxbench.engine.one_process import Executor, Plan
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.environment import command_line, differences
 from ctxbench.errors import EngineError, UsageError, unknown

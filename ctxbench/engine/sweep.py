@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ctxbench.case import Case
 from ctxbench.conditions import CONDITIONS
-from ctxbench.engine.case import Executor, Outcome, Plan, Reporter, blank_record
+from ctxbench.engine.one_process import Executor, Outcome, Plan, Reporter, blank_record
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import Rounds
 from ctxbench.errors import UsageError

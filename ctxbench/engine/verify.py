@@ -15,8 +15,8 @@ PROCESS_LIMIT = 5
 NO_MORE = "; the checks after this one did not run"
 
 if TYPE_CHECKING:
-    from ctxbench.engine.case import Executor
     from ctxbench.engine.exit import Exit
+    from ctxbench.engine.one_process import Executor
 
 
 def verify(

@@ -20,6 +20,7 @@ from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import add_medians, read_records
+from ctxbench.suite.file import MeasureTable
 
 Readable = TypeVar("Readable")
 
@@ -147,7 +148,7 @@ def _from_records(records: Path, path: Path) -> Baseline:
 
 
 def _measure(meta: Mapping[str, Any]) -> Measure:
-    return Measure.model_validate(meta["definition"]["measure"])
+    return MeasureTable.model_validate(meta["definition"]["measure"])
 
 
 def _case_of(row: Mapping[str, Any]) -> Case:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ctxbench import devices
 from ctxbench.case import Case, Measure
-from ctxbench.engine.case import Plan
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import machine

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from ctxbench.case import Case, Measure
 from ctxbench.devices import META
-from ctxbench.engine.case import Plan, measure_case
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
 from ctxbench.gate.trees import Modules, Tree

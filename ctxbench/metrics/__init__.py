@@ -7,8 +7,10 @@ import importlib
 import json
 import math
 import pkgutil
+from collections.abc import Collection, Iterable
 from functools import cache
 
+from ctxbench.case import Measure
 from ctxbench.errors import unknown
 from ctxbench.metrics.base import Metric, Quantity, RecordRow
 from ctxbench.number import Number
@@ -30,11 +32,29 @@ def in_order(declared: list[Metric]) -> dict[str, Metric]:
         names += [f"quantity {quantity.key}" for quantity in metric.quantities]
         names += [f"column {column.name}" for column in metric.columns]
         names += [f"column {quantity.column}" for quantity in metric.quantities if quantity.derive]
+        names += [f"setting {key}" for key in _settings(metric)]
         for name in names:
             if name in taken:
                 raise ValueError(f"The {name} is declared twice, by the metrics {taken[name]} and {metric.name}.")
             taken[name] = metric.name
     return {metric.name: metric for metric in sorted(declared, key=lambda metric: (metric.place, metric.name))}
+
+
+def _settings(metric: Metric) -> Iterable[str]:
+    """The keys of a metric's settings. ValueError for one that no suite could give it."""
+    keys = metric.settings.model_fields if metric.settings else {}
+    for key in keys:
+        if not key.startswith(f"{metric.name}_") or key in Measure.model_fields:
+            raise ValueError(
+                f"The setting {key} of the metric {metric.name} must begin with {metric.name}_ and be no key that "
+                "[measure] has without it."
+            )
+    return keys
+
+
+def wanted(names: Collection[str]) -> list[Metric]:
+    """The metrics of these names, and those that need not be asked for."""
+    return [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
 
 
 @cache

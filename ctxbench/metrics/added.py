@@ -38,7 +38,7 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
 def _without(measurement: Measurement, mode: Mode) -> Callable[[], object]:
     """A pass of the network with an empty slot."""
-    model = measurement.made(measurement.case.without())
+    model = measurement.case.without().made(measurement.device.torch)
     model.train(mode == "train")
     return measurement.step_of(mode, model, measurement.x, [*model.parameters()])
 

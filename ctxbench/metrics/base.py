@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from pydantic import BaseModel
+
+from ctxbench.case import STRICT
 from ctxbench.messages import Message
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
 from ctxbench.number import Origin
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from ctxbench.case import Case, Measure
@@ -221,24 +223,11 @@ class Measurement(Protocol):
     def control(self) -> "Control": ...
 
     @property
-    def parameter_dtype(self) -> "torch.dtype":
-        """Of weights and input; under autocast and TF32 that is float32."""
+    def on_meta(self) -> "tuple[nn.Module, Tensor]":
+        """The module and its input as they are measured, on the meta device: no data. Both are left as they are."""
         ...
-
-    @property
-    def meta_model(self) -> "nn.Module":
-        """The module on the meta device: no data."""
-        ...
-
-    @property
-    def meta_input(self) -> "Tensor": ...
 
     def clock(self) -> "Clock": ...
-
-    @property
-    def autocast_dtype(self) -> "torch.dtype | None":
-        """The dtype of products under autocast; None without it."""
-        ...
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the case's forward passes."""
@@ -250,10 +239,6 @@ class Measurement(Protocol):
 
     def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
         """Say why this case has no number in these columns; without a note if another column tells it."""
-        ...
-
-    def made(self, case: "Case") -> "nn.Module":
-        """What another case computes, with random weights, in this case's dtype and layout on its device."""
         ...
 
     def step_of(
@@ -275,6 +260,17 @@ class Pass:
 
     step: "Step"
     first_s: float
+
+
+class Settings(BaseModel):
+    """The settings of a metric: keys of `[measure]` in a suite, each of which begins with the metric's name."""
+
+    model_config = STRICT
+
+    @classmethod
+    def of(cls, measure: "Measure") -> Self:
+        """Those that `[measure]` has; what it leaves out has its default."""
+        return cls.model_validate({key: getattr(measure, key) for key in cls.model_fields if hasattr(measure, key)})
 
 
 # What a run's rows hold in a column of text, each value once.
@@ -310,6 +306,10 @@ class Metric:
     after both modes.
     With `combine` a metric is measured in each of a case's processes; it makes the record's values from theirs. Other
     metrics are measured once.
+
+    Its `settings` are keys of `[measure]`. A process that measures it has `limit_s` seconds more than the `timeout_s`
+    of all else. `sentence` says of a row what its values mean for the module, in words that follow the module's name;
+    "" if it says nothing.
     """
 
     name: str
@@ -326,6 +326,9 @@ class Metric:
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
     combine: Callable[[Sequence[RecordRow]], Mapping[str, Any]] | None = None
+    settings: type[Settings] | None = None
+    limit_s: Callable[["Measure"], float] = lambda measure: 0.0
+    sentence: Callable[[RecordRow], str] = lambda row: ""
 
     def promised(self, *, static: bool) -> list[tuple[str, str]]:
         """The columns that a process without a failure fills, each with the column of reasons why not, or "".

@@ -27,7 +27,7 @@ def count(measurement: Measurement) -> None:
         if measurement.counter == "torchprofile":
             counted = count_macs_torchprofile(case.build(), torch.randn(case.shape))
         else:
-            counted = count_macs(measurement.meta_model, measurement.meta_input)
+            counted = count_macs(*measurement.on_meta)
     except UncountableError as error:
         measurement.report({"macs_formula": formula})
         measurement.lacks(["macs", "macs_train"], Note("no_macs", {"reason": str(error)}))
@@ -49,7 +49,7 @@ def _count_step(measurement: Measurement) -> None:
     from ctxbench.macs.training import count_training_macs
 
     try:
-        counted = count_training_macs(measurement.meta_model, measurement.meta_input)
+        counted = count_training_macs(*measurement.on_meta)
     except UncountableError as error:
         measurement.lacks(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
         return

@@ -12,8 +12,6 @@ from ctxbench.mode import MODES, NOUNS, Mode
 from ctxbench.notes import Note
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from ctxbench.memory.profile import Step
 
 TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
@@ -27,14 +25,13 @@ def count(measurement: Measurement) -> None:
         measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
-    model, x = on_meta_as_measured(measurement)
-    autocast = measurement.autocast_dtype
+    autocast = measurement.case.autocast_dtype
     measurement.report({"memory_predicted_for": target}, *[Note("autocast_cuda")] * (autocast is not None))
     peaks: list[int] = []
     marks: dict[str, None] = {}
     for mode in MODES:
         try:
-            predict = partial(predict_peak, model, x, mode=mode, autocast=autocast)
+            predict = partial(predict_peak, *measurement.on_meta, mode=mode, autocast=autocast)
             profile = predict(device=target)
             today = profile if target == "cuda" else predict(device="cuda")
         except UnpredictableError as error:
@@ -57,18 +54,6 @@ def outside_convention(measurement: Measurement) -> Note | None:
     return Note("no_memory", {"reason": reason}) if reason else None
 
 
-def on_meta_as_measured(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
-    """The case's module and input on meta, in its dtype and memory format."""
-    import torch
-
-    model = measurement.meta_model.to(measurement.parameter_dtype)
-    x = measurement.meta_input.to(measurement.parameter_dtype)
-    if measurement.case.memory_format == "channels_last":
-        torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
-        x = x.to(memory_format=torch.channels_last)
-    return model, x
-
-
 def _change_since(today: int, then: int, mode: str) -> list[Note]:
     """A note if the prediction for the PyTorch of 2020 and that for the installed one are not the same MiB."""
     now, before = (round(size / 2**20) for size in (today, then))
@@ -88,7 +73,7 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     if outside_convention(measurement):
         measurement.lacks([f"memory_{mode}_bytes"])
         return
-    if measurement.autocast_dtype:
+    if measurement.case.autocast_dtype:
         measurement.lacks([f"memory_{mode}_bytes"], Note("no_peak_autocast"))
         return
     measurement.emit(Doing(f"memory_{mode}"))

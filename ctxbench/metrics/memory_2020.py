@@ -4,7 +4,7 @@ from functools import partial
 
 from ctxbench.memory.convention import CONVENTION
 from ctxbench.metrics.base import MIB, ColumnValues, Measurement, Metric, Quantity, by_mode
-from ctxbench.metrics.memory import on_meta_as_measured, outside_convention
+from ctxbench.metrics.memory import outside_convention
 from ctxbench.mode import MODES, NOUNS
 from ctxbench.notes import Note
 
@@ -18,8 +18,7 @@ def count(measurement: Measurement) -> None:
     if note or measurement.case.network:
         measurement.lacks([*columns.values()], note)
         return
-    model, x = on_meta_as_measured(measurement)
-    predict = partial(predict_peak, model, x, autocast=measurement.autocast_dtype, device="cuda-2020")
+    predict = partial(predict_peak, *measurement.on_meta, autocast=measurement.case.autocast_dtype, device="cuda-2020")
     for mode, column in columns.items():
         try:
             measurement.report({column: predict(mode=mode).peak_bytes})

@@ -21,7 +21,7 @@ def count_params(module: "nn.Module") -> int:
 def count(measurement: Measurement) -> None:
     """Report the count, with a note where the declared closed form differs."""
     case = measurement.case
-    params = count_params(measurement.meta_model)
+    params = count_params(measurement.on_meta[0])
     declared = None if case.network else measurement.entry.closed_form("params", case.shape, case.hparams)
     differs = declared is not None and declared != params
     note = Note("params_differ", {"declared": declared, "counted": params})

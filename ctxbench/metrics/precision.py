@@ -61,7 +61,7 @@ def _obstacle(measurement: Measurement) -> str:
         return reason
     if measurement.predicted_bytes is None:
         return ""
-    needed = measurement.predicted_bytes * 8 // measurement.parameter_dtype.itemsize
+    needed = measurement.predicted_bytes * 8 // measurement.case.parameter_dtype.itemsize
     if needed > measurement.device.free_bytes():
         return f"the same in float64 takes {needed / 2**30:.1f} GiB, more than is free"
     return ""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from ctxbench import devices
 from ctxbench.errors import UsageError
 from ctxbench.metrics.base import Measurement, Metric
-from ctxbench.metrics.memory import on_meta_as_measured
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE
@@ -40,11 +39,10 @@ def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
     from ctxbench.predict.passes import time_of
 
     case, key = measurement.case, f"latency_{mode}"
-    model, x = on_meta_as_measured(measurement)
     era = measurement.settings.memory_device
     try:
         device: Device = "cpu" if sheet.backend == "cpu" else era
-        operators = operators_of(model, x, mode=mode, device=device, autocast=measurement.autocast_dtype)
+        operators = operators_of(*measurement.on_meta, mode=mode, device=device, autocast=case.autocast_dtype)
         found = time_of(operators, sheet, case.dtype, era)
     except (UnpredictableError, UsageError) as error:
         measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))

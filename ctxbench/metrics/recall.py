@@ -2,20 +2,20 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, reduce
+from collections.abc import Mapping, Sequence
+from functools import cache, partial, reduce
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from ctxbench.case import Numbers, Repeats, Seconds
 from ctxbench.errors import UsageError
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Unit
+from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
 from ctxbench.notes import Note
 from ctxbench.number import Number
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from ctxbench.recall.scenes import Task
     from ctxbench.recall.training import Trained
 
 KINDS = ("global", "lookup", "where")
@@ -26,17 +26,32 @@ NOUNS = {
 }
 
 
+class Recall(Settings):
+    """The module is built for `recall_shape` (channels, height, width), whatever the case's input is, and trained on
+    each of `recall_tasks` for `recall_steps` with `recall_seeds` seeds; `recall_timeout_s` is for all of a row.
+    """
+
+    recall_tasks: list[str] = Field(["global", "lookup-8", "where"], min_length=1)
+    recall_shape: list[Numbers] = Field([64, 8, 8], min_length=3, max_length=3)
+    recall_steps: Repeats = 800
+    recall_seeds: Repeats = 3
+    recall_timeout_s: Seconds = 3600.0
+
+
 def compute(measurement: Measurement) -> None:
     """Train on each task with each seed, and report accuracies with their interval over seeds."""
     from ctxbench.recall.scenes import task_of
+    from ctxbench.recall.training import repeats, trainings
 
     curve: dict[str, dict[str, float | None]] = {}
     seconds: list[float] = []
+    settings = Recall.of(measurement.settings)
+    channels, height, width = settings.recall_shape
+    module = partial(measurement.entry.build, channels, measurement.case.hparams), (channels, height, width)
     try:
-        _, height, width = measurement.settings.recall_shape
-        tasks = [task_of(name, height, width) for name in measurement.settings.recall_tasks]
+        tasks = [task_of(name, height, width) for name in settings.recall_tasks]
         for task in tasks:
-            found = _trained(measurement, task)
+            found = trainings(*module, task, settings.recall_seeds, settings.recall_steps)
             seconds += [each.seconds for each in found]
             if broken := [each.diverged for each in found if each.diverged]:
                 measurement.report({}, Note("recall_diverged", {"task": task.name, "reason": broken[0]}))
@@ -45,7 +60,7 @@ def compute(measurement: Measurement) -> None:
     except UsageError as error:
         measurement.report({f"recall_{kind}_reason": str(error) for kind in KINDS})
         return
-    if not _repeats(measurement, tasks[0]):
+    if not repeats(*module, tasks[0]):
         measurement.report({}, Note("recall_unsteady"))
     for kind in KINDS:
         own = [name for name in curve if name.partition("-")[0] == kind]
@@ -118,25 +133,6 @@ def sentence(row: RecordRow) -> str:
     return f"has no recall: {'; '.join(reasons)}" if reasons else ""
 
 
-def _trained(measurement: Measurement, task: "Task") -> "list[Trained]":
-    from ctxbench.recall.training import trainings
-
-    settings = measurement.settings
-    return trainings(*_module(measurement), task, settings.recall_seeds, settings.recall_steps)
-
-
-def _repeats(measurement: Measurement, task: "Task") -> bool:
-    from ctxbench.recall.training import repeats
-
-    return repeats(*_module(measurement), task)
-
-
-def _module(measurement: Measurement) -> "tuple[Callable[[], nn.Module], tuple[int, int, int]]":
-    """What makes the module, and the shape that it is made for."""
-    channels, height, width = measurement.settings.recall_shape
-    return lambda: measurement.entry.build(channels, measurement.case.hparams), (channels, height, width)
-
-
 def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:
     """Mean accuracy in percent with its 95 % interval over seeds, the learning rate, the median of the steps to 90 %.
 
@@ -199,4 +195,7 @@ METRIC = Metric(
     ),
     default=False,
     compute=compute,
+    settings=Recall,
+    limit_s=lambda measure: Recall.of(measure).recall_timeout_s,
+    sentence=sentence,
 )

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from ctxbench.case import EMPTY
 from ctxbench.metrics.base import Column, Measurement, Metric, by_mode
-from ctxbench.metrics.memory import on_meta_as_measured
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
@@ -27,7 +26,7 @@ def count(measurement: Measurement) -> None:
 
     if not measurement.case.network:
         return
-    model, x = on_meta_as_measured(measurement)
+    model, x = measurement.on_meta
     given_to = uses(model.eval(), x)
     shapes = [tuple(given.shape) for _, given in given_to]
     text = ", ".join(f"{shapes.count(shape)} x {list(shape)}" for shape in dict.fromkeys(shapes))
@@ -38,7 +37,7 @@ def count(measurement: Measurement) -> None:
     modules = {id(module): module for module, _ in given_to}
     values = {"alone_params": sum(map(count_params, modules.values())), "alone_macs": parts.get(SLOT, 0)}
     first = {tuple(given.shape): (module, given) for module, given in reversed(given_to)}
-    target, cast = measurement.settings.memory_device, measurement.autocast_dtype
+    target, cast = measurement.settings.memory_device, measurement.case.autocast_dtype
     try:
         for mode in MODES:
             peaks = [predict_peak(*each, mode=mode, device=target, autocast=cast).peak_bytes for each in first.values()]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ctxbench.devices.sheet import Sheet
+from ctxbench.dtypes import DTYPES
 from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE_SDS, KERNELS, Number
 from ctxbench.predict import LAUNCHES
@@ -15,7 +16,6 @@ from ctxbench.predict.operators import Operator
 from ctxbench.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
 from ctxbench.predict.work import Bound, Work
 
-AUTOCAST = "autocast-"
 # A larger share of the time in classes without measurements is told.
 ASSUMED_NOTE = 0.05
 # The eras of the software are told where their times differ by this factor.
@@ -140,8 +140,8 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
 
 
 def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
-    autocast = dtype.startswith(AUTOCAST)
-    sheet.peak(dtype.removeprefix(AUTOCAST))
+    autocast = DTYPES[dtype].autocast
+    sheet.peak(autocast or dtype)
     known = effects_of(sheet, era)
     return tuple(
         _kernel(each, work, rate(work, known, own), (sheet, own, era))

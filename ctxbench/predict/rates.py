@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ctxbench.devices.sheet import Sheet
+from ctxbench.dtypes import TF32
 from ctxbench.predict.work import Class, Work
 
 Era = Literal["cuda", "cuda-2020"]
@@ -80,7 +81,7 @@ class Rate:
 def unit_of(work: Work, dtype: str) -> str:
     """The dtype of a kernel's arithmetic: TF32 is for products, and for convolutions that are not depthwise."""
     is_product = work.product is not None and work.kind != "depthwise convolution"
-    return "float32" if dtype == "tf32" and not is_product else dtype
+    return "float32" if dtype == TF32 and not is_product else dtype
 
 
 def itemsize(dtype: str) -> int:

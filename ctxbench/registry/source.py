@@ -45,7 +45,7 @@ def scan_source(path: Path, module_name: str) -> Iterator[Entry]:
                 try:
                     key = ast.literal_eval(decorator.args[0])
                     facts = {str(k.arg): ast.literal_eval(k.value) for k in decorator.keywords}
-                    facts["hyperparameters"] = tuple(_source_hyperparameters(node))
+                    facts["hyperparameters"] = tuple(_hyperparameters(_constructor(node.name, path, module_name)))
                     facts["about"] = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
                     facts["details"] = ast.get_docstring(node) or ""
                     yield Entry(key, f"{module_name}:{node.name}", str(path), **facts)
@@ -60,13 +60,34 @@ def _called_name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _source_hyperparameters(node: ast.ClassDef) -> Iterator[Hyperparameter]:
-    for item in node.body:
+def _constructor(class_name: str, path: Path, module_name: str) -> ast.FunctionDef | None:
+    """The constructor of a class, or one that it inherits from a class of its file or of a file beside that."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    beside = {
+        alias.name: path.with_name(f"{(node.module or '').rpartition('.')[2]}.py")
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        and (node.level == 1 or (node.module or "").rpartition(".")[0] == module_name.rpartition(".")[0])
+        for alias in node.names
+    }
+    node = classes.get(class_name)
+    for item in node.body if node else ():
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-            positional = item.args.args
-            required: list[ast.expr | None] = [None] * (len(positional) - len(item.args.defaults))
-            pairs = list(zip(positional, [*required, *item.args.defaults], strict=True))[2:]  # after self, channels
-            pairs += zip(item.args.kwonlyargs, item.args.kw_defaults, strict=True)
-            for argument, default in pairs:
-                annotation = ast.unparse(argument.annotation) if argument.annotation else "typing.Any"
-                yield Hyperparameter(argument.arg, annotation, ast.literal_eval(default) if default else None)
+            return item
+    for base in (base.id for base in (node.bases if node else ()) if isinstance(base, ast.Name)):
+        place = path if base in classes else beside.get(base)
+        if place and place.is_file() and (found := _constructor(base, place, module_name)):
+            return found
+    return None
+
+
+def _hyperparameters(constructor: ast.FunctionDef | None) -> Iterator[Hyperparameter]:
+    if constructor is None:
+        return
+    taken = constructor.args
+    required: list[ast.expr | None] = [None] * (len(taken.args) - len(taken.defaults))
+    pairs = list(zip(taken.args, [*required, *taken.defaults], strict=True))[2:]  # after self, channels
+    for argument, default in (*pairs, *zip(taken.kwonlyargs, taken.kw_defaults, strict=True)):
+        annotation = ast.unparse(argument.annotation) if argument.annotation else "typing.Any"
+        yield Hyperparameter(argument.arg, annotation, ast.literal_eval(default) if default else None)

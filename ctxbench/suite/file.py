@@ -121,6 +121,13 @@ class Published(_Strict):
     footnotes: list[Footnote] = []
 
 
+_SETTINGS = [metric.settings for metric in metrics.metrics().values() if metric.settings]
+
+
+class MeasureTable(*_SETTINGS, Measure, extra="forbid"):  # type: ignore[misc]  # metrics bring their settings
+    """How a case is measured, with the settings of all metrics."""
+
+
 class Gate(_Strict):
     """What `ctxbench check` counts as a change of latency, relative (0.05: 5 %).
 
@@ -177,7 +184,7 @@ class SuiteFile(_Strict):
     exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
     cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
     crossover: list[PairText] = []
-    measure: Measure = Measure()
+    measure: MeasureTable = MeasureTable()
     gate: Gate = Gate()
     published: Published = Published()
     figures: list[Figure] = []

@@ -10,11 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ctxbench import disk, registry
-from ctxbench.case import Measure
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry import networks
 from ctxbench.suite.cases import Suite
-from ctxbench.suite.file import Axes, Figure, Footnote, Gate, Published, SuiteFile
+from ctxbench.suite.file import Axes, Figure, Footnote, Gate, MeasureTable, Published, SuiteFile
 from ctxbench.suite.settings import class_name
 
 # Where values come from that a command or a Python caller has given.
@@ -117,7 +116,7 @@ def _first_sentence(error: ValidationError) -> str:
 def _model_at(names: list[str]) -> type[BaseModel]:
     models: dict[str, type[BaseModel]] = {
         "axes": Axes,
-        "measure": Measure,
+        "measure": MeasureTable,
         "gate": Gate,
         "published": Published,
         "footnotes": Footnote,

@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench import devices, machine_load, this_machine
+from ctxbench import devices, machine_load, metrics, this_machine
 from ctxbench.case import Case, Measure
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
 from ctxbench.failures import DoesNotFit, StaleOutput
 from ctxbench.messages import Doing, Message, Missing, Values
-from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Metric, Pass
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.control import Control
@@ -51,7 +50,7 @@ class CaseMeasurement:
 
     def _run(self, names: Sequence[str]) -> None:
         self.report({"title": self.entry.title, "family": self.entry.family})
-        wanted = [metric for name, metric in metrics().items() if name in names or not metric.asked_for]
+        wanted = metrics.wanted(names)
         with without_compiler():  # also around the module's construction on meta
             for metric in wanted:
                 if metric.count:
@@ -156,25 +155,16 @@ class CaseMeasurement:
         return self.device.clock(self.settings.flush_l2)
 
     @cached_property
-    def parameter_dtype(self) -> torch.dtype:
-        dtype: torch.dtype = getattr(torch, self.case.parameter_dtype)
-        return dtype
-
-    @cached_property
-    def meta_model(self) -> nn.Module:
-        with torch.device("meta"):
-            return self.case.build()
-
-    @cached_property
-    def meta_input(self) -> Tensor:
-        return torch.empty(self.case.shape, device="meta")
+    def on_meta(self) -> tuple[nn.Module, Tensor]:
+        """The module and its input as they are measured, without data."""
+        return self.case.on_meta()
 
     def load(self) -> None:
         """Make `model` and `x` on the case's device, once the case is known to fit; torch's flags are set."""
         self._set_flags()
         self._check_fit()
         torch.manual_seed(self.settings.seed)
-        self.model = self.made(self.case)
+        self.model = self.case.made(self.device.torch)
         self.x = self._input()
         self.execution.load(self.model)
 
@@ -186,23 +176,16 @@ class CaseMeasurement:
     def _input(self) -> Tensor:
         """The case's input; each call makes the same one."""
         generator = torch.Generator(self.device.torch).manual_seed(self.settings.seed + 1)
-        x = torch.randn(self.case.shape, generator=generator, device=self.device.torch, dtype=self.parameter_dtype)
-        return x.to(memory_format=torch.channels_last) if self.case.memory_format == "channels_last" else x
-
-    def made(self, case: Case) -> nn.Module:
-        """What a case computes, with random weights, in this case's dtype and layout on its device."""
-        model = case.build().to(self.device.torch, self.parameter_dtype)
-        if case.memory_format == "channels_last":
-            torch.nn.utils.convert_conv2d_weight_memory_format(model, torch.channels_last)
-        return model
+        x = torch.randn(self.case.shape, generator=generator, device=self.device.torch, dtype=self.case.parameter_dtype)
+        return self.case.laid_out(x)
 
     def measure_matmul(self) -> None:
         """Report the rate of a large matrix product on the case's device, dtype and threads."""
         self._set_flags()
         # The dtype of the products: autocast's where that is on.
-        name = self.case.autocast_dtype or self.case.parameter_dtype
+        dtype = self.case.autocast_dtype or self.case.parameter_dtype
         with self.autocast():
-            rate = matmul_rate(self.clock(), self.device, getattr(torch, name), self.settings.sample_s)
+            rate = matmul_rate(self.clock(), self.device, dtype, self.settings.sample_s)
         self.report({"matmul_macs_per_s": rate})
 
     def first_pass(self, mode: Mode) -> Pass:
@@ -277,13 +260,7 @@ class CaseMeasurement:
 
         return train if mode == "train" else infer
 
-    @property
-    def autocast_dtype(self) -> torch.dtype | None:
-        """The dtype of products under autocast; None without it."""
-        name = self.case.autocast_dtype
-        return getattr(torch, name) if name else None
-
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of the case's forward passes."""
-        dtype = self.autocast_dtype
+        dtype = self.case.autocast_dtype
         return torch.autocast(self.device.kind, dtype=dtype) if dtype else nullcontext()

@@ -28,7 +28,7 @@ def check_output(y: Any, x: Tensor, case: Case, mode: Mode, model: nn.Module) ->
         entry = case.entry
         if y.shape != (batch, entry.closed_form("out_channels", case.shape, case.hparams), height, width):
             raise ValueError(f"{entry.key} returns shape {list(y.shape)} for {list(case.shape)}")
-        if y.dtype != x.dtype and not case.dtype.startswith("autocast"):
+        if y.dtype != x.dtype and case.autocast_dtype is None:
             yield Note("changes_dtype", {"dtypes": dtypes(x, y)})
     if not torch.isfinite(y).all():
         raise NotFinite(f"the output of the {mode} pass holds NaN or infinity")

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import SerializeAsAny
+
 from ctxbench.case import Case, Measure
 from ctxbench.conditions import Shape
 from ctxbench.contract import CheckResult
@@ -129,7 +131,7 @@ class MeasureCase:
     """Measure these metrics of a case; with `force`, even if it is predicted not to fit into memory."""
 
     case: Case
-    measure: Measure
+    measure: SerializeAsAny[Measure]  # with the settings of metrics
     metrics: Sequence[str]
     counter: str = "ctxbench"
     force: bool = False

@@ -1,10 +1,12 @@
 """What `ctxbench show` and `memory` print of a case, built on the meta device: its costs, and what fills its memory."""
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-import torch
+from torch import nn
 
 from ctxbench.case import Case
 from ctxbench.errors import UsageError
@@ -28,8 +30,7 @@ def costs(task: TellCosts, emit: Emit) -> None:
     UsageError if the module cannot be counted without data.
     """
     case = task.case
-    with torch.device("meta"):
-        model, x = case.build(), torch.empty(case.shape)
+    model, x = case.on_meta()
     why = ""
     try:
         counts = {"macs": count_macs(model, x)}
@@ -44,7 +45,7 @@ def costs(task: TellCosts, emit: Emit) -> None:
         formula = case.entry.closed_form(name, case.shape, case.hparams) if name != "macs_train" else None
         rows.append((name, f"{counted:,}", "" if formula is None else f"{formula:,}"))
     rows.append(("macs_matmul", f"{counts['macs'].macs_matmul:,}", ""))
-    emit(Told("", ("x".join(map(str, case.shape)), "counted", "closed form"), rows))
+    emit(Told("", (f"{'x'.join(map(str, case.shape))} {case.computed_in}", "counted", "closed form"), rows))
     if why:
         emit(Told(why))
     if task.by_operator:
@@ -68,30 +69,25 @@ def memory(task: TellMemory, emit: Emit) -> None:
     """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave."""
     case, mode = task.case, task.mode
     target: Device = task.target  # type: ignore[assignment]  # the command has checked it
-    dtype = getattr(torch, case.parameter_dtype)
-    autocast = getattr(torch, case.autocast_dtype) if case.autocast_dtype else None
-    with torch.device("meta"):
-        model = case.build().to(dtype)
-        x = torch.empty(case.shape, dtype=dtype)
+    predict = partial(predict_peak, mode=mode, device=target, autocast=case.autocast_dtype)
+    model, x = case.on_meta()
     try:
-        profile = predict_peak(model, x, mode=mode, device=target, autocast=autocast)
-        lower = remedies(model, x, mode=mode, device=target, autocast=autocast)
+        profile = predict(model, x)
+        lower = remedies(model, x, mode=mode, device=target, autocast=case.autocast_dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     peak = _mib(profile.peak_bytes)
-    emit(Told(f"{case.title} {list(case.shape)} {case.dtype}, {mode}: predicted peak on {target} {peak} MiB"))
+    emit(Told(f"{case.title} {list(case.shape)} {case.computed_in}, {mode}: predicted peak on {target} {peak} MiB"))
     emit(_at_the_peak(profile))
     for sentence in explain(profile):
         emit(Told(f"- {sentence}"))
     if case.network:
-        with torch.device("meta"):
-            empty = case.without().build().to(x)
-        without = predict_peak(empty, x, mode=mode, device=target, autocast=autocast)
+        without = predict(*case.without().on_meta())
         emit(Told(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
     if lower:
         rows = [(_mib(remedy.peak_bytes), remedy.change) for remedy in lower]
         emit(Told("", ("MiB", "what would lower the peak"), rows))
-    if autocast:
+    if case.autocast_dtype:
         emit(Told(f"- {Note('autocast_cuda')}"))
     emit(Told(f"Convention: {CONVENTION}."))
     if task.plot is not None:
@@ -122,13 +118,14 @@ def _draw(profile: MemoryProfile, path: Path) -> None:
 
 def _share_of_module(case: Case, profile: MemoryProfile, without: int) -> str:
     """How much of a network's peak its module holds, and the peak without it."""
-    file = Path(case.entry.file).name
-    held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(file)]
+    classes = case.entry.load().mro()
+    files = tuple(dict.fromkeys(Path(inspect.getfile(each)).name for each in classes[: classes.index(nn.Module)]))
+    held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(files)]
     size = sum(each.bytes for each in held)
     added = profile.peak_bytes - without
     return (
-        f"Made in {file} and in memory at the peak: {_mib(size)} MiB ({size / profile.peak_bytes:.1%}). Without the "
-        f"module the peak of {case.network} is {_mib(without)} MiB: the module adds {_mib(added)} MiB "
+        f"Made in {' and '.join(files)} and in memory at the peak: {_mib(size)} MiB ({size / profile.peak_bytes:.1%}). "
+        f"Without the module the peak of {case.network} is {_mib(without)} MiB: the module adds {_mib(added)} MiB "
         f"({added / without:+.1%})."
     )
 

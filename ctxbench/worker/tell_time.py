@@ -4,8 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 
-import torch
-
 from ctxbench.errors import UsageError
 from ctxbench.memory import UnpredictableError
 from ctxbench.notes import Note
@@ -21,19 +19,14 @@ LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
     case, mode, sheet, dtype = task.case, task.mode, task.sheet, task.case.dtype
-    made = getattr(torch, case.parameter_dtype)
-    autocast = getattr(torch, case.autocast_dtype) if case.autocast_dtype else None
-    with torch.device("meta"):
-        model = case.build().to(made)
-        x = torch.empty(case.shape, dtype=made)
     try:
-        operators = operators_of(model, x, mode=mode, device=sheet.backend, autocast=autocast)
+        operators = operators_of(*case.on_meta(), mode=mode, device=sheet.backend, autocast=case.autocast_dtype)
         found = time_of(operators, sheet, dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     emit(
         Told(
-            f"{case.title} {list(case.shape)} {dtype}, {mode}: predicted for {sheet.title}, not measured: "
+            f"{case.title} {list(case.shape)} {case.computed_in}, {mode}: predicted for {sheet.title}, not measured: "
             f"{found.time.text()} ms [80 % band]"
         )
     )
@@ -46,7 +39,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     emit(_by_operator(found))
     bands = dict.fromkeys(f"{kernel.work.group}: {_basis(kernel)}" for kernel in found.kernels)
     emit(Told(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
-    for note in [*found.notes(dtype), *[Note("autocast_cuda")] * bool(autocast)]:
+    for note in [*found.notes(dtype, case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         emit(Told(f"- {note}"))
     emit(Told("See docs/prediction.md."))
 

@@ -16,7 +16,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.executions import execution
 from ctxbench.failures import NO_THREAD
 from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
-from ctxbench.metrics import metrics
+from ctxbench.metrics import metrics, wanted
 from ctxbench.metrics.control import STREAM
 from ctxbench.mode import MODES
 from ctxbench.notes import Note
@@ -260,10 +260,10 @@ def blank_record(case: Case) -> Record:
 
 
 def _timeout_s(case: Case, plan: Plan) -> float:
-    """Compilation has a time of its own, once for each mode, and so has training."""
+    """Compilation has a time of its own, once for each mode, and so have some metrics."""
     way, measure = execution(case.execution), plan.measure
-    training = measure.recall_timeout_s if "recall" in plan.metrics else 0.0
-    return measure.timeout_s + training + (len(way.modes) * measure.compile_timeout_s if way.has_limit else 0.0)
+    own = sum(metric.limit_s(measure) for metric in wanted(plan.metrics))
+    return measure.timeout_s + own + (len(way.modes) * measure.compile_timeout_s if way.has_limit else 0.0)
 
 
 def _kernel_kills() -> int:

@@ -1,0 +1,23 @@
+"""The words for the dtype of a case, such as tf32 and autocast-bfloat16, and what each means."""
+
+from typing import NamedTuple
+
+TF32 = "tf32"
+
+
+class Dtype(NamedTuple):
+    """What weights and input are in, and what products are in under autocast; "" without it."""
+
+    parameters: str
+    autocast: str = ""
+
+
+DTYPES = {
+    "float32": Dtype("float32"),
+    TF32: Dtype("float32"),
+    "bfloat16": Dtype("bfloat16"),
+    "float16": Dtype("float16"),
+    "float64": Dtype("float64"),
+    "autocast-bfloat16": Dtype("float32", "bfloat16"),
+    "autocast-float16": Dtype("float32", "float16"),
+}
