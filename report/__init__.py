@@ -2,17 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .formats.terminal import render_terminal
-from .tables.suite import comparison_table
-
 if TYPE_CHECKING:
     from .write import write_report
 
-__all__ = ["comparison_table", "render_terminal", "write_report"]
+__all__ = ["write_report"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what draws figures on first use: matplotlib takes a second."""
+    """Import what reads runs and draws figures on first use: pandas and matplotlib take a second each."""
     if name == "write_report":
         from .write import write_report
 

@@ -9,8 +9,9 @@ from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 
 from .figures.kinds import WRITERS, choose, write_figure
-from .formats import FORMATS, Options
-from .formats.latex import NOTES
+from .formats.html import render_html
+from .formats.latex import NOTES, render_latex
+from .formats.markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
 from .run_data import RunData, open_run
@@ -25,6 +26,23 @@ from .tables.table import Table
 
 # Columns of a compact table that fit on a page.
 MOST_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a reader chooses of how tables are written: the label and the place of the notes of LaTeX."""
+
+    label: str = ""
+    notes: str = "below"
+
+
+# How a table is written, by the ending of the file.
+FORMATS: dict[str, Callable[[Table, Options], str]] = {
+    "md": lambda table, options: render_markdown(table),
+    "tex": lambda table, options: render_latex(table, options.label, options.notes),
+    "html": lambda table, options: render_html(table),
+    "csv": lambda table, options: table.csv,
+}
 
 
 @dataclass(frozen=True)

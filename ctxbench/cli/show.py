@@ -36,8 +36,8 @@ def show(
         for option, given in (("--set", hparams), ("--by-operator", by_operator)):
             if given and not conditions:
                 raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-        for table in describe.module(entry):
-            render(table)
+        for part in describe.module(entry):
+            render(part)
         for each in conditions.get("shape", []):
             from ctxbench.worker.protocol import TellCosts
 

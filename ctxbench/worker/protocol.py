@@ -1,14 +1,15 @@
 """What crosses between the process that waits and the one that measures: tasks and messages. `lines` has the form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ctxbench.case import Case, Measure
 from ctxbench.conditions import Shape
 from ctxbench.contract import CheckResult
 from ctxbench.devices.sheet import Sheet
 from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
+from ctxbench.metrics.base import Origin
 from ctxbench.mode import Mode
 
 # Commands to one side of a pair, a byte each: prepare the next row; time a block of it.
@@ -217,10 +218,10 @@ class NetworkShape:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a person is to see next: a text, or rows below the names of their columns."""
+    """What a person is to see next: a text, or rows below their headings, each with what its column holds."""
 
     text: str = ""
-    columns: Sequence[str] = ()
+    columns: Mapping[str, Origin | Literal["label", "text"]] = field(default_factory=dict)
     rows: Sequence[Sequence[str]] = ()
 
 

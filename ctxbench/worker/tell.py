@@ -13,6 +13,7 @@ from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import CONVENTION, MemoryProfile, UnpredictableError, predict_peak, remedies
 from ctxbench.memory.explain import explain
 from ctxbench.memory.kernels import Device
+from ctxbench.metrics.base import Origin
 from ctxbench.metrics.params import count_params
 from ctxbench.notes import Note
 from ctxbench.worker.protocol import TellCosts, TellMemory, Told
@@ -44,7 +45,8 @@ def costs(task: TellCosts, emit: Emit) -> None:
         formula = case.entry.closed_form(name, case.shape, case.hparams) if name != "macs_train" else None
         rows.append((name, f"{counted:,}", "" if formula is None else f"{formula:,}"))
     rows.append(("macs_matmul", f"{counts['macs'].macs_matmul:,}", ""))
-    emit(Told("", ("x".join(map(str, case.shape)), "counted", "closed form"), rows))
+    shape = "x".join(map(str, case.shape))
+    emit(Told(columns={shape: "label", "counted": "counted", "closed form": "counted"}, rows=rows))
     if why:
         emit(Told(why))
     if task.by_operator:
@@ -61,7 +63,8 @@ def _by_operator(counts: Mapping[str, MacCount]) -> Told:
             macs = count.by_operator.get(operator)
             cells += ["", ""] if macs is None else [f"{macs:,}", f"{macs / count.macs:.1%}"]
         rows.append((operator.removeprefix("aten::"), *cells))
-    return Told("", ("operator", *(title for name in counts for title in (name, "share"))), rows)
+    columns: dict[str, Origin] = {title: "counted" for name in counts for title in (name, f"of {name}")}
+    return Told(columns={"operator": "label", **columns}, rows=rows)
 
 
 def memory(task: TellMemory, emit: Emit) -> None:
@@ -90,7 +93,7 @@ def memory(task: TellMemory, emit: Emit) -> None:
         emit(Told(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
     if lower:
         rows = [(_mib(remedy.peak_bytes), remedy.change) for remedy in lower]
-        emit(Told("", ("MiB", "what would lower the peak"), rows))
+        emit(Told(columns={"MiB": "predicted", "what would lower the peak": "text"}, rows=rows))
     if autocast:
         emit(Told(f"- {Note('autocast_cuda')}"))
     emit(Told(f"Convention: {CONVENTION}."))
@@ -108,7 +111,8 @@ def _at_the_peak(profile: MemoryProfile) -> Told:
         rows.append((_mib(group.bytes), group.category, operator, group.where, size, str(group.count)))
     if rest := profile.groups()[len(large) :]:
         rows.append((_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller", "", "", "", ""))
-    return Told("", ("MiB", "what", "made by", "at", "shape", "blocks"), rows)
+    words = dict.fromkeys(("what", "made by", "at", "shape"), "text")
+    return Told(columns={"MiB": "predicted", **words, "blocks": "counted"}, rows=rows)
 
 
 def _draw(profile: MemoryProfile, path: Path) -> None:

@@ -69,7 +69,13 @@ def _by_operator(found: PassTime) -> Told:
     if rest := [kernel for _, kernels in order[len(large) :] for kernel in kernels]:
         ms = sum(kernel.ms for kernel in rest)
         rows.append((f"{ms:.3g}", f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
-    return Told("", ("ms", "share", "operator", "at", "kernels", "class", "bound by"), rows)
+    return Told(
+        columns={
+            "ms": "predicted", "share": "predicted", "operator": "text", "at": "text", "kernels": "counted",
+            "class": "text", "bound by": "text",
+        },
+        rows=rows,
+    )  # fmt: skip
 
 
 def _basis(kernel: Kernel) -> str:
