@@ -97,7 +97,8 @@ def gate_rates(noise: Noise, change: float, gates: int, rule: GateRule) -> GateR
 
 def table(label: str, headings: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table with a column of labels and columns of numbers."""
-    return render_markdown(plain_table({label: "label", **dict.fromkeys(headings, "measured")}, rows))
+    text: str = render_markdown(plain_table({label: "label", **dict.fromkeys(headings, "measured")}, rows))
+    return text
 
 
 def percent(share: float, digits: int = 1) -> str:

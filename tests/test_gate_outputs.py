@@ -220,13 +220,15 @@ def test_nothing_is_cut_in_a_narrow_terminal() -> None:
     assert drawn(result(row), 60).count("a") >= 140  # in the table, and before the reason
 
 
-@pytest.mark.parametrize(
-    ("row", "style"), [(REGRESSED, "1;31"), (BROKEN, "1;31"), (ABSENT, "1;31"), (DOUBTFUL, "1;33"), (OK, "32")]
-)
-def test_what_fails_is_red(row: RowVerdict, style: str) -> None:
-    word = texts.word_of(row)
-    loud = word.upper() if style == "1;31" else word
-    assert f"\x1b[{style}m{loud}" in drawn(result(row), force_terminal=True, color_system="standard", _environ={})
+def test_what_fails_is_red_and_in_capitals() -> None:
+    verdicts = [(row.cells[4].text, row.cells[4].tone) for row in row_table(EVERYTHING, EVERYTHING.rows).rows]
+    assert verdicts == [
+        *(("REGRESSED", "bad"), ("ok", "good"), ("inconclusive", "doubtful"), ("inconclusive", "doubtful")),
+        *(("BROKEN", "bad"), ("NOT COMPARED", "bad")),
+    ]
+    assert [row.cells[-1].tone for row in exact_table(EVERYTHING).rows] == ["bad", ""]
+    coloured = drawn(EVERYTHING, force_terminal=True, color_system="standard", _environ={})
+    assert coloured.count("\x1b[1;31mBROKEN") == 2  # in the table, and before the reason
 
 
 def test_a_quantity_may_become_unknown_or_known() -> None:

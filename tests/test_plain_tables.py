@@ -62,7 +62,7 @@ def test_a_table_without_headings_has_no_rule() -> None:
 
 @pytest.mark.parametrize(("tone", "code"), [("good", "32"), ("doubtful", "1;33"), ("bad", "1;31"), ("", "")])
 def test_a_tone_has_a_colour(tone: str, code: str) -> None:
-    table = plain_table({"verdict": "text"}, [(Cell("so", tone=tone),)])  # type: ignore[arg-type]  # one of Tone
+    table = plain_table({"verdict": "text"}, [(Cell("so", tone=tone),)])
     line = drawn(table, 40, force_terminal=True, color_system="standard", _environ={})[-1]
     assert line == (f"\x1b[{code}mso\x1b[0m" if code else "so")
 

@@ -12,6 +12,8 @@ from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeli
 from ctxbench.metrics.base import Origin
 from ctxbench.mode import Mode
 
+# What a column holds that a person is to see: words, or numbers and how they were obtained.
+Held = Origin | Literal["label", "text"]
 # Commands to one side of a pair, a byte each: prepare the next row; time a block of it.
 NEXT, BLOCK = b"n", b"b"
 
@@ -221,7 +223,7 @@ class Told:
     """What a person is to see next: a text, or rows below their headings, each with what its column holds."""
 
     text: str = ""
-    columns: Mapping[str, Origin | Literal["label", "text"]] = field(default_factory=dict)
+    columns: Mapping[str, Held] = field(default_factory=dict)
     rows: Sequence[Sequence[str]] = ()
 
 

@@ -13,10 +13,9 @@ from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import CONVENTION, MemoryProfile, UnpredictableError, predict_peak, remedies
 from ctxbench.memory.explain import explain
 from ctxbench.memory.kernels import Device
-from ctxbench.metrics.base import Origin
 from ctxbench.metrics.params import count_params
 from ctxbench.notes import Note
-from ctxbench.worker.protocol import TellCosts, TellMemory, Told
+from ctxbench.worker.protocol import Held, TellCosts, TellMemory, Told
 
 Emit = Callable[[Told], object]
 # Groups of blocks beyond these are summed up in one line.
@@ -63,7 +62,7 @@ def _by_operator(counts: Mapping[str, MacCount]) -> Told:
             macs = count.by_operator.get(operator)
             cells += ["", ""] if macs is None else [f"{macs:,}", f"{macs / count.macs:.1%}"]
         rows.append((operator.removeprefix("aten::"), *cells))
-    columns: dict[str, Origin] = {title: "counted" for name in counts for title in (name, f"of {name}")}
+    columns: dict[str, Held] = {title: "counted" for name in counts for title in (name, f"of {name}")}
     return Told(columns={"operator": "label", **columns}, rows=rows)
 
 
@@ -111,8 +110,8 @@ def _at_the_peak(profile: MemoryProfile) -> Told:
         rows.append((_mib(group.bytes), group.category, operator, group.where, size, str(group.count)))
     if rest := profile.groups()[len(large) :]:
         rows.append((_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller", "", "", "", ""))
-    words = dict.fromkeys(("what", "made by", "at", "shape"), "text")
-    return Told(columns={"MiB": "predicted", **words, "blocks": "counted"}, rows=rows)
+    columns: dict[str, Held] = dict.fromkeys(("MiB", "what", "made by", "at", "shape", "blocks"), "text")
+    return Told(columns=columns | {"MiB": "predicted", "blocks": "counted"}, rows=rows)
 
 
 def _draw(profile: MemoryProfile, path: Path) -> None:

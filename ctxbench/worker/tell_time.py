@@ -13,7 +13,7 @@ from ctxbench.numbers import with_interval
 from ctxbench.predict import CONFIDENCE_SDS
 from ctxbench.predict.operators import operators_of
 from ctxbench.predict.passes import Kernel, PassTime, time_of
-from ctxbench.worker.protocol import TellTime, Told
+from ctxbench.worker.protocol import Held, TellTime, Told
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 15, 0.01
@@ -69,13 +69,9 @@ def _by_operator(found: PassTime) -> Told:
     if rest := [kernel for _, kernels in order[len(large) :] for kernel in kernels]:
         ms = sum(kernel.ms for kernel in rest)
         rows.append((f"{ms:.3g}", f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
-    return Told(
-        columns={
-            "ms": "predicted", "share": "predicted", "operator": "text", "at": "text", "kernels": "counted",
-            "class": "text", "bound by": "text",
-        },
-        rows=rows,
-    )  # fmt: skip
+    headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
+    columns: dict[str, Held] = dict.fromkeys(headings, "text")
+    return Told(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
 
 
 def _basis(kernel: Kernel) -> str:
