@@ -81,27 +81,19 @@ def chosen_modules(
 
 
 def _chosen(found: "Sequence[Candidate]", limit: int, devices: Sequence[str], title: str) -> Table:
-    from ctxbench.choose import ordered
+    """Those that fit, with a mark on times that are tied with the fastest; then the others, and why they do not."""
+    from ctxbench.choose import is_tied, ordered
 
     fits, rest = ordered(found, limit, devices[0])
     has_batch = any(each.batch is not None for each in found)
     rows = []
     for each in (*fits, *rest):
-        cells = [_predicted(each, fits, device) for device in devices]
+        times = {device: with_interval(own.value, own.low, own.high) for device, own in each.times.items()}
+        tied = [device for device in times if each in fits and is_tied(each, fits, device)]
+        cells = [times.get(device, "") + " =" * (device in tied) for device in devices]
         over = each.excess(limit)
         why = f"{_mib(over)} MiB too much" if over else each.reason
         memory = "" if each.memory is None else _mib(each.memory)
         rows.append((each.case.title, memory, *cells, *[str(each.batch)] * has_batch, why))
     numbers: dict[str, Origin] = dict.fromkeys(("MiB", *devices, *["largest batch"] * has_batch), "predicted")
     return plain_table({"module": "label", **numbers, "": "text"}, rows, title)
-
-
-def _predicted(candidate: "Candidate", fits: "Sequence[Candidate]", device: str) -> str:
-    """A predicted time with its band, and whether it is tied with the fastest."""
-    from ctxbench.choose import is_tied
-
-    time = candidate.times.get(device)
-    if time is None:
-        return ""
-    mark = " =" if candidate in fits and is_tied(candidate, fits, device) else ""
-    return with_interval(time.value, time.low, time.high) + mark
