@@ -14,6 +14,9 @@ from pathlib import Path
 from attacks import cache, disks, ends, folders, kills, modules, odd_files
 from attacks.tally import Tally
 
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.tables.table import plain_table
+
 # One file a kind: a function of a folder of its own, of whether it is to be short, and of a seed.
 KINDS: dict[str, Callable[[Path, bool, int], Tally]] = {
     "kills at random moments": kills.attack,
@@ -37,13 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"again: python benchmarks/attack.py {again(options, seed)}\n", flush=True)
     harms: list[str] = []
-    print(f"| attack | {' | '.join(HEADS)} |\n|---|{'--:|' * len(HEADS)}", flush=True)
+    rows = []
     for name in [options.only] if options.only else KINDS:
+        print(name, file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="ctxbench-attack-") as folder:
             tally = KINDS[name](Path(folder), options.short, seed)
         found = (tally.lost, tally.wrong, tally.tracebacks, tally.left)
-        print(f"| {name} | {' | '.join(str(each) for each in (tally.tried, *map(len, found)))} |", flush=True)
+        rows.append((name, str(tally.tried), *(str(len(harm)) for harm in found)))
         harms += [f"{name}, {head}: {each}" for head, harm in zip(HEADS[1:], found, strict=True) for each in harm]
+    print(render_markdown(plain_table({"attack": "label", **dict.fromkeys(HEADS, "counted")}, rows)))
     print(*harms, sep="\n")
     return 1 if harms else 0
 

@@ -9,7 +9,7 @@ rewrites the part of docs/gate-error-rates.md between the two markers; without `
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from scipy import stats
 from synthetic import ABBA, NOISE_LEVELS, FloatArray, Noise, SyntheticMachine, block_samples
 
 from ctxbench.gate.rules import GateRule, pair_log_ratio, run_gate
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.tables.table import plain_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "gate-error-rates.md"
 BEGIN, END = "<!-- simulated: begin -->", "<!-- simulated: end -->"
@@ -93,13 +95,10 @@ def gate_rates(noise: Noise, change: float, gates: int, rule: GateRule) -> GateR
     )
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table with its first column to the left."""
-    yield "| " + " | ".join(header) + " |"
-    yield "|---|" + "--:|" * (len(header) - 1)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
+def table(label: str, headings: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with a column of labels and columns of numbers."""
+    text: str = render_markdown(plain_table({label: "label", **dict.fromkeys(headings, "measured")}, rows))
+    return text
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -108,16 +107,15 @@ def percent(share: float, digits: int = 1) -> str:
 
 def noise_section() -> Iterator[str]:
     yield "### The machines\n"
-    header = ["machine", *(name.replace("_", " ") for name in asdict(NOISE_LEVELS["quiet"]))]
-    yield from table(
-        header, [[name, *(f"{value:g}" for value in asdict(noise).values())] for name, noise in NOISE_LEVELS.items()]
-    )
+    headings = (name.replace("_", " ") for name in asdict(NOISE_LEVELS["quiet"]))
+    rows = [[name, *(f"{value:g}" for value in asdict(noise).values())] for name, noise in NOISE_LEVELS.items()]
+    yield table("machine", headings, rows)
 
 
 def rates_section(gates: int) -> Iterator[str]:
     rule = GateRule()
     yield f"### Error rates, {gates:,} gates and {gates:,} trials of each other rule\n"
-    header = ["true change", "regressed", "ok", "inconclusive", "pairs", *OTHER_RULES]
+    headings = ["regressed", "ok", "inconclusive", "pairs", *OTHER_RULES]
     for name, noise in NOISE_LEVELS.items():
         rows = []
         for change in CHANGES:
@@ -135,7 +133,7 @@ def rates_section(gates: int) -> Iterator[str]:
                 ]
             )
         yield f"**{name}**\n"
-        yield from table(header, rows)
+        yield table("true change", headings, rows)
 
 
 def looks_section(gates: int) -> Iterator[str]:
@@ -148,7 +146,8 @@ def looks_section(gates: int) -> Iterator[str]:
             rows.append(
                 [name, label, percent(same.ok), f"{same.pairs:.1f}", percent(slower.regressed), f"{slower.pairs:.1f}"]
             )
-    yield from table(["machine", "looks", "unchanged: ok", "pairs", "+10 %: regressed", "pairs"], rows)
+    headings = ["looks", "unchanged: ok", "unchanged: pairs", "+10 %: regressed", "+10 %: pairs"]
+    yield table("machine", headings, rows)
 
 
 def pair_value_section(trials: int) -> Iterator[str]:
@@ -163,7 +162,7 @@ def pair_value_section(trials: int) -> Iterator[str]:
         mean = np.mean(np.log(np.median(blocks_b, axis=2)) - np.log(np.median(blocks_a, axis=2)), axis=1)
         spreads = (noise.jitter * 2**0.5, np.std(mean), np.std(pair_log_ratio(blocks_a, blocks_b)))
         rows.append([name, *(percent(float(spread), 2) for spread in spreads)])
-    yield from table(["machine", "jitter alone", "mean of differences", "median of differences (ours)"], rows)
+    yield table("machine", ["jitter alone", "mean of differences", "median of differences (ours)"], rows)
 
 
 def main() -> None:

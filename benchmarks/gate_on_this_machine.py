@@ -16,6 +16,9 @@ from typing import Any
 
 from scipy.stats import beta
 
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.tables.table import plain_table
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gate-error-rates.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -62,28 +65,13 @@ def section(gates: Mapping[str, Gate]) -> Iterator[str]:
     """The part of the page between the markers, line by line."""
     conditions = next(iter(gates.values()))["conditions"]
     yield f"Suite `ci` with a budget of {BUDGET}; {conditions}.\n"
-    header = [
-        "gate",
-        "untouched",
-        "ok",
-        "inconclusive",
-        "regressed",
-        f"slowed by {SHARE}",
-        "found",
-        "inconclusive",
-        "ok",
-    ]
-    yield from table([*header, "pairs", "seconds"], [line(name, [gate]) for name, gate in gates.items()])
+    untouched, slowed = ("untouched", "ok", "inconclusive", "regressed"), ("found", "left inconclusive", "missed")
+    numbers = dict.fromkeys((*untouched, f"slowed by {SHARE}", *slowed, "pairs", "seconds"), "counted")
+    rows = [line(name, [gate]) for name, gate in gates.items()]
+    yield render_markdown(plain_table({"gate": "label", **numbers}, rows))
     unchanged = [gate for name, gate in gates.items() if name.startswith("unchanged")]
     injected = [gate for name, gate in gates.items() if name.startswith("injected")]
     yield from (f"{text}\n" for text in (false_alarms(list(gates.values())), found(injected), spread(unchanged)))
-
-
-def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield "|---|" + "--:|" * (len(header) - 1)
-    yield from (f"| {' | '.join(cells)} |" for cells in lines)
-    yield ""
 
 
 def line(name: str, gates: Sequence[Gate]) -> list[str]:

@@ -23,6 +23,9 @@ from pathlib import Path
 
 import gpu_steps
 
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.tables.table import plain_table
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gpu.md"
 TITLE = "# ctxbench on a GPU\n\n"
@@ -181,18 +184,13 @@ def page_text(gpu: Mapping[str, str], outcomes: Sequence[Outcome], steps: int, p
         (str(number), each.step, each.expectation, each.seen or "-", each.verdict, f"{each.seconds:.0f}")
         for number, each in enumerate(outcomes, 1)
     ]
-    header = ("", "step", "expected", "seen", "verdict", "seconds")
-    table = "\n".join(f"| {' | '.join(map(cell, line))} |" for line in (header, ["---"] * len(header), *rows))
+    words = dict.fromkeys(("step", "expected", "seen", "verdict"), "text")
+    table = render_markdown(plain_table({"": "label", **words, "seconds": "measured"}, rows))
     return (
         f"{TITLE}**Last run on a GPU: {gpu['GPU']}, {datetime.now(UTC):%Y-%m-%d}; "
         f"{good} of {steps} steps were as expected.**\n\n"
-        f"{BEGIN}{kept}{END}\n\n## The last run\n\n{facts}.\n\n{table}\n"
+        f"{BEGIN}{kept}{END}\n\n## The last run\n\n{facts}.\n\n{table}"
     )
-
-
-def cell(text: str) -> str:
-    """Text that stays inside one cell of a Markdown table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def slug(name: str) -> str:

@@ -20,6 +20,8 @@ import ctxbench
 from ctxbench.engine.progress import Plain
 from ctxbench.machine_load import OTHERS_LIMIT, disturbed
 from ctxbench.mode import MODES
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.tables.table import plain_table
 from ctxbench.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,9 +46,7 @@ Machine: {cpu}, {cores} usable cores, torch {torch}. `quick`: [1, 64, 32, 32], o
 `table3`: [1, 512, 128, 128], one thread per core, {table3} processes a case. Both modes of 11 modules. The intervals
 are of 95 %.
 
-| question | goal | {headers} |
-|---|---|{rule}|
-{questions}
+{table}
 
 - Two runs *agree* if their medians differ by no more than both intervals explain: the distance of the logarithms is
   at most the root of the sum of the squares of both half-widths.
@@ -172,7 +172,8 @@ def page() -> str:
     runs = {name: [RunFolder.open(path) for path in paths] for name, paths in folders.items() if paths}
     rows = {name: rows_of([run.frame() for run in each]) for name, each in runs.items()}
     columns = [answers(rows[name], rows[f"{name.partition('-')[0]}-idle"]) for name in rows]
-    table = [[*question, *cells] for question, *cells in zip(QUESTIONS, *columns, strict=True)]
+    answered = [[*question, *cells] for question, *cells in zip(QUESTIONS, *columns, strict=True)]
+    headings = dict.fromkeys(("question", "goal", *(name.replace("-", ", ") for name in rows)), "text")
     first = {suite: runs[f"{suite}-idle"][0].meta for suite in SUITES if f"{suite}-idle" in runs}
     environment = next(iter(first.values()))["environment"]
     return TEXT.format(
@@ -180,12 +181,10 @@ def page() -> str:
         cores=environment["cpu_usable"],
         torch=environment["packages"]["torch"],
         **{suite: meta["definition"]["measure"]["processes"] for suite, meta in first.items()},
-        headers=" | ".join(name.replace("-", ", ") for name in rows),
-        rule="|".join("---" for _ in rows),
-        agree=table[0][2],
-        typical=table[2][2],
-        most=table[4][2],
-        questions="\n".join(f"| {' | '.join(line)} |" for line in table),
+        agree=answered[0][2],
+        typical=answered[2][2],
+        most=answered[4][2],
+        table=render_markdown(plain_table(headings, answered), trusted=True).rstrip("\n"),
         limit=OTHERS_LIMIT,
         notes=NOTES,
     )

@@ -25,6 +25,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from gate_on_this_machine import verdicts
 from scipy.stats import spearmanr
 
+# The accuracies of recall, a column each.
+PERCENT = dict.fromkeys((f"{kind}, %" for kind in KINDS), "measured")
 # Of a list of the cheapest, so many are named.
 MOST_NAMED = 5
 
@@ -57,7 +59,8 @@ def table3_short() -> str:
     frame = with_published(run)
     memory = _memory(run)
     keys = ("params", "macs", *memory, "latency_infer")
-    titles = ("Params (M)", "MACs (G)", "Memory, train (MiB)", "Memory, infer (MiB)", "Time, infer (ms)")
+    counts = dict.fromkeys(("Params (M)", "MACs (G)"), "counted")
+    predicted = dict.fromkeys(("Memory, train (MiB)", "Memory, infer (MiB)"), "predicted")
     rows = []
     for row in rows_of(frame):
         cells = []
@@ -68,7 +71,7 @@ def table3_short() -> str:
         rows.append((f"`{row['module']}` {row['title']}", *cells))
     environment = run.environment
     return (
-        f"{markdown(('module', *titles), rows, ':--', '--:')}\n\n"
+        f"{markdown({'module': 'label', **counts, **predicted, 'Time, infer (ms)': 'measured'}, rows)}\n\n"
         "Memory is predicted for CUDA under the PyTorch of 2020, without a device; ✓: equal to the paper's figure, to "
         "the MiB. Time: the median of "
         f"fresh processes [95 % interval] on {environment['cpu']}, {environment['torch_threads']} threads. "
@@ -155,7 +158,7 @@ def choices() -> str:
     rows.append(
         ("public code under a licence, where trained weights may be found", ", ".join(f"`{key}`" for key in free))
     )
-    return markdown(("you need", "take"), rows)
+    return markdown({"you need": "label", "take": "text"}, rows)
 
 
 @cache
@@ -219,8 +222,8 @@ def recall_cost() -> str:
         )
         costs = (amount(row, quantity("latency_infer"), quantity("latency_infer").unit), f"{row[memory] / 2**20:.0f}")
         rows.append((_name(row), *_accuracies(row), *costs, "" if ahead else "yes"))
-    header = ("module", *(f"{kind}, %" for kind in KINDS), "inference, ms", "training, MiB", "front")
-    return markdown(header, rows)
+    costs = {"inference, ms": "measured", "training, MiB": "predicted"}
+    return markdown({"module": "label", **PERCENT, **costs, "front": "text"}, rows)
 
 
 def recall_marks() -> str:
@@ -231,7 +234,8 @@ def recall_marks() -> str:
         (_name(row), *map(_interval, curve.values()), ", ".join(f"{each['rate']:g}" for each in curve.values()))
         for row, curve in zip(rows, found, strict=True)
     ]
-    return markdown(("module", *(f"{name}, %" for name in found[0]), "learning rates"), cells)
+    shares = dict.fromkeys((f"{name}, %" for name in found[0]), "measured")
+    return markdown({"module": "label", **shares, "learning rates": "text"}, cells)
 
 
 def recall_published() -> str:
@@ -243,7 +247,8 @@ def recall_published() -> str:
         (f"`{key}`", *(f"{each:g}" if each else "" for each in PUBLISHED_MIOU[key]), *_accuracies(row))
         for key, row in sorted(found.items(), key=lambda item: -(PUBLISHED_MIOU[item[0]][0] or 0))
     ]
-    table = markdown(("module", "PASCAL Context, mIoU", "PASCAL VOC, mIoU", *(f"{kind}, %" for kind in KINDS)), rows)
+    printed = dict.fromkeys(("PASCAL Context, mIoU", "PASCAL VOC, mIoU"), "published")
+    table = markdown({"module": "label", **printed, **PERCENT}, rows)
     published = [PUBLISHED_MIOU[key][0] for key in found]
 
     def ranks(rows: Mapping[str, RecordRow]) -> str:

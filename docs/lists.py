@@ -28,8 +28,10 @@ from ctxbench.mode import MODES, Mode
 from ctxbench.number import Number, ratio, significant
 from ctxbench.predict.rates import calibration
 from ctxbench.registry.entry import Entry
+from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
+from ctxbench.report.tables.table import Origin, plain_table
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import available, load
@@ -43,7 +45,7 @@ NEAR = 1.5
 def metric_list() -> str:
     """The metrics: what each is, and when it is measured."""
     rows = [(f"`{metric.name}`", metric.about, _when(metric)) for metric in metrics().values()]
-    return markdown(("metric", "what", "when it is measured"), rows)
+    return markdown({"metric": "label", "what": "text", "when it is measured": "text"}, rows)
 
 
 def quantity_list() -> str:
@@ -53,13 +55,14 @@ def quantity_list() -> str:
         for metric in metrics().values()
         for each in metric.quantities
     ]
-    return markdown(("quantity", "title", "unit", "origin", "metric", "columns"), rows)
+    words = dict.fromkeys(("title", "unit", "origin", "metric", "columns"), "text")
+    return markdown({"quantity": "label", **words}, rows)
 
 
 def column_list() -> str:
     """All columns that metrics fill."""
     rows = [(metric.name, _every_column(metric.columns)) for metric in metrics().values()]
-    return markdown(("metric", "columns of `records.csv`"), rows)
+    return markdown({"metric": "label", "columns of `records.csv`": "text"}, rows)
 
 
 def device_list() -> str:
@@ -77,8 +80,9 @@ def device_list() -> str:
         )
         for name, each in sheets().items()
     ]
-    header = ("name", "product", "peak, TFLOP/s", "GB/s", "L2, MiB", "W", "processors", "classes measured")
-    return markdown(header, rows)
+    figures = dict.fromkeys(("GB/s", "L2, MiB", "W", "processors"), "published")
+    words = {"name": "label", "product": "text", "peak, TFLOP/s": "text"}
+    return markdown({**words, **figures, "classes measured": "text"}, rows)
 
 
 def left_out_list() -> str:
@@ -90,8 +94,9 @@ def left_out_list() -> str:
         spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
         band = f"/{part['band'].median():.2f} to x{part['band'].median():.2f}"
         rows.append((kind, dtype, str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
-    error = "median error of a device: median (range)"
-    return markdown(("class", "dtype", "devices", "kernels", error, "kernels in their band", "band"), rows)
+    labels, counts = dict.fromkeys(("class", "dtype"), "label"), dict.fromkeys(("devices", "kernels"), "counted")
+    ratios = ("median error of a device: median (range)", "kernels in their band", "band")
+    return markdown({**labels, **counts, **dict.fromkeys(ratios, "ratio")}, rows)
 
 
 def coverage_list() -> str:
@@ -104,7 +109,7 @@ def coverage_list() -> str:
             for device, covered, kernels in zip(part["device"], part["covered"], part["kernels"], strict=True)
         ]
         rows.append((str(kind), "; ".join(cells)))
-    return markdown(("class, float32", "kernels in the band, device left out"), rows)
+    return markdown({"class, float32": "label", "kernels in the band, device left out": "text"}, rows)
 
 
 def _left_out(dtype: str = "") -> pd.DataFrame:
@@ -127,19 +132,9 @@ def validation_summary() -> str:
         rows.append((*map(str, key), "all", *_agreement(part)))
         if part["device"].nunique() > 1:
             rows += [(*map(str, key), str(device), *_agreement(own)) for device, own in part.groupby("device")]
-    header = (
-        "source",
-        "device is",
-        "mode",
-        "device",
-        "rows",
-        "median error",
-        "within 1.5",
-        "in the band",
-        "rank",
-        "high / low",
-    )
-    return markdown(header, rows)
+    labels = dict.fromkeys(("source", "device is", "mode", "device"), "label")
+    ratios = dict.fromkeys(("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio")
+    return markdown({**labels, "rows": "counted", **ratios}, rows)
 
 
 def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
@@ -169,7 +164,8 @@ def validation_ratios() -> str:
     for key, own in parts:
         shares = (f"{own['error'].median():.0%}", f"{own['inside'].mean():.0%}", f"{own['right'].mean():.0%}")
         rows.append((*map(str, key), str(len(own)), *shares, f"{own['wide'].median():.2f}"))
-    return markdown(("device", "mode", "pairs", "median error", "in the band", "order right", "high / low"), rows)
+    ratios = dict.fromkeys(("median error", "in the band", "order right", "high / low"), "ratio")
+    return markdown({"device": "label", "mode": "label", "pairs": "counted", **ratios}, rows)
 
 
 def _predicted(row: Mapping[Any, Any]) -> Number:
@@ -187,13 +183,15 @@ def validation_rows(source: str, known: str) -> Callable[[], str]:
             (
                 *(str(row[name]) for name in ("what", "mode", "device")),
                 f"{row['measured_ms']:.4g}",
-                f"*{_predicted(row).text()}*",
+                _predicted(row).text(),
                 f"{row['ratio']:.2f}",
                 "yes" if row["in_band"] else "no",
             )
             for _, row in part.iterrows()
         ]
-        return markdown(("what", "mode", "device", "measured, ms", "predicted, ms", "ratio", "in the band"), rows)
+        labels = dict.fromkeys(("what", "mode", "device"), "label")
+        times = {"measured, ms": "measured", "predicted, ms": "predicted", "ratio": "ratio"}
+        return markdown({**labels, **times, "in the band": "text"}, rows)
 
     return table
 
@@ -216,12 +214,13 @@ def table3_predictions() -> str:
             time = Number(*ends)
             ratios.append(time.value / paper)
             inside.append(time.low <= paper <= time.high)
-            text = f"*{time.text()}*"
+            text = time.text()
             mode = key.removeprefix("latency_")
             rows.append(
                 (f"`{row['module']}`", mode, f"{paper:g}", text, f"{ratios[-1]:.2f}", "yes" if inside[-1] else "no")
             )
-    table = markdown(("module", "mode", "paper, ms", "predicted, ms", "ratio", "in the band"), rows)
+    times = {"paper, ms": "published", "predicted, ms": "predicted", "ratio": "ratio"}
+    table = markdown({"module": "label", "mode": "label", **times, "in the band": "text"}, rows)
     ratio, paper = np.array(ratios), np.array([float(row[2]) for row in rows])
     error, near = np.median(np.abs(ratio - 1)), int((np.abs(np.log(ratio)) <= math.log(NEAR)).sum())
     correlation = spearmanr(ratio * paper, paper)[0]
@@ -233,9 +232,10 @@ def table3_predictions() -> str:
 
 def module_list() -> str:
     """The registry: what each module computes, and what it costs at SHAPE."""
-    header = ("module", "what it computes", "params, M", "MACs, G", "memory, train, MiB", "memory, infer, MiB")
     rows = [(f"[`{entry.key}`](#{entry.key})", entry.about, *_costs(entry)) for entry in built_in()]
-    return markdown(header, rows)
+    counts = dict.fromkeys(("params, M", "MACs, G"), "counted")
+    predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
+    return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
 
 
 def module_details() -> str:
@@ -289,13 +289,13 @@ def _costs(entry: Entry) -> Iterator[str]:
 def sweep_list() -> str:
     """What the driver of a simulated sweep costs."""
     rows = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
-    header = ("slots", "cases", "processes", "seconds", "driver, ms of processor time a case", "waiting")
     body = [
         (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",
          f"{r['driver_ms_per_case']:.1f}", f"{r['waiting_share']:.1%}")
         for r in rows
     ]  # fmt: skip
-    return markdown(header, body)
+    times = dict.fromkeys(("seconds", "driver, ms of processor time a case", "waiting"), "measured")
+    return markdown({**dict.fromkeys(("slots", "cases", "processes"), "counted"), **times}, body)
 
 
 def suite_list() -> str:
@@ -309,7 +309,8 @@ def suite_list() -> str:
         verdicts = _verdicts(run) if (run / "run.json").exists() else ""
         own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
         rows.append((title, suite.file.question, str(len(own)), f"{suite.file.minutes:g}", verdicts))
-    return markdown(("suite", "question", "cases", "minutes on two cores", "claims of the committed run"), rows)
+    sizes = {"cases": "counted", "minutes on two cores": "measured"}
+    return markdown({"suite": "label", "question": "text", **sizes, "claims of the committed run": "text"}, rows)
 
 
 def _verdicts(path: Path) -> str:
@@ -328,7 +329,7 @@ def result_list() -> str:
         shown = [page for page in doc_pages() if re.search(rf"\b{folder}\b", page.read_text(encoding="utf-8"))]
         links = ", ".join(f"[{page.stem}](../{page.relative_to(ROOT)})" for page in shown)
         rows.append((f"`{path.parent.name}`", links, f"`{RunFolder.open(path.parent).meta['command']}`"))
-    return markdown(("folder", "pages", "command"), rows)
+    return markdown({"folder": "label", "pages": "text", "command": "text"}, rows)
 
 
 def doc_pages() -> list[Path]:
@@ -375,11 +376,9 @@ def _both_modes(name: str, names: Collection[str]) -> str:
     return short if all(short.replace("*", mode) in names for mode in MODES) else name
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], *align: str) -> str:
-    """A table; `align` are the alignments of the first column and of the others."""
-    first, others = align or ("---", "---")
-    lines = [first, *[others] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, lines, *rows))
+def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose texts are Markdown: what stands over each column, and how its cells were obtained."""
+    return render_markdown(plain_table(headings, rows), trusted=True).rstrip("\n")
 
 
 def command_list() -> str:
@@ -387,7 +386,7 @@ def command_list() -> str:
     frame = pd.read_csv(ROOT / "results" / "commands.csv")
     rows = [(f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew"))) for row in rows_of(frame)]
     unit = f"In units of `python -c 'import torch'`, which took {frame['import_torch_s'][0]:.1f} s of processor time."
-    return markdown(("command", "again", "counted anew"), rows) + f"\n\n{unit}"
+    return markdown({"command": "label", "again": "measured", "counted anew": "measured"}, rows) + f"\n\n{unit}"
 
 
 LISTS: dict[str, Callable[[], str]] = {

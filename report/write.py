@@ -9,8 +9,9 @@ from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 
 from .figures.kinds import WRITERS, choose, write_figure
-from .formats import FORMATS, Options
-from .formats.latex import NOTES
+from .formats.html import render_html
+from .formats.latex import NOTES, render_latex
+from .formats.markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
 from .run_data import RunData, open_run
@@ -25,6 +26,15 @@ from .tables.table import Table
 
 # Columns of a compact table that fit on a page.
 MOST_COLUMNS = 8
+
+
+# How a table is written, by the ending of the file; the label and the place of the notes are those of LaTeX.
+FORMATS: dict[str, Callable[[Table, str, str], str]] = {
+    "md": lambda table, label, notes: render_markdown(table),
+    "tex": render_latex,
+    "html": lambda table, label, notes: render_html(table),
+    "csv": lambda table, label, notes: table.csv,
+}
 
 
 @dataclass(frozen=True)
@@ -75,10 +85,9 @@ def write_report(
     curves = [table for kind in kinds if kind.curve for table in curve_tables(chosen, kind.curve)]
     for folder in (out / "tables", out / "figures"):
         disk.make_folder(folder)
-    plain = Options(notes=notes)
-    written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", plain)]
-    for table in compact:
-        written += _write_table(table, out / "tables", replace(plain, label=choice.label if choice else ""))
+    label = choice.label if choice else ""
+    written = [path for table in (*tables, *curves) for path in _write_table(table, out / "tables", "", notes)]
+    written += [path for table in compact for path in _write_table(table, out / "tables", label, notes)]
     drawn = []
     for number, kind in enumerate(kinds, 1):
         on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
@@ -145,10 +154,10 @@ def _check_pairs(runs: Sequence[RunData]) -> None:
             )
 
 
-def _write_table(table: Table, folder: Path, options: Options) -> list[Path]:
+def _write_table(table: Table, folder: Path, label: str, notes: str) -> list[Path]:
     paths = []
     for ending, render in FORMATS.items():
         path = folder / f"{table.stem}.{ending}"
-        disk.write(path, render(table, options))
+        disk.write(path, render(table, label, notes))
         paths.append(path)
     return paths

@@ -14,7 +14,7 @@ from report_data import add, definition, new_run, record
 import ctxbench
 from ctxbench.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
 from ctxbench.number import Number
-from ctxbench.report import write_report
+from ctxbench.report.write import write_report
 from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import load

@@ -297,7 +297,7 @@ def test_other_commands_say_of_a_dtype_and_a_layout_what_a_static_run_says(
     text = " ".join(command("predict", "ppm", "--for", "t4", *asked).stdout.split())
     ms, low, high = (f"{row[f'latency_infer_{end}']:.2f}" for end in ("ms", "low_ms", "high_ms"))
     assert f"{computed_in}, infer: predicted for Tesla T4, not measured: {ms} [{low}, {high}] ms" in text
-    text = " ".join(command("show", "ppm", *asked).stdout.split())
+    text = " ".join(command("show", "ppm", *asked).stdout.replace("─", "").split())
     assert f"1x64x32x32 {computed_in} counted closed form params {row['params']:,}" in text
 
 

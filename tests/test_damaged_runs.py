@@ -17,7 +17,7 @@ from ctxbench.engine.run import resume
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.gate.baseline import load_baseline
 from ctxbench.metrics.base import POSITIVE, Column
-from ctxbench.report import write_report
+from ctxbench.report.write import write_report
 from ctxbench.results import csv_file
 from ctxbench.results.run_folder import RunFolder
 

@@ -22,7 +22,9 @@ from ctxbench.gate import ci_files, outputs, terminal, texts
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict, Status, Verdict
 from ctxbench.gate.self_test import SelfTest, Spread
+from ctxbench.gate.tables import exact_table, row_table
 from ctxbench.number import Number
+from ctxbench.report.formats.markdown import render_markdown
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -93,7 +95,7 @@ EVERYTHING = result(
 
 
 def drawn(found: GateResult, width: int = 80, **options: Any) -> str:
-    return shown(terminal.table(found), width, **options)
+    return shown(terminal.result_page(found), width, **options)
 
 
 def shown(part: RenderableType, width: int = 80, **options: Any) -> str:
@@ -180,14 +182,16 @@ def test_the_table_at_80_columns() -> None:
         "the working tree against main (1a2b3c4d5e)",
         "",
         "case  mode    change        interval  verdict       pairs",
+        "────  ─────  ───────  ──────────────  ────────────  ─────",
         "sa    infer   +9.1 %   [+6.4, +12.3]  REGRESSED        16",
-        "      train  +0.12 %  [-0.31, +0.55]  ok                4",
+        "sa    train  +0.12 %  [-0.31, +0.55]  ok                4",
         "ham   infer   +3.0 %    [-2.1, +9.1]  inconclusive     24",
-        "      train  +20.0 %               -  inconclusive      1",
+        "ham   train  +20.0 %               -  inconclusive      1",
         "mine  infer        -               -  BROKEN            0",
         "dm    infer        -               -  NOT COMPARED      0",
         "",
         "case  quantity                         baseline  candidate          difference",
+        "────  ──────────────────────────────  ─────────  ─────────  ──────────────────",
         "sa    params                          1,048,576  1,310,720  +262,144 (+25.0 %)",
         "ham   memory train predicted (bytes)      2,000      1,500      -500 (-25.0 %)",
         "",
@@ -217,13 +221,15 @@ def test_nothing_is_cut_in_a_narrow_terminal() -> None:
     assert drawn(result(row), 60).count("a") >= 140  # in the table, and before the reason
 
 
-@pytest.mark.parametrize(
-    ("row", "style"), [(REGRESSED, "1;31"), (BROKEN, "1;31"), (ABSENT, "1;31"), (DOUBTFUL, "1;33"), (OK, "32")]
-)
-def test_what_fails_is_red(row: RowVerdict, style: str) -> None:
-    word = texts.word_of(row)
-    loud = word.upper() if style == "1;31" else word
-    assert f"\x1b[{style}m{loud}" in drawn(result(row), force_terminal=True, color_system="standard", _environ={})
+def test_what_fails_is_red_and_in_capitals() -> None:
+    verdicts = [(row.cells[4].text, row.cells[4].tone) for row in row_table(EVERYTHING, EVERYTHING.rows).rows]
+    assert verdicts == [
+        *(("REGRESSED", "bad"), ("ok", "good"), ("inconclusive", "doubtful"), ("inconclusive", "doubtful")),
+        *(("BROKEN", "bad"), ("NOT COMPARED", "bad")),
+    ]
+    assert [row.cells[-1].tone for row in exact_table(EVERYTHING).rows] == ["bad", ""]
+    coloured = drawn(EVERYTHING, force_terminal=True, color_system="standard", _environ={})
+    assert coloured.count("\x1b[1;31mBROKEN") == 2  # in the table, and before the reason
 
 
 def test_a_quantity_may_become_unknown_or_known() -> None:
@@ -324,14 +330,15 @@ TESTED = self_test(
 
 
 def test_the_self_test_at_80_columns() -> None:
-    lines = [line.rstrip() for line in shown(terminal.self_test_table(TESTED)).splitlines()]
+    lines = [line.rstrip() for line in shown(terminal.self_test_page(TESTED)).splitlines()]
     assert lines == [
         "",
         "What this machine can see",
         "",
         "case  mode   injected  spread  visible",
+        "────  ─────  ────────  ──────  ───────",
         "sa    infer    10.0 %   1.2 %    8.0 %",
-        "      train         -   0.5 %    6.0 %",
+        "sa    train         -   0.5 %    6.0 %",
         "ham   train         -       -        -",
         "",
         "0 of 2 unchanged rows called regressed, 1 inconclusive.",
@@ -422,10 +429,7 @@ def test_junit_has_a_case_a_row_and_a_changed_quantity() -> None:
     first = suite.find("testcase")
     assert first is not None
     assert first.attrib == {"classname": SA, "name": "sa infer"}
-    assert first[0].attrib == {
-        "type": "regressed",
-        "message": "+9.1 % [+6.4, +12.3] in 16 pairs. The whole confidence interval lies above the margin.",
-    }
+    assert first[0].attrib == {"type": "regressed", "message": texts.explanation(EVERYTHING, REGRESSED)}
 
 
 def test_inconclusive_rows_fail_where_the_exit_code_says_so() -> None:
@@ -447,23 +451,15 @@ def test_junit_is_never_green_where_the_exit_code_is_not_0(code: ExitCode) -> No
 
 def test_the_summary_for_github() -> None:
     text = ci_files.markdown(EVERYTHING)
-    assert text.startswith(
-        "## ctxbench check: newly broken or missing\n\nthe working tree against main (1a2b3c4d5e)\n\n"
-    )
-    assert Page(text).cells[:18] == [
-        *("row", "change", "interval", "verdict", "pairs", "reason"),
-        *("mine infer", "-", "-", "BROKEN", "0", "error: RuntimeError: sizes differ"),
-        *(
-            "sa infer",
-            "+9.1 %",
-            "[+6.4, +12.3]",
-            "REGRESSED",
-            "16",
-            "The whole confidence interval lies above the margin.",
-        ),
+    rows = [BROKEN, REGRESSED, ABSENT, DOUBTFUL, LATE, OK]
+    assert text.splitlines() == [
+        "## ctxbench check: newly broken or missing",
+        *("", EVERYTHING.title, "", texts.summary(EVERYTHING), ""),
+        *render_markdown(row_table(EVERYTHING, rows, reasons=True)).splitlines(),
+        *("", *render_markdown(exact_table(EVERYTHING)).splitlines()),
+        *(line for remark in texts.remarks(EVERYTHING) for line in ("", remark)),
     ]
-    assert "| ham | memory train predicted (bytes) | 2,000 | 1,500 | -500 (-25.0 %) |" in text
-    assert "details" not in Page(text).tags
+    assert "| sa | infer | +9.1 % | [+6.4, +12.3] | REGRESSED | 16 | The whole confidence interval lies" in text
 
 
 def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
@@ -471,9 +467,9 @@ def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
     text = ci_files.markdown(result(*rows, DOUBTFUL))
     visible, folded = text.split("<details><summary>11 rows that are ok</summary>")
     assert text.startswith("## ctxbench check: no regression found, 1 of 12 rows inconclusive\n")
-    assert "| ham infer |" in visible
-    assert [f"| m{number} infer |" in folded for number in range(11)] == [True] * 11
-    assert "| m" not in visible
+    assert "| ham | infer |" in visible
+    assert [f"| m{number} | infer |" in folded for number in range(11)] == [True] * 11
+    assert not re.search(r"\| m\d", visible)
     assert Page(text).tags >= {"details", "summary", "table"}
 
 
@@ -523,7 +519,7 @@ def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
     assert cases[0][0].attrib["message"] == texts.clean(text)
     page = Page(ci_files.markdown(found))
     assert page.tags <= {"h2", "p", "table", "thead", "tbody", "tr", "th", "td"}
-    assert page.cells[6:12] == [name, "-", "-", "BROKEN", "0", texts.clean(text)]
+    assert page.cells[7:14] == [texts.clean(text), "infer", "-", "-", "BROKEN", "0", texts.clean(text)]
     for line in ci_files.annotations(found):
         assert re.fullmatch(r"::error title=[^:,\r\n]*::[^\r\n]*", line)
     lines = drawn(found, 10_000).splitlines()

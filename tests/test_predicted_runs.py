@@ -20,7 +20,6 @@ from ctxbench.notes import Note
 from ctxbench.number import Number, obstacle, order, ratio
 from ctxbench.predict.operators import operators_of
 from ctxbench.predict.passes import time_of
-from ctxbench.report import write_report
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
 from ctxbench.report.tables.crossover import crossover_table
@@ -28,6 +27,7 @@ from ctxbench.report.tables.ranking import ranking_table
 from ctxbench.report.tables.runs import compare_runs
 from ctxbench.report.tables.suite import suite_table
 from ctxbench.report.tables.table import Table
+from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite import read as suite
 from ctxbench.suite.read import Overrides

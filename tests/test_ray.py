@@ -23,7 +23,7 @@ from ctxbench.engine.ray_slots import connect
 from ctxbench.engine.run import resume
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.errors import UsageError
-from ctxbench.report import write_report
+from ctxbench.report.write import write_report
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder, run_folders
 from ctxbench.sources import code_digest, digest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from report_data import table3_run
 
-from ctxbench.report import write_report
+from ctxbench.report.write import write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install ctxbench[dev]")
 pytest.importorskip("axe_core_python", reason="axe-core-python is not installed: pip install ctxbench[dev]")

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from ctxbench import cli, registry
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
-from ctxbench.report import write_report
 from ctxbench.report.figures import crossover as figure_crossover
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.figures.style import styled
@@ -22,6 +21,7 @@ from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.crossover import crossover_table, pairings
 from ctxbench.report.tables.table import Table
+from ctxbench.report.write import write_report
 from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite import read as suite

@@ -15,7 +15,6 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
 from ctxbench.errors import UsageError
-from ctxbench.report import write_report
 from ctxbench.report.curves import SCALING
 from ctxbench.report.figures import cost as figure_cost
 from ctxbench.report.figures import curve as figure_curve
@@ -27,6 +26,7 @@ from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
 from ctxbench.report.figures.style import Drawing, new_figure, styled
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
+from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

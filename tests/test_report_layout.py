@@ -27,7 +27,6 @@ from report_data import (
 )
 
 from ctxbench import registry
-from ctxbench.report import write_report
 from ctxbench.report.figures.kinds import KINDS, choose, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
 from ctxbench.report.figures.layout import wrapped
@@ -35,6 +34,7 @@ from ctxbench.report.figures.style import FAMILIES, OWN_COLOURS, Drawing, Look, 
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice
+from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

@@ -13,7 +13,7 @@ from report_data import add, definition, new_run, record, table3_run
 
 from ctxbench.errors import UsageError
 from ctxbench.notes import Note
-from ctxbench.report import write_report
+from ctxbench.report.write import write_report
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -158,7 +158,7 @@ def test_several_runs_share_a_page(tmp_path: Path) -> None:
 def test_no_torch_is_needed(tmp_path: Path) -> None:
     run = table3_run(tmp_path / "run")
     code = (
-        "import sys; from pathlib import Path; from ctxbench.report import write_report;"
+        "import sys; from pathlib import Path; from ctxbench.report.write import write_report;"
         f"write_report([Path({str(run)!r})], Path({str(tmp_path / 'out')!r}), ['cost']);"
         "print('torch' in sys.modules)"
     )

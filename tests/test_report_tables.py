@@ -20,14 +20,14 @@ from ctxbench.metrics import metrics, quantity
 from ctxbench.notes import Note
 from ctxbench.number import Number, ratio_of_runs, significant
 from ctxbench.ranking import Ranking, Standing, front, ranked, sentences
-from ctxbench.report import comparison_table, render_terminal
 from ctxbench.report.formats.html import render_html
 from ctxbench.report.formats.latex import NOTES, render_latex
 from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.formats.terminal import render_terminal
 from ctxbench.report.published import parse_unit, scaled_unit
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.ranking import ranking_table
-from ctxbench.report.tables.suite import mark_best
+from ctxbench.report.tables.suite import comparison_table, mark_best
 from ctxbench.report.tables.table import Cell, Table
 from ctxbench.results.run_folder import SCHEMA, RunFolder
 

@@ -14,7 +14,7 @@ from ctxbench.compare import reusable
 from ctxbench.engine.run import resume
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.gate.baseline import load_baseline
-from ctxbench.report import write_report
+from ctxbench.report.write import write_report
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.tables import tables

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.describe import plain_table
 from ctxbench.cli.printing import render
 from ctxbench.errors import UsageError
 from ctxbench.terminal import say
@@ -29,6 +28,7 @@ def calibrate(
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.run import machine
     from ctxbench.predict.effects import compared
+    from ctxbench.report.tables.table import plain_table
 
     if out.suffix != ".toml":
         raise UsageError(f"--out {out}: the name of a device's file ends in .toml")
@@ -42,8 +42,6 @@ def calibrate(
         disk.write(out, text_of(out.stem.replace(".", "-").replace(" ", "-"), content))
     found = sheet(str(out))
     if found.kernels_ms:
-        table = plain_table("class", "kernels", "measured / predicted")
-        for group, kernels, ratio in compared(found):
-            table.add_row(group, str(kernels), ratio)
-        render(table)
+        rows = [(group, str(kernels), ratio) for group, kernels, ratio in compared(found)]
+        render(plain_table({"class": "label", "kernels": "counted", "measured / predicted": "ratio"}, rows))
     say(f"{found.title}: the host takes {found.host_us:.3g} us for an operator. Wrote {out}: use it as --for {out}.")

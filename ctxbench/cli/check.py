@@ -123,5 +123,5 @@ def check(
     shown = console()
     outputs.emit(result, shown, junit, json_path, markdown, environ, tested)
     if tested is not None:
-        shown.print(terminal.self_test_table(tested))
+        shown.print(terminal.self_test_page(tested))
     raise typer.Exit(result.exit_code)

@@ -44,7 +44,7 @@ def choose(
     limit = _bytes(memory)
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
-    asked = [each.strip() for each in device.split(",") if each.strip()]
+    asked = list(dict.fromkeys(each.strip() for each in device.split(",") if each.strip()))
     for name in asked or [""]:
         if has_clock(name):
             raise UsageError(

@@ -130,9 +130,8 @@ def compare(
 
 def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
     from ctxbench.ranking import sentences
-    from ctxbench.report.formats.terminal import render_terminal
     from ctxbench.report.tables.ranking import ranking_table
 
-    render(render_terminal(ranking_table(ranking, rank_by)))
+    render(ranking_table(ranking, rank_by))
     for text in sentences(ranking.standings):
         say(text)

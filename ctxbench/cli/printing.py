@@ -13,8 +13,11 @@ from ctxbench.cli.options import EXIT_FAILED_CASES
 from ctxbench.terminal import console, say
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ctxbench.engine.progress import Quiet, QuietGate
     from ctxbench.report.run_data import RunData
+    from ctxbench.report.tables.table import Table
     from ctxbench.results.run_folder import RunFolder
 
 
@@ -30,28 +33,28 @@ def gate_progress() -> "QuietGate":
     return LiveGate() if sys.stderr.isatty() else PlainGate()
 
 
-def render(renderable: Any) -> None:
+def render(shown: "Table | Text | str") -> None:
     from rich.text import Text
+
+    from ctxbench.report.formats.terminal import render_terminal
+    from ctxbench.report.tables.table import Table
 
     # What is piped into a file or another program is not cut to 80 columns, unless COLUMNS says so.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
-    text = Text(renderable) if isinstance(renderable, str) else renderable
-    shown = console(width=width)
-    with shown.capture() if not sys.stdout.isatty() else nullcontext() as captured:
-        shown.print(text, soft_wrap=isinstance(text, Text))
+    drawn = Text(shown) if isinstance(shown, str) else render_terminal(shown) if isinstance(shown, Table) else shown
+    screen = console(width=width)
+    with screen.capture() if not sys.stdout.isatty() else nullcontext() as captured:
+        screen.print(drawn, soft_wrap=isinstance(drawn, Text))
     if captured is not None:
         print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n")
 
 
 def render_told(told: Any) -> None:
     """A part of what a child tells: a text, or a table."""
-    from ctxbench.cli.describe import plain_table
+    from ctxbench.report.tables.table import plain_table
 
     if told.columns:
-        table = plain_table(*told.columns)
-        for row in told.rows:
-            table.add_row(*row)
-        render(table)
+        render(plain_table(told.columns, told.rows))
     if told.text:
         render(told.text)
 
@@ -65,30 +68,28 @@ def print_runs(folders: "Sequence[RunFolder]") -> None:
 
 
 def print_run(path: Path) -> None:
-    from ctxbench.report.formats import terminal
     from ctxbench.report.run_data import RunData
     from ctxbench.report.tables import crossover
     from ctxbench.report.tables import suite as tables
     from ctxbench.results.run_folder import RunFolder
 
     folder = RunFolder.open(path)
-    render(terminal.render_terminal(tables.comparison_table([folder])))
+    render(tables.comparison_table([folder]))
     run = RunData.read(folder)
     print_networks(run)
     if table := crossover.crossover_table(run):
         say("")
-        render(terminal.render_terminal(table))
+        render(table)
     say(f"run folder: {path}")
 
 
 def print_networks(run: "RunData") -> None:
     """What modules add to the networks of a run."""
-    from ctxbench.report.formats import terminal
     from ctxbench.report.tables.network import network_tables
 
     for table in network_tables(run):
         say("")
-        render(terminal.render_terminal(table))
+        render(table)
 
 
 def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:

@@ -53,8 +53,8 @@ def report(
     and --shape also choose what the figures show.
     """
     from ctxbench.conditions import parse_shape
-    from ctxbench.report import write_report
     from ctxbench.report.tables.compact import Choice
+    from ctxbench.report.write import write_report
     from ctxbench.results.run_folder import run_folders
     from ctxbench.suite.read import load_published
 

@@ -33,8 +33,8 @@ def show(
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
     with Apart() as apart:
         cases = cases_of(module, conditions, chosen) if conditions else []
-        for table in describe.module(registry.get(module)):
-            render(table)
+        for part in describe.module(registry.get(module)):
+            render(part)
         for case in cases:
             from ctxbench.worker.protocol import TellCosts
 

@@ -5,7 +5,6 @@ Names, notes and reasons come from outside: each form shows them as they are and
 
 import json
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
@@ -13,19 +12,16 @@ from xml.etree import ElementTree
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowVerdict
 from ctxbench.gate.self_test import SelfTest
+from ctxbench.gate.tables import exact_table, row_table
 from ctxbench.gate.texts import (
-    PLURAL,
-    STYLES,
+    TONES,
     case_label,
-    change_cells,
     clean,
-    exact_cells,
     exact_text,
     exit_name,
     explanation,
     headline,
     label_of,
-    loud,
     remarks,
     row_label,
     self_test_counts,
@@ -35,7 +31,7 @@ from ctxbench.gate.texts import (
     word_of,
     worst_first,
 )
-from ctxbench.report.formats.markdown import escape
+from ctxbench.report.formats.markdown import escape, render_markdown
 
 SCHEMA = 2
 # More rows than this that are ok are folded in the Markdown.
@@ -59,7 +55,7 @@ def as_json(result: GateResult, tested: SelfTest | None = None) -> str:
         "evidence": result.evidence,
         "notes": list(result.notes),
         "elapsed_s": result.elapsed_s,
-        "counts": {word: word_counts(result)[word] for word in STYLES},
+        "counts": {word: word_counts(result)[word] for word in TONES},
         "rows": [_row_content(result, row) for row in result.rows],
         "exact": {"compared": result.compared, "changes": [_change_content(change) for change in result.exact]},
     }
@@ -102,15 +98,15 @@ def markdown(result: GateResult) -> str:
     fine = [row for row in rows if word_of(row) == "ok"]
     folded = fine if len(fine) > UNFOLDED else []
     parts = [f"## ctxbench check: {headline(result)}", escape(title_of(result)), summary(result)]
-    parts += _markdown_rows(result, rows[: len(rows) - len(folded)])
+    if shown := rows[: len(rows) - len(folded)]:
+        parts.append(render_markdown(row_table(result, shown, reasons=True)))
     if result.exact:
-        lines = [(case_label(result, change.case), *exact_cells(change)) for change in result.exact]
-        parts.append(_markdown_table(("case", "quantity", "baseline", "candidate", "difference"), lines))
+        parts.append(render_markdown(exact_table(result)))
     if folded:
         heading = f"<details><summary>{len(folded)} rows that are ok</summary>"
-        parts += [heading, *_markdown_rows(result, folded), "</details>"]
+        parts += [heading, render_markdown(row_table(result, folded, reasons=True)), "</details>"]
     parts += [escape(line) for line in remarks(result)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def annotations(result: GateResult) -> list[str]:
@@ -169,22 +165,6 @@ def _add_outcome(case: ElementTree.Element, outcome: str, kind: str, text: str) 
         found.set("message", f"{kind}: {text}")
     else:
         found.attrib.update(type=kind, message=text)
-
-
-def _markdown_rows(result: GateResult, rows: Sequence[RowVerdict]) -> list[str]:
-    """The rows as a table, in a list; empty if there are none."""
-    headers = ("row", "change", "interval", "verdict", PLURAL[result.evidence], "reason")
-    lines = [
-        (row_label(result, row.row), *change_cells(row), loud(word_of(row)), str(row.replicates), clean(row.reason))
-        for row in rows
-    ]
-    return [_markdown_table(headers, lines)] if lines else []
-
-
-def _markdown_table(headers: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [headers, *([escape(clean(cell)) for cell in line] for line in lines)]
-    texts = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([texts[0], "|" + "---|" * len(headers), *texts[1:]])
 
 
 def _annotation(error: bool, title: str, text: str) -> str:

@@ -13,7 +13,7 @@ from ctxbench.errors import UsageError
 from ctxbench.gate.ci_files import annotations, as_json, junit, markdown
 from ctxbench.gate.result import GateResult
 from ctxbench.gate.self_test import SelfTest
-from ctxbench.gate.terminal import table
+from ctxbench.gate.terminal import result_page
 
 
 def emit(
@@ -55,6 +55,6 @@ def _show(result: GateResult, console: Console, *, in_actions: bool) -> None:
     token = secrets.token_hex(16)
     if in_actions:
         console.out(f"::stop-commands::{token}", highlight=False)
-    console.print(table(result))
+    console.print(result_page(result))
     for line in [f"::{token}::", *annotations(result)] if in_actions else []:
         console.out(line, highlight=False)

@@ -10,14 +10,15 @@ from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.self_test import SelfTest
 from ctxbench.number import fixed
+from ctxbench.report.tables.table import Tone
 
-# What a row came to, the worst first, and how the terminal shows it.
-STYLES = {
-    "broken": "bold red",
-    "regressed": "bold red",
-    "not compared": "bold red",
-    "inconclusive": "bold yellow",
-    "ok": "green",
+# What a row came to, the worst first, and how good that is.
+TONES: dict[str, Tone] = {
+    "broken": "bad",
+    "regressed": "bad",
+    "not compared": "bad",
+    "inconclusive": "doubtful",
+    "ok": "good",
 }
 HEADLINES = {
     ExitCode.OK: "no regression",
@@ -35,7 +36,7 @@ PLURAL = {"pair": "pairs", "process": "processes"}
 def summary(result: GateResult) -> str:
     """The result in one line: how many rows came to what, what changed exactly, and the exit code."""
     counts = word_counts(result)
-    rows = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word]) or "none measured"
+    rows = ", ".join(f"{counts[word]} {word}" for word in TONES if counts[word]) or "none measured"
     parts = [f"{number(len(result.rows), 'row')}: {rows}."]
     if result.compared or not result.rows:
         exact = f"{len(result.exact)} changed" if result.exact else "none changed"
@@ -120,7 +121,7 @@ def word_of(row: RowVerdict) -> str:
 
 def loud(word: str) -> str:
     """Capitals for what must be seen without colour."""
-    return word.upper() if "red" in STYLES[word] else word
+    return word.upper() if TONES[word] == "bad" else word
 
 
 def label_of(result: GateResult, row: RowKey) -> str:
@@ -179,7 +180,7 @@ def exact_text(change: ExactChange) -> str:
 
 
 def worst_first(rows: Iterable[RowVerdict]) -> list[RowVerdict]:
-    order = list(STYLES)
+    order = list(TONES)
     return sorted(rows, key=lambda row: order.index(word_of(row)))
 
 

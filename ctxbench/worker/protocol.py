@@ -1,8 +1,8 @@
 """What crosses between the process that waits and the one that measures: tasks and messages. `lines` has the form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from pydantic import SerializeAsAny
 
@@ -12,7 +12,10 @@ from ctxbench.contract import CheckResult
 from ctxbench.devices.sheet import Sheet
 from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
+from ctxbench.number import Origin
 
+# What a column holds that a person is to see: words, or numbers and how they were obtained.
+Held = Origin | Literal["label", "text"]
 # Commands to one side of a pair, a byte each: prepare the next row; time a block of it.
 NEXT, BLOCK = b"n", b"b"
 
@@ -219,10 +222,10 @@ class NetworkShape:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a person is to see next: a text, or rows below the names of their columns."""
+    """What a person is to see next: a text, or rows below their headings, each with what its column holds."""
 
     text: str = ""
-    columns: Sequence[str] = ()
+    columns: Mapping[str, Held] = field(default_factory=dict)
     rows: Sequence[Sequence[str]] = ()
 
 

@@ -17,7 +17,7 @@ from ctxbench.memory.explain import explain
 from ctxbench.memory.kernels import Device
 from ctxbench.metrics.params import count_params
 from ctxbench.notes import Note
-from ctxbench.worker.protocol import TellCosts, TellMemory, Told
+from ctxbench.worker.protocol import Held, TellCosts, TellMemory, Told
 
 Emit = Callable[[Told], object]
 # Groups of blocks beyond these are summed up in one line.
@@ -45,7 +45,8 @@ def costs(task: TellCosts, emit: Emit) -> None:
         formula = case.entry.closed_form(name, case.shape, case.hparams) if name != "macs_train" else None
         rows.append((name, f"{counted:,}", "" if formula is None else f"{formula:,}"))
     rows.append(("macs_matmul", f"{counts['macs'].macs_matmul:,}", ""))
-    emit(Told("", (f"{'x'.join(map(str, case.shape))} {case.computed_in}", "counted", "closed form"), rows))
+    shape = f"{'x'.join(map(str, case.shape))} {case.computed_in}"
+    emit(Told(columns={shape: "label", "counted": "counted", "closed form": "counted"}, rows=rows))
     if why:
         emit(Told(why))
     if task.by_operator:
@@ -62,7 +63,8 @@ def _by_operator(counts: Mapping[str, MacCount]) -> Told:
             macs = count.by_operator.get(operator)
             cells += ["", ""] if macs is None else [f"{macs:,}", f"{macs / count.macs:.1%}"]
         rows.append((operator.removeprefix("aten::"), *cells))
-    return Told("", ("operator", *(title for name in counts for title in (name, "share"))), rows)
+    columns: dict[str, Held] = {title: "counted" for name in counts for title in (name, f"of {name}")}
+    return Told(columns={"operator": "label", **columns}, rows=rows)
 
 
 def memory(task: TellMemory, emit: Emit) -> None:
@@ -86,7 +88,7 @@ def memory(task: TellMemory, emit: Emit) -> None:
         emit(Told(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
     if lower:
         rows = [(_mib(remedy.peak_bytes), remedy.change) for remedy in lower]
-        emit(Told("", ("MiB", "what would lower the peak"), rows))
+        emit(Told(columns={"MiB": "predicted", "what would lower the peak": "text"}, rows=rows))
     if case.autocast_dtype:
         emit(Told(f"- {Note('autocast_cuda')}"))
     emit(Told(f"Convention: {CONVENTION}."))
@@ -104,7 +106,8 @@ def _at_the_peak(profile: MemoryProfile) -> Told:
         rows.append((_mib(group.bytes), group.category, operator, group.where, size, str(group.count)))
     if rest := profile.groups()[len(large) :]:
         rows.append((_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller", "", "", "", ""))
-    return Told("", ("MiB", "what", "made by", "at", "shape", "blocks"), rows)
+    columns: dict[str, Held] = dict.fromkeys(("MiB", "what", "made by", "at", "shape", "blocks"), "text")
+    return Told(columns=columns | {"MiB": "predicted", "blocks": "counted"}, rows=rows)
 
 
 def _draw(profile: MemoryProfile, path: Path) -> None:

@@ -10,7 +10,7 @@ from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE_SDS
 from ctxbench.predict.operators import operators_of
 from ctxbench.predict.passes import Kernel, PassTime, time_of
-from ctxbench.worker.protocol import TellTime, Told
+from ctxbench.worker.protocol import Held, TellTime, Told
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 15, 0.01
@@ -61,7 +61,9 @@ def _by_operator(found: PassTime) -> Told:
     if rest := [kernel for _, kernels in order[len(large) :] for kernel in kernels]:
         ms = sum(kernel.ms for kernel in rest)
         rows.append((f"{ms:.3g}", f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
-    return Told("", ("ms", "share", "operator", "at", "kernels", "class", "bound by"), rows)
+    headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
+    columns: dict[str, Held] = dict.fromkeys(headings, "text")
+    return Told(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
 
 
 def _basis(kernel: Kernel) -> str:

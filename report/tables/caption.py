@@ -9,7 +9,7 @@ from ctxbench.metrics.base import ColumnValues, Unit
 
 from ..published import is_prefix
 from ..run_data import RunData
-from .table import Column
+from .table import Column, Convention
 
 
 def caption_lines(
@@ -53,12 +53,6 @@ def setup(run: RunData) -> str:
         commit, plus, changes = str(environment["commit"]).partition("+")
         parts.append(f"commit {commit[:10]}{plus}{changes}")
     return ", ".join(parts)
-
-
-class Convention(str):
-    """A line that says what numbers are. Its first clause is enough where there is little room."""
-
-    __slots__ = ()
 
 
 def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Convention]:

@@ -2,8 +2,6 @@
 
 from textwrap import shorten
 
-import pandas as pd
-
 from ctxbench.claims import Rows, claims_of
 from ctxbench.own_claims import own_claims
 
@@ -30,13 +28,10 @@ def claim_table(run: RunData) -> Table | None:
     judged = [(claim, claim.judge(rows)) for claim in claims]
     if not judged:
         return None
-    data = pd.DataFrame(
-        [
-            (claim.text, f"{verdict} ({PROXY})" if claim.proxy else str(verdict), claim.criterion, found)
-            for claim, (verdict, found) in judged
-        ],
-        columns=[column.key for column in COLUMNS],
-    )
+    texts = [
+        (claim.text, f"{verdict} ({PROXY})" if claim.proxy else str(verdict), claim.criterion, found)
+        for claim, (verdict, found) in judged
+    ]
     caption = [f"here: {setup(run)}."]
     if any(claim.proxy for claim, _ in judged):
         caption.append(
@@ -46,10 +41,8 @@ def claim_table(run: RunData) -> Table | None:
         name=f"{run.suite}-claims",
         title=f"Claims of {run.suite}",
         columns=COLUMNS,
-        rows=tuple(Row(tuple(Cell(text) for text in texts), "", "") for texts in data.itertuples(index=False)),
+        rows=tuple(Row(tuple(map(Cell, row))) for row in texts),
         caption=tuple(caption),
-        notes=(),
-        data=data,
     )
 
 
@@ -57,5 +50,5 @@ def claim_lines(table: Table) -> list[str]:
     """A line for each claim: verdict, claim, and the beginning of what was found."""
     return [
         f"{verdict}: {claim}: {shorten(found, MOST_FOUND, placeholder=' ...')}"
-        for claim, verdict, _, found in table.data.itertuples(index=False)
+        for claim, verdict, _, found in ([cell.text for cell in row.cells] for row in table.rows)
     ]

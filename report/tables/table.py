@@ -1,11 +1,13 @@
 """What a table is: columns, rows of cells, caption, numbered footnotes; every format is rendered from this."""
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 # How a number was obtained. `label` is text that names a row, `ratio` is here over published (or run over run), `text`
 # is sentences, which may be broken into lines.
@@ -13,6 +15,7 @@ Origin = Literal["label", "published", "counted", "predicted", "measured", "rati
 # More rows than a person reads are in the CSV alone.
 ROW_LIMIT = 1000
 NUMERIC_ORIGINS = ("published", "counted", "predicted", "measured", "ratio")
+Tone = Literal["", "good", "doubtful", "bad"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Cell:
     """One entry. `value` sorts it, `notes` are footnote numbers, `detail` says more than fits.
 
     `short` serves narrow places. `failed`: the text is the status of a row that has no number here. `origin` is how the
-    number was obtained, where its column holds numbers of several origins.
+    number was obtained, where its column holds numbers of several origins. `tone` is how good a verdict is.
     """
 
     text: str = ""
@@ -31,6 +34,7 @@ class Cell:
     short: str = ""
     failed: bool = False
     origin: Origin | None = None
+    tone: Tone = ""
 
 
 @dataclass(frozen=True)
@@ -66,22 +70,32 @@ class Row:
     """One case: its cells in the order of the columns, and what a page filters by."""
 
     cells: tuple[Cell, ...]
-    module: str
-    family: str
+    module: str = ""
+    family: str = ""
     status: str = "ok"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `data` holds every row as plain numbers; `rows` may stop earlier, and then `caption` says so."""
+    """A table. `numbers` has every row as plain numbers; `rows` may stop earlier, and then `caption` says so."""
 
     name: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    caption: tuple[str, ...]
-    notes: tuple[str, ...]
-    data: pd.DataFrame = field(repr=False, compare=False)
+    caption: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    numbers: "pd.DataFrame | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def data(self) -> "pd.DataFrame":
+        """All rows as plain numbers, by the keys of columns; the texts of the cells, if there are no others."""
+        import pandas as pd
+
+        if self.numbers is not None:
+            return self.numbers
+        texts = [[cell.text for cell in row.cells] for row in self.rows]
+        return pd.DataFrame(texts, columns=[column.key for column in self.columns])
 
     @property
     def stem(self) -> str:
@@ -128,3 +142,16 @@ class Footnotes:
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(self._numbers)
+
+
+class Convention(str):
+    """A line of a caption that says what numbers are. Its first clause is enough where there is little room."""
+
+    __slots__ = ()
+
+
+def plain_table(headings: Mapping[str, Origin], rows: Iterable[Sequence[str | Cell]], title: str = "") -> Table:
+    """A table of texts: what stands over each column and how its cells were obtained, those that name a row first."""
+    columns = [Column(each, "", each, origin, "" if origin == "label" else "all") for each, origin in headings.items()]
+    cells = ([Cell(each) if isinstance(each, str) else each for each in row] for row in rows)
+    return Table("", title, tuple(columns), tuple(Row(tuple(row)) for row in cells))
