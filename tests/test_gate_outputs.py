@@ -44,24 +44,10 @@ def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
     return RowVerdict(row, status, None, Number(math.nan, -math.inf, math.inf), math.nan, 0, reason)
 
 
-REGRESSED = measured(
-    RowKey(SA, "infer"), "regressed", 0.0912, 0.0641, 0.1234, 16, "The whole confidence interval lies above the margin."
-)
-OK = measured(
-    RowKey(SA, "train"), "ok", 0.0012, -0.0031, 0.0055, 4, "The whole confidence interval lies below the margin."
-)
-DOUBTFUL = measured(
-    RowKey(HAM, "infer"), "inconclusive", 0.03, -0.021, 0.091, 24, "The confidence interval contains the margin."
-)
-LATE = measured(
-    RowKey(HAM, "train"),
-    "inconclusive",
-    0.2,
-    -1.0,
-    math.inf,
-    1,
-    "The time budget was spent before a decision.",
-)
+REGRESSED = measured(RowKey(SA, "infer"), "regressed", 0.0912, 0.0641, 0.1234, 16, "Above the margin.")
+OK = measured(RowKey(SA, "train"), "ok", 0.0012, -0.0031, 0.0055, 4, "Below the margin.")
+DOUBTFUL = measured(RowKey(HAM, "infer"), "inconclusive", 0.03, -0.021, 0.091, 24, "Around the margin.")
+LATE = measured(RowKey(HAM, "train"), "inconclusive", 0.2, -1.0, math.inf, 1, "No time was left.")
 BROKEN = unmeasured(RowKey("mine", "infer"), "broken", "error: RuntimeError: sizes differ")
 ABSENT = unmeasured(RowKey("dm", "infer"), "not compared", "unsupported: no complex numbers")
 GROWN = ExactChange(SA, "params", 1_048_576, 1_310_720)
@@ -196,10 +182,10 @@ def test_the_table_at_80_columns() -> None:
         "ham   memory train predicted (bytes)      2,000      1,500      -500 (-25.0 %)",
         "",
         "BROKEN mine infer: error: RuntimeError: sizes differ",
-        "REGRESSED sa infer: The whole confidence interval lies above the margin.",
+        "REGRESSED sa infer: Above the margin.",
         "NOT COMPARED dm infer: unsupported: no complex numbers",
-        "inconclusive ham infer: The confidence interval contains the margin.",
-        "inconclusive ham train: The time budget was spent before a decision.",
+        "inconclusive ham infer: Around the margin.",
+        "inconclusive ham train: No time was left.",
         "Note: Uncommitted changes are measured.",
         "Margin 5 %, measured in 187 s. Conditions: 2 threads",
         "6 rows: 1 broken, 1 regressed, 1 not compared, 2 inconclusive, 1 ok. 130 exact",
@@ -209,9 +195,7 @@ def test_the_table_at_80_columns() -> None:
 
 def test_rows_with_one_reason_share_a_line_and_a_long_reason_is_wrapped_whole() -> None:
     late = replace(DOUBTFUL, reason=LATE.reason)
-    assert "inconclusive ham infer, ham train: The time budget was spent before a decision." in drawn(
-        result(late, LATE), 120
-    )
+    assert "inconclusive ham infer, ham train: No time was left." in drawn(result(late, LATE), 120)
     words = [f"word{number}" for number in range(60)]
     assert drawn(result(replace(BROKEN, reason=" ".join(words))), 40).split().count("word59") == 1
 
@@ -280,7 +264,7 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
         "high": 0.1234,
         "control": 0.002,
         "replicates": 16,
-        "reason": "The whole confidence interval lies above the margin.",
+        "reason": "Above the margin.",
     }
     assert [content["rows"][3][name] for name in ("change", "low", "high")] == [0.2, None, None]
     assert [content["rows"][4][name] for name in ("verdict", "change", "low", "high", "control")] == [None] * 5
@@ -459,7 +443,7 @@ def test_the_summary_for_github() -> None:
         *("", *render_markdown(exact_table(EVERYTHING)).splitlines()),
         *(line for remark in texts.remarks(EVERYTHING) for line in ("", remark)),
     ]
-    assert "| sa | infer | +9.1 % | [+6.4, +12.3] | REGRESSED | 16 | The whole confidence interval lies" in text
+    assert "| sa | infer | +9.1 % | [+6.4, +12.3] | REGRESSED | 16 | Above the margin. |" in text
 
 
 def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
@@ -476,12 +460,10 @@ def test_many_rows_that_are_ok_are_folded_behind_the_others() -> None:
 def test_annotations_are_the_worst_first() -> None:
     assert ci_files.annotations(EVERYTHING) == [
         "::error title=ctxbench mine infer%3A broken::error: RuntimeError: sizes differ",
-        "::error title=ctxbench sa infer%3A regressed::"
-        "+9.1 %25 [+6.4, +12.3] in 16 pairs. The whole confidence interval lies above the margin.",
+        "::error title=ctxbench sa infer%3A regressed::+9.1 %25 [+6.4, +12.3] in 16 pairs. Above the margin.",
         "::warning title=ctxbench dm infer%3A not compared::unsupported: no complex numbers",
-        "::warning title=ctxbench ham infer%3A inconclusive::"
-        "+3.0 %25 [-2.1, +9.1] in 24 pairs. The confidence interval contains the margin.",
-        "::warning title=ctxbench ham train%3A inconclusive::The time budget was spent before a decision.",
+        "::warning title=ctxbench ham infer%3A inconclusive::+3.0 %25 [-2.1, +9.1] in 24 pairs. Around the margin.",
+        "::warning title=ctxbench ham train%3A inconclusive::No time was left.",
         "::error title=ctxbench sa%3A params changed::params: 1,048,576 -> 1,310,720, +262,144 (+25.0 %25)",
     ]
 

@@ -39,9 +39,10 @@ def test_numbers_stand_on_the_right_and_words_are_broken_into_lines() -> None:
     ]
 
 
-def test_what_is_too_wide_goes_below_with_its_labels() -> None:
+def test_a_label_is_broken_before_columns_go_below_with_it() -> None:
     row = ("a" * 20, "1,234,567", "12,345,678")
     table = plain_table({"case": "label", "first": "counted", "second": "counted"}, [row])
+    assert drawn(table, 36)[2:] == ["aaaaaaaaaaaaa  1,234,567  12,345,678", "aaaaaaa"]
     assert drawn(table, 24) == [
         *("case               first", "─────────────  ─────────", "aaaaaaaaaaaaa  1,234,567", "aaaaaaa", ""),
         *("case              second", "────────────  ──────────", "aaaaaaaaaaaa  12,345,678", "aaaaaaaa"),
@@ -49,8 +50,8 @@ def test_what_is_too_wide_goes_below_with_its_labels() -> None:
 
 
 def test_columns_stay_together_where_nothing_names_a_row() -> None:
-    table = plain_table({"MiB": "predicted", "what": "text", "blocks": "counted"}, [("32.00", "gradient", "1")])
-    lines = ["  MiB  what   blocks", "─────  ─────  ──────", "32.00  gradi       1", "       ent"]
+    table = plain_table({"MiB": "predicted", "of": "text", "blocks": "counted"}, [("1,234.00", "maps", "1")])
+    lines = ["     MiB  of  blocks", "────────  ──  ──────", "1,234.00  ma       1", "          ps"]
     assert drawn(table, 20) == lines
 
 
@@ -68,11 +69,11 @@ def test_a_tone_has_a_colour(tone: str, code: str) -> None:
 
 
 def test_columns_are_even_beside_wide_and_escaped_characters() -> None:
-    table = plain_table({"case": "label", "ms": "measured"}, [("漢字", "1"), ("\x1b[2J", "2")])
+    table = plain_table({"case": "label", "ms": "measured"}, [("漢字漢字漢", "1"), ("\x1b[2J", "2")])
     screen = console(width=40)
     with screen.capture() as captured:
         screen.print(render_terminal(table))
-    assert captured.get().splitlines()[2:] == ["漢字      1", r"\x1b[2J   2"]
+    assert captured.get().splitlines()[2:] == ["漢字漢字漢   1", r"\x1b[2J      2"]
 
 
 def test_markdown_has_the_table_alone_and_escapes_what_is_no_markdown() -> None:
