@@ -19,7 +19,6 @@ from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
 from ctxbench.report.tables.crossover import crossover_table
-from ctxbench.report.tables.network import network_tables
 from ctxbench.results.csv_file import rows_of
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -116,7 +115,6 @@ def findings() -> str:
         "suites/compile": _compiled(),
         "suites/gradient": _one_step(),
         "suites/deploy": _exported(),
-        "suites/networks": _in_a_network(),
     }
     return "\n".join(f"- {text} ([{Path(page).name}](docs/{page}.md))." for page, text in found.items())
 
@@ -135,8 +133,8 @@ def _lookup() -> str:
     rank, seeds = json.loads(rows["bptt"]["hparams"])["rank"], run.definition["measure"]["recall_seeds"]
     return (
         f"Hamburger (`ham_nmf`, rank {rank}) does not learn to look up by content with its own one-step gradient: "
-        f"{one} of the labels are right, by chance 10 %. With the gradient through all steps {every} are, the mean of "
-        f"{seeds} seeds"
+        f"{one} of the labels are right, and 10 % is chance. With the gradient through all steps {every} are, the mean "
+        f"of {seeds} seeds"
     )
 
 
@@ -181,18 +179,6 @@ def _exported() -> str:
     return (
         f"At {size}, ONNX Runtime runs blocks {speed_up.median():.1f} times as fast as PyTorch in the median, and "
         f"`spectral` {1 / speed_up['spectral']:.0f} times as slow"
-    )
-
-
-def _in_a_network() -> str:
-    (table,) = [
-        each for each in network_tables(stored_run("networks-cpu")) if "resnet50_d8 at [1, 3, 512" in each.title
-    ]
-    memory = table.data.set_index("module")[["memory_train_added", "memory_train_alone"]] / 2**20
-    (nmf, nmf_alone), (sa, sa_alone) = (memory.loc[module] for module in ("ham_nmf", "sa"))
-    return (
-        f"Inside a dilated ResNet-50 at 512 x 512, `ham_nmf` adds {nmf:.0f} MiB to the training memory, of the "
-        f"{nmf_alone:.0f} that it takes alone; `sa` adds {sa:.0f} of {sa_alone:.0f}"
     )
 
 

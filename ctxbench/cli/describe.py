@@ -72,7 +72,7 @@ def chosen_modules(
     yield f"{what}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
     for title, part in (
         ("", [each for each in found if each.mixes]),
-        ("every position gets the same context", [each for each in found if not each.mixes]),
+        ("of what is far away, every position gets the same context", [each for each in found if not each.mixes]),
     ):
         if not part:
             continue
@@ -89,7 +89,7 @@ def chosen_modules(
             memory = "" if each.memory is None else _mib(each.memory)
             table.add_row(each.case.title, memory, *cells, *[str(each.batch)] * has_batch, why)
         yield table
-    yield "=: not told apart from the fastest one that fits on this device."
+    yield "=: statistically tied with the fastest one that fits on this device."
 
 
 def _predicted(candidate: "Candidate", fits: "Sequence[Candidate]", device: str, is_tied: "Callable[..., bool]") -> str:
