@@ -30,7 +30,7 @@ EXPECTED_CODES = (0, 1, 3)
 # Slower code: what takes the place of what in examples/my_module.py.
 SLOWER = {
     "convolution": ("self.value(x)", "self.value(self.value(x))"),
-    "copies": ("query = self.query(x)", "x = x.clone().clone().clone()\n        query = self.query(x)"),
+    "copies": ("query = self.query(x)", "for _ in range(8):\n            x = x.clone()\n        query = self.query(x)"),
     "dtype": ("(context @ query)", "(context.double() @ query.double()).to(x.dtype)"),
 }
 

@@ -57,8 +57,9 @@ EXCEPTIONS = {
 
 def prose(text: str) -> str:
     """A page without what is not prose, and without what a kind explains."""
-    for pattern in (NOT_PROSE, *KINDS.values()):
-        text = re.sub(pattern, " ", text)
+    text = NOT_PROSE.sub(" ", text)
+    for kind in KINDS.values():
+        text = re.sub(kind, " ", text)
     return text
 
 
