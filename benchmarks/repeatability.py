@@ -1,6 +1,7 @@
-"""Runs suites several times, idle and with a busy neighbour, and writes docs/repeatability.md: do the numbers repeat?
+"""Runs suites several times, idle and with a busy neighbour: do the numbers repeat?
 
-Run: python benchmarks/repeatability.py [--page]   (with --page: only write the page, from the committed runs)
+Run: python benchmarks/repeatability.py
+Then: python docs/update.py, which takes what docs/repeatability.md says from here.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,74 +20,17 @@ import pandas as pd
 
 import ctxbench
 from ctxbench.engine.progress import Plain
-from ctxbench.machine_load import OTHERS_LIMIT, disturbed
+from ctxbench.machine_load import disturbed
 from ctxbench.mode import MODES
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.tables.table import plain_table
 from ctxbench.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "repeatability"
-PAGE = ROOT / "docs" / "repeatability.md"
 # How often each suite is run on an idle machine and beside one process that computes all the time.
 SUITES = {"quick": {"idle": 5, "busy": 5}, "table3": {"idle": 3, "busy": 2}}
-STATES = {"idle": "on an idle machine", "busy": "beside one busy process"}
+STATES = ("idle", "busy")
 # Written beside the records, and too large to keep for every run.
 NOT_KEPT = ("samples.csv", "timeline.csv", "processes.csv")
-
-TEXT = """# Do the numbers repeat?
-
-**Mostly: on an idle machine {agree} pairs of runs of `quick` agree, and a median moves by up to {typical} in half of
-the pairs, and by {most} at most.** Do not read more into the difference of two runs.
-
-`python benchmarks/repeatability.py` ran the suite `quick` five times and `table3` three times, one run after the
-other; and then, beside one process that computes all the time, `quick` five times and `table3` twice. It wrote this
-page from the records in `results/repeatability/`; the other files of these runs are not kept, because of their size.
-
-Machine: {cpu}, {cores} usable cores, torch {torch}. `quick`: [1, 64, 32, 32], one thread, {quick} processes a case.
-`table3`: [1, 512, 128, 128], one thread per core, {table3} processes a case. Both modes of 11 modules. The intervals
-are of 95 %.
-
-{table}
-
-- Two runs *agree* if their medians differ by no more than both intervals explain: the distance of the logarithms is
-  at most the root of the sum of the squares of both half-widths.
-- An interval that contains the true value 95 % of the time contains the median of *another* run less often, because
-  that median is uncertain, too: about 83 % of the time if both runs are equally uncertain.
-- A time is *marked* if other work kept more than {limit:.0%} of the cores busy while it was measured, and measuring
-  it again did not help: it is never bold, and no verdict rests on it.
-- *Moved*: the median over the busy runs against the median over the idle runs of the same row.
-
-{notes}
-"""
-
-NOTES = """## What was reached, and what was not
-
-- `quick` reaches the goals on an idle machine but one: an interval contains another run's median in 75 of 100 cases,
-  not in 80. The medians of the processes of one run are neighbours in time, and the machine's speed changes from one
-  minute to the next; an interval over the processes of one run cannot know of the next run's minutes.
-- `table3` has three processes of few passes, so that it ends within ten minutes; its medians move more than those of
-  `quick`, and its intervals are wide enough to say so.
-- Beside a busy process every row is marked. One thread on two cores (`quick`) is slowed by 0.5 to 6 %. A thread on each
-  of two cores (`table3`) is slowed by 1.8 to 9 times, because each parallel region waits for the slower thread. So all
-  other suites use one thread; `table3` does not, because it would not end within ten minutes.
-
-What moves the medians on this machine is outside of it. In a loop of 45 s on the idle machine, with 0.01 s of steal
-time, two of every fourteen seconds were slow: Python by 1.5 to 1.8 times, a softmax by 1.3 to 1.6, a matrix product by
-1.05 to 1.3. What was tried on `quick` (median over its rows of the standard deviation between processes):
-
-| what | between processes |
-|---|---|
-| each process ends at an interval of 5 % (about 0.05 s of samples), 5 processes | 9.5 % |
-| the whole budget of 0.3 s, 5 processes | 7.3 % |
-| half of that, 9 processes | 13.6 % |
-| 0.3 s, without the processes whose control workload took more than 1.08 times its usual time | 5.3 % |
-
-And on four modules in six fresh interpreters each, in turns: as it is 3.5 %; on one processor alone 4.6 %; without
-address randomisation 5.7 %; with huge pages (`glibc.malloc.hugetlb=1`) 5.9 %; with glibc's malloc as it comes 7.1 %, up
-to 26 % for `sa`, and 8 % slower. Of these, only keeping freed memory helps beyond what six interpreters can tell apart;
-so that, more time in each process, measuring again and seven processes in `quick` were taken.
-"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +49,7 @@ class Row:
         return math.log(self.high[run] / self.low[run]) / 2
 
     def moves(self) -> list[float]:
-        """The difference of two runs' medians, relative, for each pair of runs."""
+        """The logarithm of the ratio of two runs' medians, the larger over the smaller, for each pair of runs."""
         return [abs(math.log(a / b)) for a, b in itertools.combinations(self.ms, 2)]
 
     def agree(self) -> list[bool]:
@@ -135,6 +80,11 @@ def share(found: Sequence[bool]) -> str:
     return f"{sum(found)} of {len(found)} ({np.mean(found):.0%})" if found else "none"
 
 
+def percent(logarithms: Sequence[float], quantile: float) -> str:
+    """A quantile of ratios, by how much it is above one."""
+    return f"{math.expm1(np.quantile(logarithms, quantile)):.1%}"
+
+
 def answers(rows: Sequence[Row], idle: Sequence[Row]) -> list[str]:
     """The answers for one suite in one state; `idle` are the rows of the idle runs."""
     moves = [move for row in rows for move in row.moves()]
@@ -147,10 +97,10 @@ def answers(rows: Sequence[Row], idle: Sequence[Row]) -> list[str]:
     return [
         share(agree),
         share(contained),
-        *(f"{np.quantile(moves, q):.1%}" for q in (0.5, 0.9, 1.0)),
-        f"{np.quantile(widths, 0.5):.1%}; {np.quantile(widths, 0.9):.1%}",
+        *(percent(moves, q) for q in (0.5, 0.9, 1.0)),
+        f"{percent(widths, 0.5)}; {percent(widths, 0.9)}",
         share(marked),
-        "" if rows is idle else f"{np.quantile(against, 0.5):.1%}; {max(against):.1%}",
+        "" if rows is idle else f"{percent(against, 0.5)}; {percent(against, 1.0)}",
     ]
 
 
@@ -166,28 +116,30 @@ QUESTIONS = (
 )
 
 
-def page() -> str:
-    """The page's text, from the runs that are there."""
+@cache
+def columns() -> dict[str, list[str]]:
+    """The answers to QUESTIONS by suite and state, from the runs that are there."""
     folders = {name: sorted(RUNS.glob(f"{name}-*")) for name in (f"{s}-{t}" for s in SUITES for t in STATES)}
-    runs = {name: [RunFolder.open(path) for path in paths] for name, paths in folders.items() if paths}
-    rows = {name: rows_of([run.frame() for run in each]) for name, each in runs.items()}
-    columns = [answers(rows[name], rows[f"{name.partition('-')[0]}-idle"]) for name in rows]
-    answered = [[*question, *cells] for question, *cells in zip(QUESTIONS, *columns, strict=True)]
-    headings = dict.fromkeys(("question", "goal", *(name.replace("-", ", ") for name in rows)), "text")
-    first = {suite: runs[f"{suite}-idle"][0].meta for suite in SUITES if f"{suite}-idle" in runs}
-    environment = next(iter(first.values()))["environment"]
-    return TEXT.format(
-        cpu=environment["cpu"],
-        cores=environment["cpu_usable"],
-        torch=environment["packages"]["torch"],
-        **{suite: meta["definition"]["measure"]["processes"] for suite, meta in first.items()},
-        agree=answered[0][2],
-        typical=answered[2][2],
-        most=answered[4][2],
-        table=render_markdown(plain_table(headings, answered), trusted=True).rstrip("\n"),
-        limit=OTHERS_LIMIT,
-        notes=NOTES,
+    rows = {name: rows_of([RunFolder.open(path).frame() for path in paths]) for name, paths in folders.items() if paths}
+    return {name: answers(own, rows[f"{name.partition('-')[0]}-idle"]) for name, own in rows.items()}
+
+
+def lead() -> str:
+    """What the idle runs of `quick` say, in a sentence."""
+    agree, _, typical, _, most, *_ = columns()["quick-idle"]
+    of = RunFolder.open(RUNS / "quick-idle-1").meta["environment"]
+    return (
+        f"**On an idle machine {agree} pairs of runs of `quick` agree. A median moves by up to {typical} in half of "
+        f"the pairs, and by {most} at most** ({of['cpu']}, {of['cpu_usable']} cores, torch {of['packages']['torch']}, "
+        f"{of['time'][:10]}, commit {of['commit'][:7]})."
     )
+
+
+def table() -> list[list[str]]:
+    """A line for each question, the header first."""
+    found = columns()
+    header = ["question", "goal", *(name.replace("-", ", ") for name in found)]
+    return [header, *([*question, *cells] for question, *cells in zip(QUESTIONS, *found.values(), strict=True))]
 
 
 @contextmanager
@@ -203,7 +155,7 @@ def neighbour(busy: bool) -> Iterator[None]:
             process.kill()
 
 
-def measure() -> None:
+def main() -> None:
     """Run what is not there yet."""
     for state, suite in itertools.product(STATES, SUITES):
         for number in range(1, SUITES[suite][state] + 1):
@@ -213,13 +165,6 @@ def measure() -> None:
                     ctxbench.run(suite, metrics=["params", "latency"], out=out, reporter=Plain())
                 for name in NOT_KEPT:
                     (out / name).unlink()
-
-
-def main() -> None:
-    if "--page" not in sys.argv:
-        measure()
-    PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 from calibrate_time import ROOT, Model, fold, read
 from prediction_data import SPLITS, device, kernelbench
+from stamp import stamp, write_stamp
 from transformers import Transformer
 
 from ctxbench.case import Case
@@ -152,8 +153,10 @@ def all_rows(data: Path) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DATA", help="folder with the files of prediction_data.py")
-    target = RESULTS / "validation.csv"
-    pd.DataFrame(all_rows(parser.parse_args().data)).to_csv(target, index=False, lineterminator="\n")
+    data: Path = parser.parse_args().data
+    evidence, target = stamp(), RESULTS / "validation.csv"
+    pd.DataFrame(all_rows(data)).to_csv(target, index=False, lineterminator="\n")
+    write_stamp(RESULTS, evidence)
     print(f"wrote {target.relative_to(ROOT)}")
 
 

@@ -47,7 +47,9 @@ def _version(package: str) -> str | None:
 
 def command_line() -> str:
     """The command that started this process."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    started = Path(sys.argv[0])
+    name = f"python -m {started.parent.name}" if started.name == "__main__.py" else started.name
+    return " ".join([name, *sys.argv[1:]])
 
 
 def differences(

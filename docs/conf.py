@@ -1,5 +1,6 @@
 """The site: the same Markdown as in the repository, the API from docstrings, and the reports as pages."""
 
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -9,6 +10,7 @@ DOCS = Path(__file__).parent
 
 project = "ctxbench"
 author = "The ctxbench authors"
+project_copyright = f"2026, {author}"
 release = metadata.version("ctxbench")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
@@ -22,15 +24,22 @@ myst_all_links_external = False
 autodoc_typehints = "description"
 # Types of torch and pandas, which have sites of their own.
 nitpicky = False
-# Pages of the repository that the site does not hold.
-OUTSIDE = ("../CITATION.cff", "../results/README.md", "../docs/")
+# A link to a page of the repository that the site does not hold.
+OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)?((?:docs/|results/README|CITATION|CONTRIBUTING|examples/)[^)]*)\)")
+
+
+def first_page(app: Sphinx, name: str, source: list[str]) -> None:
+    """The site begins with the README, and the order of its pages follows."""
+    if name == root_doc:
+        readme = (DOCS.parent / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+        source[0] = readme + source[0][source[0].index("```{toctree}") :]
 
 
 def outside(app: Sphinx, name: str, source: list[str]) -> None:
-    """Links to files outside of the docs lead to the repository's own text, which the site does not have."""
-    for target in OUTSIDE:
-        source[0] = source[0].replace(f"]({target}", f"](https://example.org/ctxbench/{target.removeprefix('../')}")
+    """Files outside of the docs are named with their path in the repository, because the site does not have them."""
+    source[0] = OUTSIDE.sub(r"\1 (`\2` in the repository)", source[0])
 
 
 def setup(app: Sphinx) -> None:
+    app.connect("source-read", first_page)
     app.connect("source-read", outside)

@@ -1,62 +1,34 @@
-"""What the README says in numbers, and which module to take: all of it made from the committed runs."""
+"""The generated tables of what runs found: Table 3 in short, which module to take, ability beside cost."""
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 
 import pandas as pd
-from lists import ROOT, built_in, markdown, peaks
+from headlines import is_printed, recalled
+from lists import built_in, markdown, peaks, stored_run
+from scipy.stats import spearmanr
 
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, accuracy_of, first_of
 from ctxbench.mode import MODES
-from ctxbench.number import fixed, significant
-from ctxbench.report.published import decimals_of, unit_of, with_published
-from ctxbench.report.run_data import RunData, open_run
+from ctxbench.number import significant
+from ctxbench.report.published import with_published
+from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
-from ctxbench.report.tables.crossover import crossover_table
-from ctxbench.report.tables.network import network_tables
 from ctxbench.results.rows import rows_of
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from gate_on_this_machine import verdicts
-from scipy.stats import spearmanr
 
 # The accuracies of recall, a column each.
 PERCENT = dict.fromkeys((f"{kind}, %" for kind in KINDS), "measured")
-# Of a list of the cheapest, so many are named.
+# Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
 
 
-def facts() -> str:
-    """Three reasons to use it, with a number each."""
-    run = _run("table3-cpu")
-    params, memory = _equal(run, ("params",)), _equal(run, _memory(run))
-    years = [entry.year for entry in built_in() if entry.year]
-    gates = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / "gate-cpu").glob("[iu]n*ed-*.json"))]
-    plain, slowed = verdicts(gates, slowed=False), verdicts(gates, slowed=True)
-    return "\n".join(
-        [
-            f"- **Right without a GPU**: {sum(memory)} of the {len(memory)} GPU-memory figures that the Hamburger "
-            f"paper prints, to the MiB, and {sum(params)} of {len(params)} parameter counts; the other memory figure "
-            "cannot be right ([why](docs/table3.md)).",
-            f"- **{len(built_in())} blocks** from {min(years)} to {max(years)} ([list](docs/modules.md)), and yours "
-            "beside them with one command.",
-            f'- **A gate for CI** that can say "I don\'t know": {plain.count("regressed")} false alarms in '
-            f"{len(plain)} verdicts on unchanged code, {slowed.count('regressed')} of {len(slowed)} "
-            f"slowdowns by 10 % found "
-            "([how often it is wrong](docs/gate-error-rates.md)).",
-        ]
-    )
-
-
 def table3_short() -> str:
-    """Table 3 in six columns, and two lines of notes."""
-    run = _run("table3-cpu")
+    """The rows of the paper's Table 3 in six columns, and two lines of notes."""
+    run = stored_run("table3-cpu")
     frame = with_published(run)
+    frame = frame[frame["params_published"].notna()]
     memory = _memory(run)
     keys = ("params", "macs", *memory, "latency_infer")
     counts = dict.fromkeys(("Params (M)", "MACs (G)"), "counted")
@@ -66,7 +38,7 @@ def table3_short() -> str:
         cells = []
         for key in keys:
             each = quantity(key)
-            equal = " ✓" if key in memory and _is_printed(run, frame, row, key) else ""
+            equal = " ✓" if key in memory and is_printed(run, frame, row, key, key) else ""
             cells.append(amount(row, each, each.unit) + equal)
         rows.append((f"`{row['module']}` {row['title']}", *cells))
     environment = run.environment
@@ -85,58 +57,9 @@ def _memory(run: RunData) -> list[str]:
     return [f"memory_{mode}" if stated else f"memory_{mode}_2020" for mode in reversed(MODES)]
 
 
-def findings() -> str:
-    """What was found, a line each, with the page that shows it."""
-    compiled, precision, gradient = (_run(f"{name}-cpu").frame for name in ("compile", "precision", "gradient"))
-    vq = compiled[(compiled["module"] == "ham_vq") & (compiled["execution"] == "compile")]["error_train"].iloc[0]
-    bfloat = precision[precision["dtype"] == "bfloat16"]["error_train"].dropna()
-    moved = int((bfloat > 0.01).sum())
-    pairs = {row.cells[0].short or row.cells[0].text: row for row in crossover_table(_run("crossover-cpu")).rows}
-    crossing = pairs["ham_nmf"].cells
-    cosine = gradient[gradient["shape"] == "1x64x32x32"]["gradient_cosine_input"].dropna()
-    cosine = cosine[cosine < 1 - 1e-9]
-    return "\n".join(
-        [
-            f"- `torch.compile` gives a wrong gradient for `ham_vq` on the CPU: its error is {vq:.0f} times the "
-            "gradient, "
-            "and nothing fails ([compile](docs/suites/compile.md)).",
-            f"- bfloat16 moves the gradients of {moved} of {len(bfloat)} blocks by more than 1 % "
-            "([precision](docs/suites/precision.md)).",
-            f"- Matrix decomposition (`ham_nmf`) is faster than fused attention from {crossing[-2].text} positions on "
-            "in "
-            f"training, and from {crossing[-1].text} in inference, on this CPU ([crossovers](docs/crossovers.md)).",
-            "- The hams' one-step gradient costs constant memory, but is not the exact one: the cosine of the two is "
-            f"{significant(cosine.min(), 2)} to {significant(cosine.max(), 2)} ([gradient](docs/suites/gradient.md)).",
-            f"- In ONNX Runtime blocks run {_speed_up('onnxruntime'):.1f} times as fast as in PyTorch in the median, "
-            f"and `spectral` {1 / _speed_up('onnxruntime', 'spectral'):.0f} times as slow "
-            "([deploy](docs/suites/deploy.md)).",
-            f"- Inside a dilated ResNet-50, `ham_nmf` adds {_added('ham_nmf'):.0f} MiB to the training memory, of the "
-            f"{_added('ham_nmf', 'alone'):.0f} that it takes alone; `sa` adds {_added('sa'):.0f} of "
-            f"{_added('sa', 'alone'):.0f} ([networks](docs/suites/networks.md)).",
-            "- Two figures that the paper prints for dual attention cannot be right ([Table 3](docs/table3.md)).",
-        ]
-    )
-
-
-def _speed_up(execution: str, module: str = "") -> float:
-    """Eager time over that of an execution at the larger input of `deploy`: of a module, or the median."""
-    frame = _run("deploy-cpu").frame
-    times = frame[frame["height"] == frame["height"].max()].pivot(
-        index="module", columns="execution", values="latency_infer_ms"
-    )
-    found = times["eager"] / times[execution]
-    return float(found[module] if module else found.median())
-
-
-def _added(module: str, what: str = "added") -> float:
-    """MiB of training memory of a module in `resnet50_d8` at 512 x 512: added, or alone."""
-    (table,) = [each for each in network_tables(_run("networks-cpu")) if "resnet50_d8 at [1, 3, 512" in each.title]
-    return float(table.data.set_index("module").loc[module, f"memory_train_{what}"]) / 2**20
-
-
 def choices() -> str:
     """Which module to take, by need."""
-    field = _run("field-cpu").frame
+    field = stored_run("field-cpu").frame
     mixing = {entry.key for entry in built_in() if entry.position_mixing is not False and entry.family != "pooling"}
     rows = [
         (
@@ -153,7 +76,7 @@ def choices() -> str:
     params = field.drop_duplicates("module").set_index("module")["params"] / 1e6
     rows.append(("the fewest parameters at 512 channels", _least(params[params.index.isin(mixing)], mixing, "M")))
     controls = ", ".join(f"`{entry.key}`" for entry in built_in() if entry.key not in mixing)
-    rows.append(("no mixing of positions: the mean over the map is enough", controls))
+    rows.append(("one context for all positions (`aspp`: beside what lies near)", controls))
     free = [entry.key for entry in built_in() if entry.public_code and "no licence" not in entry.public_code]
     rows.append(
         ("public code under a licence, where trained weights may be found", ", ".join(f"`{key}`" for key in free))
@@ -161,29 +84,9 @@ def choices() -> str:
     return markdown({"you need": "label", "take": "text"}, rows)
 
 
-@cache
-def _run(name: str) -> RunData:
-    return open_run(ROOT / "results" / name)
-
-
-def _equal(run: RunData, keys: Iterable[str]) -> list[bool]:
-    """For each number that the paper prints: whether ours, rounded to its digits, is equal."""
-    frame = with_published(run)
-    return [
-        _is_printed(run, frame, row, key) for key in keys for row in rows_of(frame[frame[f"{key}_published"].notna()])
-    ]
-
-
-def _is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str) -> bool:
-    printed = row[f"{key}_published"]
-    if printed is None:
-        return False
-    each = quantity(key)
-    return fixed(row[each.column] / unit_of(run, each, frame).factor, decimals_of(printed)) == printed
-
-
 def _least(values: "pd.Series[float]", among: Iterable[str], unit: str) -> str:
-    chosen = values[values.index.isin([*among])].sort_values().head(MOST_NAMED)
+    ordered = values[values.index.isin([*among])].sort_values()
+    chosen = ordered[ordered <= ordered.iloc[MOST_NAMED - 1]]
     return ", ".join(f"`{key}` {significant(value)}" for key, value in chosen.items()) + f" {unit}"
 
 
@@ -211,7 +114,7 @@ PUBLISHED_MIOU = {
 def recall_cost() -> str:
     """Ability beside cost: accuracy on the three tasks, and what the block costs at a segmentation head."""
     memory = "memory_train_predicted_bytes"
-    found = sorted((row for row in _recall() if row[memory] is not None), key=lambda row: -_mean(row))
+    found = sorted((row for row in recalled() if row[memory] is not None), key=lambda row: -_mean(row))
     rows = []
     for row in found:
         ahead = any(
@@ -228,7 +131,7 @@ def recall_cost() -> str:
 
 def recall_marks() -> str:
     """Accuracy in looking up, by the number of marks, and the learning rates that were chosen."""
-    rows = rows_of(open_run(ROOT / "results" / "recall_marks-cpu").frame)
+    rows = rows_of(stored_run("recall_marks-cpu").frame)
     found = [json.loads(row["recall_curve"]) for row in rows]
     cells = [
         (_name(row), *map(_interval, curve.values()), ", ".join(f"{each['rate']:g}" for each in curve.values()))
@@ -240,7 +143,7 @@ def recall_marks() -> str:
 
 def recall_published() -> str:
     """Published mIoU of networks beside the recall of their module, and the rank correlation of both."""
-    every = [row for row in _recall() if row["module"] in PUBLISHED_MIOU]
+    every = [row for row in recalled() if row["module"] in PUBLISHED_MIOU]
     found = {row["module"]: row for row in every if not row["changed"]}
     exact = found | {row["module"]: row for row in every if row["changed"]}
     rows = [
@@ -261,10 +164,6 @@ def recall_published() -> str:
     )
 
 
-def _recall() -> list[RecordRow]:
-    return [row for row in rows_of(open_run(ROOT / "results" / "recall-cpu").frame) if row["recall_curve"]]
-
-
 def _mean(row: RecordRow) -> float:
     return sum(row[f"recall_{kind}"] for kind in KINDS) / len(KINDS)
 
@@ -283,9 +182,7 @@ def _interval(found: Mapping[str, float]) -> str:
 
 
 FINDINGS: dict[str, Callable[[], str]] = {
-    "facts": facts,
     "table3-short": table3_short,
-    "findings": findings,
     "choices": choices,
     "recall-cost": recall_cost,
     "recall-marks": recall_marks,

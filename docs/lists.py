@@ -30,7 +30,7 @@ from ctxbench.predict.rates import calibration
 from ctxbench.registry.entry import Entry
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.published import with_published
-from ctxbench.report.run_data import open_run
+from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.table import Origin, plain_table
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
@@ -40,6 +40,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (1, 512, 128, 128)  # that of Table 3
 # A prediction within this factor of a published time is counted as near.
 NEAR = 1.5
+
+
+@cache
+def stored_run(name: str) -> RunData:
+    """A committed run by the name of its folder."""
+    return open_run(ROOT / "results" / name)
 
 
 def metric_list() -> str:
@@ -117,7 +123,8 @@ def _left_out(dtype: str = "") -> pd.DataFrame:
     return frame[frame["dtype"] == dtype] if dtype else frame
 
 
-def _validation() -> pd.DataFrame:
+def validation() -> pd.DataFrame:
+    """The measured passes that no prediction was fitted to, with ratio and whether the band holds."""
     frame = pd.read_csv(ROOT / "results" / "prediction" / "validation.csv")
     frame["ratio"] = frame["predicted_ms"] / frame["measured_ms"]
     frame["in_band"] = frame["measured_ms"].between(frame["low_ms"], frame["high_ms"])
@@ -128,7 +135,7 @@ def validation_summary() -> str:
     """By source, what was known of the device, mode and device: errors, coverage and rank."""
     rows = []
     by = ["source", "known", "mode"]
-    for key, part in _validation().groupby(by, sort=False):
+    for key, part in validation().groupby(by, sort=False):
         rows.append((*map(str, key), "all", *_agreement(part)))
         if part["device"].nunique() > 1:
             rows += [(*map(str, key), str(device), *_agreement(own)) for device, own in part.groupby("device")]
@@ -148,7 +155,7 @@ def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
 
 def validation_ratios() -> str:
     """Ratios of two passes on a device that was left out, by device: errors, and how many their band holds."""
-    frame = _validation()
+    frame = validation()
     part = frame[(frame["source"] == "NeuSight passes") & (frame["known"] == "left out")]
     found = []
     for (device, mode), own in part.groupby(["device", "mode"]):
@@ -177,7 +184,7 @@ def validation_rows(source: str, known: str) -> Callable[[], str]:
     """Each row of a source: measured, predicted, band, ratio."""
 
     def table() -> str:
-        frame = _validation()
+        frame = validation()
         part = frame[(frame["source"] == source) & (frame["known"] == known)]
         rows = [
             (
@@ -313,12 +320,29 @@ def suite_list() -> str:
     return markdown({"suite": "label", "question": "text", **sizes, "claims of the committed run": "text"}, rows)
 
 
-def _verdicts(path: Path) -> str:
-    """`3 supported, 1 not supported`."""
+def judged(path: Path) -> dict[Verdict, list[str]]:
+    """The claims of a committed run by their verdict."""
     run = open_run(path)
     rows = Rows.of_frame(run.frame)
-    found = [claim.judge(rows).verdict for claim in claims_of(run.suite, str(run.definition.get("title", "")))]
-    return ", ".join(f"{found.count(verdict)} {verdict}" for verdict in Verdict if verdict in found)
+    found: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    for claim in claims_of(run.suite, str(run.definition.get("title", ""))):
+        found[claim.judge(rows).verdict].append(claim.text + (" (proxy)" if claim.proxy else ""))
+    return {verdict: claims for verdict, claims in found.items() if claims}
+
+
+def _verdicts(path: Path) -> str:
+    """`3 supported, 1 not supported`."""
+    return ", ".join(f"{len(claims)} {verdict}" for verdict, claims in judged(path).items())
+
+
+def verdict_list(path: Path) -> str:
+    """A line for each verdict, with the claims that a committed run gives it; measured ones are none."""
+    lines = [
+        f"- **{str(verdict).capitalize()}**: {'; '.join(claims)}."
+        for verdict, claims in judged(path).items()
+        if verdict is not Verdict.MEASURED
+    ]
+    return "\n".join(lines)
 
 
 def result_list() -> str:

@@ -1,10 +1,10 @@
-"""Writes what is generated of README.md and docs/: tables and figures.
+"""Writes what is generated of README.md and docs/: tables, sentences with numbers and figures.
 
-Tables stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `LISTS` and `FINDINGS`, or the folder
-of a committed run, or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand
-the name of a figure of the run's suite, for the tables of its numbers; or `claims`, for the verdicts on the claims of
-the run's suite. A picture `figures/REPORT-FIGURE.png` is copied from `report/REPORT/figures/FIGURE.png`, where
-`ctxbench report` has written it.
+They stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `LISTS`, `FINDINGS` and `SENTENCES`, or
+the folder of a committed run, or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder
+may stand the name of a figure of the run's suite, for the tables of its numbers; or `claims`, for the claims of the
+run's suite and what was found; or `verdicts`, for a line for each verdict. A picture `figures/REPORT-FIGURE.png` is
+copied from `report/REPORT/figures/FIGURE.png`, where `ctxbench report` has written it.
 Run: python docs/update.py
 """
 
@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from findings import FINDINGS
-from lists import LISTS, ROOT, doc_pages
+from headlines import SENTENCES
+from lists import LISTS, ROOT, doc_pages, verdict_list
 
 from ctxbench.report.curves import figures_of
 from ctxbench.report.formats.markdown import render_markdown
@@ -29,7 +30,7 @@ from ctxbench.results.run_folder import RunFolder
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
-MADE = {**LISTS, **FINDINGS}
+MADE = {**LISTS, **FINDINGS, **SENTENCES}
 KINDS = {"crossover": lambda run: [crossover_table(run)], "network": network_tables}
 FIGURES = ROOT / "docs" / "figures"
 
@@ -51,11 +52,13 @@ def updated(text: str) -> str:
 
 
 def run_table(name: str, part: str) -> str:
-    """A table of a committed run: its own, one of KINDS, those of a figure, or its claims."""
+    """A table of a committed run: its own, one of KINDS, those of a figure, its claims or the verdicts on them."""
     path, _, kind = name.partition("#")
     folder = RunFolder.open(ROOT / path)
     if kind:
         return "\n".join(map(render_markdown, KINDS[kind](RunData.read(folder))))
+    if part == "verdicts":
+        return verdict_list(ROOT / path)
     if part == "claims":
         claims = claim_table(open_run(ROOT / path))
         if claims is None:

@@ -6,7 +6,7 @@ not counted.
 
 The form decides the memory peak: the product is channel-first, values times the transposed affinity, and the affinity
 before the softmax stays referenced until the forward pass ends, so its n x n/4 map counts beside the softmax's in
-inference (627 MiB at [1, 512, 128, 128]). The form is kept because the published figure was measured with it.
+inference (627 MiB at [1, 512, 128, 128]). Only in this form the published figure is reached.
 """
 
 import torch

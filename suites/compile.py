@@ -54,7 +54,7 @@ def repays(rows: Rows) -> Finding:
         except Missing:
             continue
     if not passes:
-        raise Missing("no module is told to train faster when compiled")
+        raise Missing("no module trains faster when compiled, by these intervals")
     return measured(", ".join(f"{name} {passes[name]:,.0f}" for name in sorted(passes, key=passes.__getitem__)))
 
 

@@ -35,6 +35,19 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_runs(update: ModuleTy
         assert update.updated(text) == text, f"{page.name} is not what `make report` writes"
 
 
+def test_each_headline_names_its_evidence_and_says_as_of_where_the_code_it_judges_has_changed(
+    update: ModuleType,
+) -> None:
+    evidence = importlib.import_module("evidence")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    digests = dict(re.findall(r"^\| `(\w+)` \| `results/.* \| `([0-9a-f]{12})` \|$", table, re.MULTILINE))
+    assert digests.keys() == evidence.HEADLINES.keys()
+    for name, then in digests.items():
+        named = evidence.named(name, then)
+        assert named in readme, f"README.md must name {named}: make the evidence again, then `make report`"
+
+
 def rows_of(page: str, table: str) -> list[list[str]]:
     """The cells of a generated table, without its two heading lines."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

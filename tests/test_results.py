@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ctxbench.environment import command_line
 from ctxbench.errors import UsageError
 from ctxbench.messages import Sample, TimelineStep
 from ctxbench.notes import Note
@@ -286,3 +287,13 @@ def test_the_default_folder_is_new_each_time(tmp_path: Path, monkeypatch: pytest
 def test_a_logged_path_is_one_from_the_working_folder(folder: RunFolder) -> None:
     folder.log("sa", f'File "{Path.cwd() / "modules" / "sa.py"}", line 3\n')
     assert (folder.path / "log.txt").read_text() == '== sa\nFile "modules/sa.py", line 3\n\n'
+
+
+@pytest.mark.parametrize(
+    ("started", "told"), [("/bin/ctxbench", "ctxbench"), ("/site/ctxbench/__main__.py", "python -m ctxbench")]
+)
+def test_the_command_of_a_run_is_one_that_can_be_given_again(
+    monkeypatch: pytest.MonkeyPatch, started: str, told: str
+) -> None:
+    monkeypatch.setattr("sys.argv", [started, "run", "--suite", "deploy"])
+    assert command_line() == f"{told} run --suite deploy"

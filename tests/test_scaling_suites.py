@@ -41,9 +41,14 @@ def test_a_small_static_run_decides_every_claim(tmp_path: Path) -> None:
     run = ctxbench.run(
         "scaling-static", modules=["sa", "linear"], shape=shapes, static=True, out=tmp_path / "run", in_process=True
     )
-    found = findings("scaling-static", run.folder.frame())
-    assert found[0] == ("supported", "holds: 2 of 2; orders: 2.0: sa; 1.0: linear")
+    frame = run.folder.frame()
+    found = findings("scaling-static", frame)
+    assert found[0] == ("supported", "holds: 2 of 2")
+    assert found[1] == ("supported", "holds: 2 of 2; orders: 2.0: sa; 1.0: linear")
     assert "undecided" not in [each.verdict for each in found]
+    frame.loc[frame["case"].str.startswith("sa 1x16x64x64"), "macs"] += 1
+    text = "holds: 1 of 2; does not hold: 1 of 2 (sa 1 of 8 sizes)"
+    assert findings("scaling-static", frame)[0] == ("not supported", text)
 
 
 def timed(power: float, noise: float = 0, processes: int = 3) -> Rows:

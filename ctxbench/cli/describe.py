@@ -72,11 +72,11 @@ def chosen_modules(
     yield f"{what}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
     for title, part in (
         ("", [each for each in found if each.mixes]),
-        ("every position gets the same context", [each for each in found if not each.mixes]),
+        ("of what is far away, every position gets the same context", [each for each in found if not each.mixes]),
     ):
         if part:
             yield _chosen(part, limit, devices, title)
-    yield "=: not told apart from the fastest one that fits on this device."
+    yield "=: statistically tied with the fastest one that fits on this device."
 
 
 def _chosen(found: "Sequence[Candidate]", limit: int, devices: Sequence[str], title: str) -> Table:

@@ -54,8 +54,8 @@ class Entry:
 
     `params`, `macs` and `out_channels` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`,
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
-    convention. `position_mixing` says whether an output depends on which position another value is at, or only on the
-    mean over the positions; it may be a condition on the hyper-parameters in the same language. What is not `listed` is
+    convention. `position_mixing` says whether an output depends on which far position a value is at, or only on a mean
+    over the positions; it may be a condition on the hyper-parameters in the same language. What is not `listed` is
     known by its key alone. For readers,
     `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about` the first
     paragraph of the file's docstring, `details` the class's docstring, which says what the hyper-parameters mean.

@@ -21,8 +21,8 @@ from .cells import Filled, failed_cell, heading, put_together
 from .table import Cell, Column, Origin, Table
 
 HOW = (
-    "alone: on the inputs that the network's slots get, all uses together, of memory the largest; added: the network "
-    "with the module less the network without it; share: added over the network without it. Added times are "
+    "alone: on the inputs that the network's slots get, all uses together, of memory the largest; added: (the "
+    "network with the module) - (the network without it); share: added over the network without it. Added times are "
     "differences of neighbouring passes in one process [95 % interval over processes]."
 )
 

@@ -1,0 +1,249 @@
+"""Sentences with numbers, for the README and the first lines of pages: each made from a stored run, with its scope."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+from evidence import evidence_list, source
+from lists import ROOT, built_in, judged, markdown, stored_run, validation
+
+from ctxbench.claims import Verdict
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import RecordRow
+from ctxbench.metrics.recall import KINDS, SOLVED, first_of
+from ctxbench.mode import MODES
+from ctxbench.number import fixed, significant
+from ctxbench.report.published import decimals_of, unit_of, with_published
+from ctxbench.report.run_data import RunData
+from ctxbench.report.tables.cells import amount
+from ctxbench.report.tables.crossover import crossover_table
+from ctxbench.results.rows import rows_of
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import gate_on_this_machine as gate
+import repeatability
+
+# For these figures of the paper a choice was made with the figure in view; docs/memory.md says which.
+CHOSEN = (("acf", "infer"), ("ham_cd", "infer"), ("a2", "train"))
+# Below this share in the 80 % band a card is named.
+NAMED_BELOW = 0.7
+
+
+def facts() -> str:
+    """Three reasons to use it, with a number each."""
+    years = [entry.year for entry in built_in() if entry.year]
+    return "\n".join(
+        [
+            f"- **Costs without a GPU**: {_memory_figures()} ([how](docs/memory.md#two-devices-named-cuda); "
+            f"{source('memory')}).",
+            f"- **{len(built_in())} blocks** from {min(years)} to {max(years)} ([list](docs/modules.md)), and yours "
+            "beside them with one command.",
+            f'- **A gate for CI** that can say "I don\'t know": {gate_counts()} ([how often it is '
+            f"wrong](docs/gate-error-rates.md); {source('gate')}).",
+        ]
+    )
+
+
+def table3_memory() -> str:
+    return f"**Without a GPU, {_memory_figures()}** ({source('memory')}). No GPU has confirmed them."
+
+
+def _memory_figures() -> str:
+    """How much of what the Hamburger paper prints is reached, how, and under which PyTorch."""
+    then, today = (
+        {(module, mode): equal for mode in MODES for module, equal in _equal(f"memory_{mode}_2020", ours.format(mode))}
+        for ours in ("memory_{}_2020", "memory_{}")
+    )
+    reached = sum(then.values())
+    chosen = [f"`{module}` {mode}" for module, mode in CHOSEN if then[module, mode]]
+    return (
+        f"{reached} of the {len(then)} GPU-memory figures that the Hamburger paper prints are reached to the MiB under "
+        f"the PyTorch of 2020 ({sum(today.values())} under that of today), and {_count('params')} parameter counts "
+        f"and {_count('macs')} MACs to the digit. For {len(chosen)} of the {reached} ({', '.join(chosen)}) a "
+        "choice was made to agree; the others follow from PyTorch's sources and the module's code. None was predicted "
+        "before it was known"
+    )
+
+
+def gate_counts() -> str:
+    """False alarms, and slowdowns that were found, by kind."""
+    gates = gate.stored()
+    plain = gate.verdicts(gates.values(), slowed=False)
+    kinds = {"slowdowns by an added busy wait of 10 %": "injected", "rows with slower code": "slower"}
+    slow = {what: gate.verdicts(gate.of_kind(gates, kind), slowed=True) for what, kind in kinds.items()}
+    found = [f"{own.count('regressed')} of {len(own)} {what}" for what, own in slow.items() if own]
+    alarms = f"{plain.count('regressed')} false alarms in {len(plain)} verdicts on unchanged code"
+    return f"{alarms}, {' and '.join(found)} found"
+
+
+def gate_lead() -> str:
+    return f"**On a real machine: {gate_counts()} ({source('gate')}).**"
+
+
+def gate_measured() -> str:
+    """The series of gates on a real machine."""
+    return gate.section(gate.stored())
+
+
+def prediction_fact() -> str:
+    """How far predicted times of whole passes are off on cards that were left out of the fit, and on which most."""
+    frame = validation()
+    own = frame[(frame["source"] == "NeuSight passes") & (frame["known"] == "left out")]
+    models = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in own["what"]}))
+    modes = []
+    for mode, title in (("infer", "inference"), ("backward", "backward passes")):
+        part = own[own["mode"] == mode]
+        error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
+        modes.append(f"{title}: half of {len(part)} times are within {error:.0%}, {inside:.0%} in their 80 % band")
+    shares = own.groupby("device")["in_band"].mean().sort_values()
+    low = ", ".join(f"{card} {share:.0%}" for card, share in shares[shares < NAMED_BELOW].items())
+    return (
+        f"**Predicted times**, for whole passes of language models ({models}: no convolution, no vision network) on "
+        f"{own['device'].nunique()} cards, each left out of the fit. {'; '.join(modes).capitalize()}. The least in "
+        f"their band: {low} ({source('prediction')})."
+    )
+
+
+def findings() -> str:
+    """What was found, a line each, with the page that shows it."""
+    found = {
+        "suites/recall": _lookup(),
+        "crossovers": _crossing(),
+        "suites/compile": _compiled(),
+        "suites/gradient": _one_step(),
+        "suites/deploy": _exported(),
+    }
+    return "\n".join(f"- {text} ([{Path(page).name}](docs/{page}.md))." for page, text in found.items())
+
+
+def _must_be(verdict: Verdict, run: str, claim: str) -> None:
+    """Ends the command where a run has another verdict on the claim that a sentence below puts into words."""
+    if claim not in judged(ROOT / "results" / run).get(verdict, []):
+        raise SystemExit(f"{run} does not say {verdict} of {claim!r}: its sentence in docs/headlines.py is wrong")
+
+
+def _lookup() -> str:
+    _must_be(Verdict.NOT_SUPPORTED, "recall-cpu", "The one-step gradient costs Ham (NMF) no ability")
+    run = stored_run("recall-cpu")
+    rows = {json.loads(row["hparams"])["gradient"]: row for row in recalled() if row["module"] == "ham_nmf"}
+    one, every = (accuracy(rows[gradient], "lookup") for gradient in ("one_step", "bptt"))
+    rank, seeds = json.loads(rows["bptt"]["hparams"])["rank"], run.definition["measure"]["recall_seeds"]
+    return (
+        f"Hamburger (`ham_nmf`, rank {rank}) does not learn to look up by content with its own one-step gradient: "
+        f"{one} of the labels are right, and 10 % is chance. With the gradient through all steps {every} are, the mean "
+        f"of {seeds} seeds"
+    )
+
+
+def _compiled() -> str:
+    _must_be(Verdict.NOT_SUPPORTED, "compile-cpu", "Compiling keeps the gradient")
+    run = stored_run("compile-cpu")
+    frame = run.frame
+    vq = frame[(frame["module"] == "ham_vq") & (frame["execution"] == "compile")]["error_train"].iloc[0]
+    return (
+        f"`torch.compile` of torch {run.environment['packages']['torch']} gives a wrong gradient for `ham_vq` on the "
+        f"CPU: its error is {vq:.0f} times the gradient, and nothing fails"
+    )
+
+
+def _crossing() -> str:
+    run = stored_run("crossover-cpu")
+    pairs = {row.cells[0].short or row.cells[0].text: row for row in crossover_table(run).rows}
+    *_, train, infer = pairs["ham_nmf"].cells
+    return (
+        f"On one thread of this CPU, at {run.frame['channels'].iloc[0]} channels, `ham_nmf` is faster than fused "
+        f"attention (`mhsa`) from {train.text} positions on in training, and from {infer.text} in inference"
+    )
+
+
+def _one_step() -> str:
+    _must_be(Verdict.SUPPORTED, "gradient-cpu", "Training memory is O(1) in K with one step and O(K) with all steps")
+    _must_be(Verdict.NOT_SUPPORTED, "gradient-cpu", "The one-step gradient's direction is approximately right")
+    cosine = stored_run("gradient-cpu").frame["gradient_cosine_input"].dropna()
+    cosine = cosine[cosine < 1 - 1e-9]
+    return (
+        "The hams' one-step gradient costs constant memory, but is not the exact one: the cosine of the two at the "
+        f"input is {significant(cosine.min(), 2)} to {significant(cosine.max(), 2)}"
+    )
+
+
+def _exported() -> str:
+    frame = stored_run("deploy-cpu").frame
+    frame = frame[frame["height"] == frame["height"].max()]
+    times = frame.pivot(index="module", columns="execution", values="latency_infer_ms")
+    speed_up = times["eager"] / times["onnxruntime"]
+    size = f"{frame['height'].iloc[0]} x {frame['width'].iloc[0]}"
+    return (
+        f"At {size}, ONNX Runtime runs blocks {speed_up.median():.1f} times as fast as PyTorch in the median, and "
+        f"`spectral` {1 / speed_up['spectral']:.0f} times as slow"
+    )
+
+
+def recall_lead() -> str:
+    """Which blocks solve which task, what the gradient of the hams has to do with it, and what looking up costs."""
+    solved = {kind: [row for row in recalled() if row[f"recall_{kind}"] >= SOLVED] for kind in KINDS}
+    modules = {kind: list(dict.fromkeys(str(row["module"]) for row in own)) for kind, own in solved.items()}
+    every = [module for module in modules["lookup"] if all(module in modules[kind] for kind in KINDS)]
+    looked = ", ".join(f"`{row['module']}` {accuracy(row, 'lookup')}" for row in solved["lookup"])
+    fastest = min(solved["lookup"], key=lambda row: float(row["latency_infer_ms"]))
+    time = quantity("latency_infer")
+    return (
+        f"**{_named(every)} solve all three tasks ({SOLVED:g} % or more). {_lookup()}.** Solved one by one: "
+        f"`global` by {len(modules['global'])} blocks, `where` by {_named(modules['where'])}, `lookup` by {looked}. "
+        f"Of these the fastest in inference is `{fastest['module']}`, {amount(fastest, time, time.unit)} ms."
+    )
+
+
+def _named(modules: Sequence[str]) -> str:
+    *first, last = [f"`{module}`" for module in modules]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def recalled() -> list[RecordRow]:
+    """The rows of the run `recall` that were trained."""
+    return [row for row in rows_of(stored_run("recall-cpu").frame) if row["recall_curve"]]
+
+
+def accuracy(row: RecordRow, kind: str) -> str:
+    """`94 % [92, 96]`, with the 95 % interval over seeds."""
+    found = first_of(kind, row["recall_curve"])
+    return f"{found['accuracy']:.0f} % [{found['low']:.0f}, {found['high']:.0f}]"
+
+
+def _equal(key: str, ours: str) -> list[tuple[str, bool]]:
+    """By module: whether the quantity `ours` equals what the Hamburger paper prints as `key`."""
+    run = stored_run("table3-static")
+    frame = with_published(run)
+    rows = rows_of(frame[frame[f"{key}_published"].notna()])
+    return [(str(row["module"]), is_printed(run, frame, row, key, ours)) for row in rows]
+
+
+def _count(key: str) -> str:
+    equal = [each for _, each in _equal(key, key)]
+    return f"{sum(equal)} of {len(equal)}"
+
+
+def is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str, ours: str) -> bool:
+    """Whether the quantity `ours`, rounded to the digits that are published as `key`, equals them."""
+    printed, own = row[f"{key}_published"], quantity(ours)
+    if printed is None:
+        return False
+    return fixed(row[own.column] / unit_of(run, own, frame).factor, decimals_of(printed)) == printed
+
+
+SENTENCES: dict[str, Callable[[], str]] = {
+    "evidence": evidence_list,
+    "facts": facts,
+    "findings": findings,
+    "table3-memory": table3_memory,
+    "gate-lead": gate_lead,
+    "gate-measured": gate_measured,
+    "prediction-fact": prediction_fact,
+    "crossing": lambda: f"**{_crossing()}.**",
+    "recall-lead": recall_lead,
+    "repeatability-lead": repeatability.lead,
+    "repeatability": lambda: markdown(dict.fromkeys(repeatability.table()[0], "text"), repeatability.table()[1:]),
+}

@@ -1,0 +1,95 @@
+"""Hand-written prose of the docs explains; what a run found is filled in by docs/update.py."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = [*sorted(DOCS.glob("*.md")), *sorted((DOCS / "suites").glob("*.md"))]
+# What is made by code, and code, links, pictures, headings and tables.
+NOT_PROSE = re.compile(
+    r"<!-- (?:table: .*?<!-- /table|simulated: begin.*?<!-- simulated: end) -->|^```.*?^```|<!--.*?-->"
+    r"|`[^`]*`|!?\[[^\]]*\]\([^)]*\)|^#[^\n]*$|^\|[^\n]*$|^ *\d+\. ",
+    re.DOTALL | re.MULTILINE,
+)
+# What digits may be part of, everywhere.
+KINDS = {
+    "a format of numbers": r"b?float\d+|TF32|AVX512_BF16|SHA-256",
+    "a product": r"\b(?:RTX )?[ABHLPTV]\d+\b|ResNet-\d+|FlashAttention-2|\bL2\b",
+    "a version": r"(?:CUDA|cuDNN|PyTorch|Python|Ray|capability|torchprofile)\s\d[\d.]*(?:(?:, | or | to )\d[\d.]*)*",
+    "a kernel or a map": r"\d+(?: x |x)\d+|\[[\d, ]+\]",
+    "a level of statistics": r"(?:95|80) %(?= (?:confidence |of the time|\]? ?interval|band))|intervals are of 95 %",
+    "a citation": r"[A-Z]{3,} \d{4}|, (?:19|20)\d\d\b|arXiv:[\d.]+|(?:section|equation|Table|Fig\.|request)\s[\d.]+",
+    "an order or a power": r"O\([^)]*\)|\b\d+\^\d+|\bw0\b",
+    "the year of an era": r"\b2020\b",
+}
+# Other numbers that no run has found, by page, under the reason why they may stand there.
+EXCEPTIONS = {
+    "printed by a paper": {
+        "suites/bread.md": ("0.50M parameters; 0.50M without", "0.25M"),
+        "suites/networks.md": ("32.67M", "+0.50M", "stride 16"),
+    },
+    "decided in the code or a suite, and tested there": {
+        "bring-your-own.md": ("8 GiB",),
+        "gate-error-rates.md": (
+            "4, 8 and 24 pairs", "two-sided error at 5 %", "12 blocks of 5", "100 samples", "20 blocks of 5",
+        ),
+        "memory.md": ("more\nthan 1 %",),
+        "method.md": ("10 % of its cores", "1.08 times", "10 % of the cores", "90 % of the pass", "up to 15"),
+        "prediction.md": ("3 us", "18 us", "8 to 40", "1.28 standard", "8 %, the", "128), shallow", "128), deep"),
+        "suite-files.md": ("1,024 threads, 1,000 processes", "10,000 cases"),
+        "suites/recall.md": (
+            "modulo 10", "800 steps of 32 scenes", "80 steps", "decay 0.01", "0.003, then 0.001 and 0.01", "90 %",
+            "256 test scenes", "Chance is 10 %", "64 channels in",
+        ),
+        "suites/recall_marks.md": ("2 to 32 marks", "rank of 64", "all 64 cells"),
+    },
+    "a fact of a format, a library, a data set or statistics": {
+        "memory.md": ("512 bytes", "less than 1 MiB", "10.x", "above 64 channels"),
+        "prediction.md": ("tf32",),
+        "repeatability.md": ("about 83 %",),
+        "suites/precision.md": ("24 significant", "has 11", "has 8", "of 16 bits take", "of 16 bits save"),
+        "suites/recall.md": ("1,797 images", "about 95 %", "3e-4", "below 0.79", "5 % level"),
+    },
+}  # fmt: skip
+
+
+def prose(text: str) -> str:
+    """A page without what is not prose, and without what a kind explains."""
+    text = NOT_PROSE.sub(" ", text)
+    for kind in KINDS.values():
+        text = re.sub(kind, " ", text)
+    return text
+
+
+def excepted(page: str) -> list[str]:
+    return [phrase for pages in EXCEPTIONS.values() for phrase in pages.get(page, ())]
+
+
+@pytest.mark.parametrize("page", [page.relative_to(DOCS).as_posix() for page in PAGES])
+def test_no_page_says_by_hand_what_a_run_found(page: str) -> None:
+    text = prose((DOCS / page).read_text(encoding="utf-8"))
+    for phrase in excepted(page):
+        assert phrase in text, f"an exception of {page} that the page does not need: {phrase}"
+        text = text.replace(phrase, " ")
+    left = [line.strip() for line in text.splitlines() if re.search(r"\d", line)]
+    assert not left, f"{page} has a number that docs/update.py must fill in: {left}"
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        "In training `apc` is slower when compiled, by 2.5 times.",
+        "The cheapest block that looks up is `efficient` (80 %).",
+        "- ONNX Runtime runs all 29 modules, 33x [28, 39] as fast\n",
+        "Passes are 13 % off in the median, and 81 % lie in their 80 % band.",
+    ],
+)
+def test_a_finding_that_is_written_by_hand_is_found(stale: str) -> None:
+    assert re.search(r"\d", prose(f"# compile\n\nNothing is measured.\n\n{stale}"))
+
+
+def test_what_explains_may_have_digits() -> None:
+    text = "## 3 steps\n1. In float32 at 64 x 64 (ICLR 2021, section 3.1), `K = 6`, its 95 % interval ([x](a.md#2)).\n"
+    assert not re.search(r"\d", prose(text + "<!-- table: run -->\n9 of 9\n<!-- /table -->\n| by hand | 7 |\n"))
