@@ -229,7 +229,9 @@ def _cells(record: Record) -> dict[str, str]:
                 found[quantity.title] = _time(record, quantity.key)
             elif quantity.part == "counts":
                 power = next((power for power in (3, 2, 1) if value >= 1000**power), 0)
-                found[quantity.title] = f"{significant(value / 1000**power)} {' KMG'[power]}".rstrip()
+                found[quantity.title] = (
+                    f"{significant(value / 1000**power)} {'KMG'[power - 1]}" if power else str(value)
+                )
             else:
                 found[quantity.title] = f"{significant(value / quantity.unit.factor)} {quantity.unit.symbol}"
     return found
