@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ctxbench import devices
+from ctxbench.case import Measure
 from ctxbench.conditions import CONDITIONS, SHAPE, phrases
 from ctxbench.devices.cpu import Cpu
 from ctxbench.errors import UsageError, unknown
@@ -85,6 +86,13 @@ class RunData:
     def crossover(self) -> list[tuple[str, str]]:
         """The pairs of modules whose crossovers are shown."""
         return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
+
+    @property
+    def scenes(self) -> str:
+        """What the networks of the metric recall were trained and tested on, whatever the input of the case is."""
+        found = {**Measure().model_dump(), **(self.definition.get("measure") or {})}
+        shape = ", ".join(map(str, found["recall_shape"]))
+        return f"accuracy on scenes [{shape}], mean of {found['recall_seeds']} seeds, {found['recall_steps']} steps"
 
     @property
     def environment(self) -> Mapping[str, Any]:
