@@ -37,6 +37,7 @@ def choose(
     from ctxbench.engine.case import Plan
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.counted import Counted
+    from ctxbench.engine.run import check_installed
     from ctxbench.suite import settings
     from ctxbench.suite.read import load
 
@@ -56,6 +57,7 @@ def choose(
         hparams=settings.parse(chosen or []),
     )
     suite = load("field", overrides)
+    check_installed(suite.file, static=True)
     which: Mode = mode
     with ForkServer() as server:
         executor = Counted(server)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ctxbench import extras
 from ctxbench.messages import Message
 from ctxbench.mode import MODES, Mode
 from ctxbench.notes import Note
@@ -305,7 +306,7 @@ class Metric:
     CPU, whatever the case's device and dtype. `measure` runs before the first pass of a mode, `time` after it; `finish`
     after both modes.
     With `combine` a metric is measured in each of a case's processes; it makes the record's values from theirs. Other
-    metrics are measured once.
+    metrics are measured once. The `extra` of ctxbench brings the packages that it needs.
     """
 
     name: str
@@ -322,6 +323,11 @@ class Metric:
     time: Callable[[Measurement, Mode, Pass], None] | None = None
     finish: Callable[[Measurement], None] | None = None
     combine: Callable[[Sequence[RecordRow]], Mapping[str, Any]] | None = None
+    extra: str = ""
+
+    def lacking(self) -> str:
+        """Which packages are not installed, with the command that installs them; "" if none is missing."""
+        return extras.lacking(self.name, self.extra)
 
     def promised(self, *, static: bool) -> list[tuple[str, str]]:
         """The columns that a process without a failure fills, each with the column of reasons why not, or "".

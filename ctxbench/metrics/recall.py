@@ -192,4 +192,5 @@ METRIC = Metric(
     ),
     default=False,
     compute=compute,
+    extra="recall",
 )
