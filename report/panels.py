@@ -75,8 +75,8 @@ class Panel:
         elif others:
             shared = [] if others == {"published"} else self.run.conditions(rows, threads=False)
             found += [*shared, *self._left_out(rows), " and ".join(sorted(others))]
-        scenes = self.run.scenes if "trained" in origins else ""
-        return ", ".join(filter(None, [*found, scenes, *self.marks(rows, origins)]))
+        trained = self.run.trainings if "trained" in origins else ""
+        return ", ".join(filter(None, [*found, trained, *self.marks(rows, origins)]))
 
     def marks(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> list[str]:
         """What marks of these rows mean, where their times are shown."""

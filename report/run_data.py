@@ -90,9 +90,16 @@ class RunData:
     @property
     def scenes(self) -> str:
         """What the networks of the metric recall were trained and tested on, whatever the input of the case is."""
-        found = {**Measure().model_dump(), **(self.definition.get("measure") or {})}
-        shape = ", ".join(map(str, found["recall_shape"]))
-        return f"accuracy on scenes [{shape}], mean of {found['recall_seeds']} seeds, {found['recall_steps']} steps"
+        return f"accuracy on scenes [{', '.join(map(str, self._measure['recall_shape']))}]"
+
+    @property
+    def trainings(self) -> str:
+        """The same, with how often and how long each was trained."""
+        return f"{self.scenes}, mean of {self._measure['recall_seeds']} seeds, {self._measure['recall_steps']} steps"
+
+    @property
+    def _measure(self) -> Mapping[str, Any]:
+        return {**Measure().model_dump(), **(self.definition.get("measure") or {})}
 
     @property
     def environment(self) -> Mapping[str, Any]:

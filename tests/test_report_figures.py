@@ -25,7 +25,7 @@ from ctxbench.report.figures import points as figure_points
 from ctxbench.report.figures import recall as figure_recall
 from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
-from ctxbench.report.figures.style import Drawing, new_figure, styled
+from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.results.run_folder import RunFolder
@@ -101,6 +101,32 @@ def test_costs_are_shares_of_self_attention_s_by_the_time_of_an_inference(tmp_pa
     assert shown == {"100", "84", "4.5", "6.0"}
     intervals = [line for line in by_title["Time, infer"].lines if line.get_linewidth() == 0.8]
     assert len(intervals) == len(rows)
+
+
+def test_relative_costs_show_no_empty_axes_and_a_cost_of_nothing_as_0(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module in ("sa", "identity"):
+        add(folder, record(module, "meta", macs=0 if module == "identity" else 10, memory_train_predicted_bytes=None))
+    with styled():
+        drawing = figure_cost.relative_costs(panels(folder.path))
+    (axes,) = [axes for axes in drawing.figure.axes if axes.axison]
+    assert (axes.get_title(), [text.get_text() for text in axes.texts]) == ("MACs", ["0", "100"])
+
+
+def test_a_point_without_an_interval_is_pale(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    row = record("sa")
+    add(folder, row, timed(row, {"infer": stream(9.0), "train": stream(20.0)}))
+    add(folder, record("linear", latency_infer_ms=5.0, latency_train_ms=9.0))
+    with styled():
+        drawing = figure_cost.train_infer_split(panels(folder.path))
+    alphas = {
+        drawing.details[gid].partition(",")[0]: line.get_alpha()
+        for line in drawing.figure.axes[0].lines
+        if (gid := line.get_gid())
+    }
+    assert alphas == {"sa": None, "linear": PALE}
+    assert headings_of(drawing)[0].endswith("pale: no interval")
 
 
 def test_relative_costs_name_a_failed_row(tmp_path: Path) -> None:
@@ -267,6 +293,9 @@ def test_recall_by_marks_has_a_point_for_each_number_of_marks(tmp_path: Path) ->
     with styled():
         drawing = figure_recall.recall_by_marks(panels(path))
     assert [axes.get_title() for axes in drawing.figure.axes] == ["sa", "linear"]
+    legend = drawing.figure.axes[1].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["default", "guess from the digits\nwith marks"]
     line = drawing.figure.axes[1].lines[0]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([2, 8], [60, 60])
     assert names(panels(path)) == ["cost", "pareto", "recall", "marks", "ability"]

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
-from ctxbench.numbers import significant
+from ctxbench.numbers import is_prefix, significant
 from ctxbench.results.csv_file import rows_of
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
@@ -211,7 +211,8 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         printed = row[f"{each.key}_published"]
         text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {row['y'] / row['x']:.2f}"
         point.set_gid(drawing.detail(text))
-    unit = unit_of(panel.run, each, panel.main).symbol
+    shown = unit_of(panel.run, each, panel.main)
+    unit = str(shown) if is_prefix(shown) else shown.symbol
     axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, panel.main)}, {unit}")
     axes.set_title(each.title)
     axes.margins(0.2)

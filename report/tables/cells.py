@@ -24,8 +24,10 @@ def value_of(row: RecordRow | None, column: str) -> float | None:
 
 
 def interval_of(row: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
-    """The confidence interval of a record's time; None if it has none, or the quantity is no time."""
-    value = read_value(row, quantity) if quantity.has_interval else None
+    """The confidence interval of a record's number; None if it has none."""
+    if not quantity.has_interval:
+        return quantity.interval(row)
+    value = read_value(row, quantity)
     return None if value is None or value.high == math.inf else (value.low, value.high)
 
 
