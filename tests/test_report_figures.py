@@ -21,6 +21,7 @@ from ctxbench.report.curves import SCALING, figures_of
 from ctxbench.report.figures import cost as figure_cost
 from ctxbench.report.figures import curve as figure_curve
 from ctxbench.report.figures import memory as figure_memory
+from ctxbench.report.figures import network as figure_network
 from ctxbench.report.figures import points as figure_points
 from ctxbench.report.figures import recall as figure_recall
 from ctxbench.report.figures import samples as figure_samples
@@ -111,6 +112,16 @@ def test_relative_costs_show_no_empty_axes_and_a_cost_of_nothing_as_0(tmp_path: 
         drawing = figure_cost.relative_costs(panels(folder.path))
     (axes,) = [axes for axes in drawing.figure.axes if axes.axison]
     assert (axes.get_title(), [text.get_text() for text in axes.texts]) == ("MACs", ["0", "100"])
+
+
+def test_a_network_shows_what_a_module_adds_to_its_other_parts(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module, macs in (("sa", 14), ("da", 50)):
+        parts = json.dumps({"backbone": 80 * 10**9, "head": 20 * 10**9, "module": macs * 10**9})
+        add(folder, record(module, "meta", network="net", network_parts=parts))
+    with styled():
+        drawing = figure_network.macs_of_networks(panels(folder.path))
+    assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["+14.0%", "+50.0%"]
 
 
 def test_a_point_without_an_interval_is_pale(tmp_path: Path) -> None:
