@@ -13,7 +13,7 @@ from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.one_process import Executor, Outcome
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.run import run_suite
+from ctxbench.engine.run import check_installed, run_suite
 from ctxbench.engine.verify import verify
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError, unknown
@@ -80,9 +80,11 @@ def check_contract(
         yield name, verify(candidate, executor, channels=channels, hparams=hparams, compilers=False)
 
 
-def check_names(request: Request, suite: str, rank_by: str, reuse: Path | None = None) -> None:
-    """UsageError for an unknown suite, column or registry module, or a run that cannot be reused, before any is run."""
-    load(suite)
+def check_names(request: Request, suite: str, overrides: Overrides, rank_by: str, reuse: Path | None = None) -> None:
+    """UsageError for an unknown suite, column or registry module, a package that is missing for what is asked, or a run
+    that cannot be reused, before any is run.
+    """
+    check_installed(load(suite, overrides).file)
     ranked = [key for key, each in quantities().items() if each.better]
     if rank_by not in ranked:
         raise unknown("quantity to rank by", rank_by, ranked)

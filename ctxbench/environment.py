@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ctxbench import devices
+from ctxbench import devices, extras
 from ctxbench.executions import executions
 from ctxbench.sources import commit_of
 
@@ -34,7 +34,7 @@ def describe() -> dict[str, Any]:
 
 def _runtimes() -> dict[str, str]:
     """The versions of the installed packages that executions need."""
-    names = dict.fromkeys(name for way in executions().values() for name in way.packages)
+    names = dict.fromkeys(name for way in executions().values() for name in extras.PACKAGES.get(way.extra, ()))
     return {name: found for name in names if (found := _version(name))}
 
 

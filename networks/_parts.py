@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.devices import Unsupported
+from ctxbench.extras import lacking
 
 # Declarations last as long as this.
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
@@ -15,11 +16,11 @@ _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 
 def timm() -> ModuleType:
     """The library. Unsupported with the command where it is not installed."""
-    try:
-        _torchvision()
-        import timm
-    except ImportError as error:
-        raise Unsupported(f'this network needs timm: pip install -e ".[networks]" in the clone ({error})') from None
+    if sentence := lacking("this network", "networks"):
+        raise Unsupported(sentence)
+    _torchvision()
+    import timm
+
     found: ModuleType = timm
     return found
 

@@ -34,6 +34,8 @@ SCALING = (
 NAMED_BY = ("module", "name", "family", "status", "shape", "every", "named")
 # Fewer points do not show a fit.
 FEWEST_FITTED = 3
+# A line that is further off from any point, relatively, is not drawn: the points bend.
+MISSED = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +157,11 @@ class Fit:
         """The line's y at these x."""
         up = self.line.intercept + self.line.slope * (np.log(x) if self.scale == "log" else x)
         return np.asarray(up if self.scale == "linear" else np.exp(up), dtype=np.float64)
+
+    def is_seen(self, x: Floats, y: Floats) -> bool:
+        """Whether the line shows these points: it rises or falls, and misses none of them."""
+        off = np.abs(self.at(x) - y) / (np.abs(y).max() if self.scale == "linear" else np.minimum(self.at(x), y))
+        return bool(off.max() <= MISSED) and not self.line.low <= 0 <= self.line.high
 
 
 def fit_of(series: Series, figure: Figure) -> Fit | str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .figures.kinds import Written
+from .figures.layout import PAGE, Sheet
 from .figures.style import inline_svg
 from .formats.html import environment, template_text, trusted
 from .formats.markdown import render_markdown
@@ -177,13 +178,24 @@ def _concerned(table: Table) -> dict[int, dict[str, None]]:
 
 
 def report_command(
-    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool
+    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool, sheet: Sheet
 ) -> str:
-    """The command that makes the report's page and figures again."""
-    parts = ["ctxbench", "report", *map(str, paths), "--out", str(out)]
+    """The command that makes the report's page and figures again, in the folder where this one was given.
+
+    Of a folder that is elsewhere it has the name alone: a page that is sent to others tells no path of this machine.
+    """
+    parts = ["ctxbench", "report", *map(_shown_path, paths), "--out", _shown_path(out)]
     if choice and choice.modules:
         parts += ["--modules", ",".join(choice.modules)]
     for shape in choice.shapes if choice else ():
         parts += ["--shape", shape.replace("x", ",")]
     parts += ["--crossover", ",".join(crossover)] if crossover else []
-    return shlex.join([*parts, *(["--titles"] if titles else [])])
+    parts += ["--titles"] if titles else []
+    parts += ["--width", f"{sheet.width:g}"] if sheet.width != PAGE.width else []
+    return shlex.join([*parts, *([] if sheet.heading else ["--no-heading"])])
+
+
+def _shown_path(path: Path) -> str:
+    """A path as it is from here; its name where it is not below."""
+    full = path.absolute()
+    return str(full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full.name)

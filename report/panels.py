@@ -1,5 +1,6 @@
 """What a figure draws: one panel for each device of each run, and in it the rows that can be compared."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ import pandas as pd
 
 from ctxbench.conditions import CONDITIONS, SHAPE
 from ctxbench.machine_load import disturbed
+from ctxbench.metrics import read_number, stored_quantities
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.results.rows import rows_of
 
@@ -62,15 +64,25 @@ class Panel:
     def heading(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> str:
         """The line above what is drawn of these rows: the run, the device, what the rows share.
 
-        Numbers that were not measured have no device, and published ones none of these conditions either.
+        Numbers that were not measured have no device, and published ones none of these conditions either; accuracies of
+        trained networks have an input of their own.
         """
-        if "measured" in origins:
-            marked = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, rows_of(rows))) else []
-            found = [self.title, *self.run.conditions(rows), *self._left_out(rows), *marked]
-        else:
-            shared = [] if set(origins) == {"published"} else self.run.conditions(rows, threads=False)
-            found = [self.name, *shared, *self._left_out(rows), " and ".join(sorted(origins))]
-        return ", ".join(filter(None, found))
+        others = {*origins} - {"trained"}
+        found = [self.name]
+        if "measured" in others:
+            found = [self.title, *self.run.conditions(rows), *self._left_out(rows)]
+        elif others:
+            shared = [] if others == {"published"} else self.run.conditions(rows, threads=False)
+            found += [*shared, *self._left_out(rows), " and ".join(sorted(others))]
+        trained = self.run.trainings if "trained" in origins else ""
+        return ", ".join(filter(None, [*found, trained, *self.marks(rows, origins)]))
+
+    def marks(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> list[str]:
+        """What marks of these rows mean, where their times are shown."""
+        if "measured" not in origins:
+            return []
+        found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, rows_of(rows))) else []
+        return found + (["pale: no interval"] if any(map(is_unsure, rows_of(rows))) else [])
 
     def _left_out(self, rows: pd.DataFrame) -> list[str]:
         """That the run has rows for other conditions, if these are of some alone."""
@@ -110,6 +122,12 @@ def marked_label_of(row: RecordRow) -> str:
 def is_disturbed(row: RecordRow) -> bool:
     """Whether other work disturbed a time of the row."""
     return disturbed(row["others_share"])
+
+
+def is_unsure(row: RecordRow) -> bool:
+    """Whether a time of the row was measured in too few processes for an interval."""
+    times = [read_number(row, each) for each in stored_quantities() if each.has_interval]
+    return any(time is not None and time.high == math.inf for time in times)
 
 
 def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":

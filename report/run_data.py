@@ -15,8 +15,9 @@ from ctxbench.devices.cpu import Cpu
 from ctxbench.errors import UsageError, unknown
 from ctxbench.metrics import quantities
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.metrics.recall import Recall
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.file import parse_pair
+from ctxbench.suite.file import MeasureTable, parse_pair
 
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
 DRIFT_WARNING = 0.05
@@ -85,6 +86,20 @@ class RunData:
     def crossover(self) -> list[tuple[str, str]]:
         """The pairs of modules whose crossovers are shown."""
         return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
+
+    @property
+    def scenes(self) -> str:
+        """What the networks of the metric recall were trained and tested on, whatever the input of the case is."""
+        return f"accuracy on scenes {self._recall.recall_shape}"
+
+    @property
+    def trainings(self) -> str:
+        """The same, with how often and how long each was trained."""
+        return f"{self.scenes}, mean of {self._recall.recall_seeds} seeds, {self._recall.recall_steps} steps"
+
+    @property
+    def _recall(self) -> Recall:
+        return Recall.of(MeasureTable.model_validate(self.definition.get("measure") or {}))
 
     @property
     def environment(self) -> Mapping[str, Any]:

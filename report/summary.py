@@ -1,5 +1,6 @@
 """What a page says first: a few plain sentences made from the numbers."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import pandas as pd
 from ctxbench.case import EMPTY
 from ctxbench.metrics import quantities, read_number
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
+from ctxbench.metrics.recall import KINDS, NOUNS, SOLVED, failed_up_to
 from ctxbench.number import Number, order, rough_ratio, times
 from ctxbench.ranking import listed
 from ctxbench.results.rows import rows_of
@@ -24,6 +26,8 @@ from .tables.table import Table
 MOST_NAMES = 5
 # The family whose modules give every position the same: beside others they win each cost.
 CONTROLS = "pooling"
+# Counts that differ by less than this factor are told apart in percent.
+CLOSE = 1.1
 SUPERLATIVES = {"less": "least", "more": "most"}
 
 
@@ -44,12 +48,12 @@ def run_sentences(panel: Panel) -> list[str]:
     """
     rows = panel.alike
     done = rows[rows["status"] == "ok"]
-    found = []
+    found = _abilities(panel.frame)
     controls = done[(done["family"] == CONTROLS) | (done["module"] == EMPTY)]
     if 0 < len(controls) < len(done) and done["family"].nunique() > 2:
         done = done.drop(controls.index)
         names = listed([label_of(row) for row in rows_of(controls)])
-        found.append(f"Left out of these sentences, since their positions do not mix: {names}.")
+        found.append(f"Left out of the sentences on costs, since their positions do not mix: {names}.")
     if len(panel.frame) > len(rows):
         others = len(panel.frame) - len(rows)
         found.append(
@@ -91,6 +95,22 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
     return [*found, *(f"{run.name}: {sentence}" for run in runs for sentence in _ended(run.frame))]
 
 
+def _abilities(frame: pd.DataFrame) -> list[str]:
+    """Which rows solve each task of recall, and how many do no better than without what it asks for."""
+    found = []
+    for kind in KINDS:
+        known = [row for row in rows_of(frame) if row.get(f"recall_{kind}") is not None]
+        values = {label_of(row): row[f"recall_{kind}"] for row in known}
+        solved = [name for name, value in sorted(values.items(), key=lambda each: -each[1]) if value >= SOLVED]
+        failed = sum(row[f"recall_{kind}"] <= failed_up_to(kind, json.loads(row["recall_curve"])) for row in known)
+        if known:
+            found.append(
+                f"Recall, {kind} ({NOUNS[kind]}): {len(solved)} of {_rows(len(known))} reach {SOLVED:.0f} %"
+                f"{': ' * bool(solved)}{listed(solved) if solved else ''}; {failed} learned nothing of it."
+            )
+    return found
+
+
 def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Place]:
     """The known numbers of one quantity, the best first."""
     unit = unit_of(panel.run, each, panel.frame)
@@ -130,8 +150,8 @@ def _leader(each: Quantity, places: Sequence[Place]) -> str:
     text = f"{listed(leaders)} {has} the {_superlative(each)} {noun}, {best.text}"
     if not best.value.value:
         text = f"{listed(leaders)} {has} no {noun}"
+    text += f", statistically tied with {unsure}" if unsure else ""
     text += _distance(each, best, rest)
-    text += f"; statistically tied with it: {unsure}" if unsure else ""
     text += f"; not compared: {listed(left_out)}" if left_out else ""
     return f"{text}."
 
@@ -150,8 +170,10 @@ def _distance(each: Quantity, best: Place, rest: Sequence[Place]) -> str:
 
 
 def _factor(one: Place, other: Place) -> str:
+    """`1.6x`; of counts that are close, in percent."""
     small, large = sorted((one.value, other.value), key=lambda value: value.value)
-    return times(large, small)
+    is_close = not large.has_interval and large.value < CLOSE * small.value
+    return f"{100 * (1 - small.value / large.value):.2g} %" if is_close else times(large, small)
 
 
 def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: bool) -> list[str]:

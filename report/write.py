@@ -9,6 +9,7 @@ from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
 
 from .figures.kinds import WRITERS, choose, write_figure
+from .figures.layout import PAGE, Sheet
 from .formats.html import render_html
 from .formats.latex import NOTES, render_latex
 from .formats.markdown import render_markdown
@@ -60,6 +61,7 @@ def write_report(
     titles: bool = False,
     notes: str = "below",
     formats: Sequence[str] = (),
+    sheet: Sheet = PAGE,
     on_step: Callable[[str], object] = lambda _: None,
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
@@ -68,9 +70,9 @@ def write_report(
     table of each run is written, too, and figures show its modules and inputs. `published` numbers and the pairs
     `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
     title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. Figures are written as SVG and as
-    each of `formats`, of `kinds.WRITERS`. `on_step` is told what is done next. UsageError for a damaged run, an unknown
-    figure, one without data, a choice or a pair that the runs do not have, an unknown place for notes or format, or a
-    folder that cannot be written.
+    each of `formats`, of `kinds.WRITERS`, for the `sheet` that they are printed on. `on_step` is told what
+    is done next. UsageError for a damaged run, an unknown figure, one without data or empty, a choice or a pair that
+    the runs do not have, an unknown place for notes or format, or a folder that cannot be written.
     """
     if notes not in NOTES:
         raise unknown("place of notes", notes, NOTES)
@@ -91,8 +93,8 @@ def write_report(
     drawn = []
     for number, kind in enumerate(kinds, 1):
         on_step(f"drawing figure {number} of {len(kinds)}: {kind.name}")
-        drawn.append(write_figure(chosen, kind, out / "figures", formats))
-    page, command = out / "index.html", report_command(runs, out, choice, crossover, titles)
+        drawn.append(write_figure(chosen, kind, out / "figures", formats, sheet))
+    page, command = out / "index.html", report_command(runs, out, choice, crossover, titles, sheet)
     disk.write(page, render_page(read, panels_of(read), tables, curves, drawn, command))
     pictures = [path for figure in drawn for path in figure.paths.values()]
     claims = [line for run in read if (judged := claim_table(run)) for line in claim_lines(judged)]

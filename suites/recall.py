@@ -66,8 +66,8 @@ def _over_seeds(rows: Rows, kind: str, gradient: str) -> Number:
 
 
 CLAIMS = (
-    Claim("Without a module no task is above chance", f"`identity` within {NOISE:g} of {CHANCE:g} %", chance),
-    Claim("Self-attention solves all three tasks", f"`mhsa` reaches {SOLVED:g} % in each", attention),
+    Claim("Without a module no task is above chance", f"identity within {NOISE:g} of {CHANCE:g} %", chance),
+    Claim("Self-attention solves all three tasks", f"mhsa reaches {SOLVED:g} % in each", attention),
     Claim(
         "A block that pools solves global and fails lookup",
         f"{SOLVED:g} % or more in global; in lookup {POOLED:.0f} % or less, what the digits' histogram allows, and "

@@ -72,7 +72,7 @@ def most_marks(rows: Rows) -> Finding:
 
 
 CLAIMS = (
-    Claim("Self-attention looks up among any number of marks", f"`mhsa` reaches {SOLVED:g} % with each", attention),
+    Claim("Self-attention looks up among any number of marks", f"mhsa reaches {SOLVED:g} % with each", attention),
     Claim(
         "More marks are harder for a small dimension or rank",
         "dimension or rank 8: the interval with 32 marks is below that with 2",

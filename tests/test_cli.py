@@ -15,6 +15,7 @@ from conftest import Done
 
 import ctxbench
 from ctxbench import cli, registry
+from ctxbench.extras import PACKAGES
 
 SuiteFile = Callable[..., Path]
 Command = Callable[..., Done]
@@ -174,6 +175,37 @@ def test_a_wrong_input_ends_the_command_with_2() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    ("arguments", "who", "extra"),
+    [
+        (["run", "--network", "resnet50_d8"], "network resnet50_d8", "networks"),
+        (["run", "--suite", "networks", "--static"], "network resnet50_d8", "networks"),
+        (["run", "--suite", "networks", "--dry-run"], "network resnet50_d8", "networks"),
+        (["memory", "sa", "--network", "vit_small"], "network vit_small", "networks"),
+        (
+            ["choose", "--memory", "2GiB", "--shape", "1,3,224,224", "--device", "t4", "--network", "vit_small"],
+            "network vit_small",
+            "networks",
+        ),
+        (["compare", "sa", "--execution", "eager,onnxruntime,openvino"], "onnxruntime", "onnx"),
+        (["run", "--suite", "deploy"], 'pip install "ctxbench[onnx]"; openvino', "openvino"),
+        (["compare", "sa", "--metrics", "recall,latency,memory"], "recall", "recall"),
+        (["run", "--suite", "recall"], "recall", "recall"),
+        (["verify", "sa", "--deep"], "recall", "recall"),
+    ],
+)
+def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
+    command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str], who: str, extra: str
+) -> None:
+    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None)
+    for module in ("client", "run", "plan"):
+        monkeypatch.setattr(f"ctxbench.engine.{module}.ForkServer", lambda *_, **__: pytest.fail("started"))
+    done = command(*arguments)
+    assert done.returncode == 2
+    needed = " and ".join(PACKAGES[extra])
+    assert f'{who} needs {needed}: pip install "ctxbench[{extra}]"' in " ".join(done.stderr.split())
+
+
 def test_out_may_not_be_a_file(tmp_path: Path, command: Command) -> None:
     (tmp_path / "file").write_text("")
     done = command("run", "--static", "--out", tmp_path / "file")

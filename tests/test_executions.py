@@ -4,7 +4,6 @@ import ctypes
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -18,6 +17,7 @@ from ctxbench.errors import UsageError
 from ctxbench.executions import execution, executions
 from ctxbench.executions.base import Execution
 from ctxbench.executions.exported import Exported
+from ctxbench.extras import PACKAGES
 from ctxbench.metrics.precision import relative_error
 from ctxbench.modules._onnx import inverse, pooled
 from ctxbench.results.run_folder import RunFolder
@@ -28,7 +28,7 @@ HAVE = [
         way,
         id=way.name,
         marks=pytest.mark.skipif(
-            not all(map(find_spec, way.packages)),
+            way.lacking() != "",
             reason=f"{way.name} is not installed: make extras",
         ),
     )
@@ -100,10 +100,8 @@ def test_what_a_runtime_does_not_take_is_a_sentence(way: Execution, asked: tuple
 def test_a_runtime_that_is_not_installed_is_named_with_the_command(
     way: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxbench.executions.exported.find_spec", lambda name: None)
-    with pytest.raises(
-        Unsupported, match=rf"{way.name} needs onnx .*: pip install -e \"\.\[{way.extra}\]\" in the clone"
-    ):
+    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match=rf'{way.name} needs onnx .*: pip install "ctxbench\[{way.extra}\]"$'):
         way.check(way.device_type, "float32", "contiguous")
 
 
@@ -137,7 +135,7 @@ def test_forms_for_an_export_compute_the_same(way: Exported, key: str) -> None:
 @pytest.mark.slow
 def test_an_export_for_any_size_takes_another(tmp_path: Path) -> None:
     way = executions()["onnxruntime-dynamic"]
-    if not all(map(find_spec, way.packages)):
+    if way.lacking():
         pytest.skip("onnxruntime is not installed: make extras")
     model = registry.get("apnb").build(8).eval()
     built = way.build(model, torch.randn(1, 8, 9, 8))
@@ -193,7 +191,7 @@ def test_a_run_has_times_of_inference_the_export_and_no_training(
     assert row["error_infer"] < 1e-5
     assert row["export_operators"] > 1
     assert "no training with execution" in " ".join(map(str, row["notes"]))
-    assert way.packages[-1] in folder.meta["environment"]["packages"]
+    assert PACKAGES[way.extra][-1] in folder.meta["environment"]["packages"]
 
 
 @pytest.mark.processes
@@ -277,7 +275,7 @@ def test_an_onnx_runtime_without_tensorrt_is_a_sentence(monkeypatch: pytest.Monk
     fake = FakeTensorRt()
     fake.available.remove("TensorrtExecutionProvider")
     monkeypatch.setitem(sys.modules, "onnxruntime", fake.module())
-    monkeypatch.setattr("ctxbench.executions.exported.find_spec", lambda name: object())
+    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: object())
     with pytest.raises(Unsupported, match="has no TensorRT: pip uninstall onnxruntime; pip install onnxruntime-gpu"):
         executions()["tensorrt"].check("cuda:0", "float32", "contiguous")
     with pytest.raises(Unsupported, match="tensorrt runs on cuda, not on cpu"):

@@ -211,9 +211,9 @@ def test_each_network_is_a_file_of_its_name() -> None:
     assert networks.names() == ["convnext_tiny", "resnet18_os32", "resnet50_d8", "vit_small"]
 
 
-@pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
-def test_without_timm_the_command_is_named() -> None:
-    with pytest.raises(Unsupported, match=r"needs timm: pip install -e \"\.\[networks\]\""):
+def test_without_timm_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None if name == "timm" else find_spec(name))
+    with pytest.raises(Unsupported, match=r'needs timm: pip install "ctxbench\[networks\]"$'):
         case("sa", "resnet18_os32", (1, 3, 64, 64)).build()
 
 

@@ -1,7 +1,6 @@
 """Recall: what scenes ask, what a module must do to answer, and what wrong modules and settings get."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from conftest import Done
 from fakes import FakeExecutor, counted
 from torch import Tensor, nn
 
-pytest.importorskip("sklearn", reason='pip install -e ".[recall]"')
+pytest.importorskip("sklearn", reason='pip install "ctxbench[recall]"')
 
 from ctxbench.case import Case
 from ctxbench.engine.one_process import Plan, measure_case
@@ -114,14 +113,6 @@ def test_a_module_that_only_pools_cannot_look_up() -> None:
     text = sentence({**row, "recall_curve": '{"global": {}, "lookup-8": {}}'})
     assert text == "can pool (95 %); cannot look up by content (24 %): accuracy on small tasks, chance is 10 %."
     assert "can in part look up" in sentence({**row, "recall_curve": '{"lookup-32": {}}'})
-
-
-def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    scenes_file._images.cache_clear()
-    with pytest.raises(UsageError, match=r"pip install -e \"\.\[recall\]\""):
-        made("where")
-    scenes_file._images.cache_clear()
 
 
 class Mirror(nn.Module):

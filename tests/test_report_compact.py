@@ -8,7 +8,7 @@ from report_data import add, definition, new_run, record, table3_run, timed
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
-from ctxbench.report.formats.latex import ROWS, render_latex
+from ctxbench.report.formats.latex import ROWS, escape, render_latex
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
@@ -38,6 +38,20 @@ def test_a_line_a_module_with_the_chosen_quantities(tmp_path: Path) -> None:
     assert table.rows[2].cells[2].text == "oom"
     assert table.rows[0].cells[2].best
     assert len(table.blocks()) == 1
+
+
+def test_notes_explain_what_the_table_has_and_hyphens_stay_as_they_are(tmp_path: Path) -> None:
+    path = table3_run(tmp_path / "run")
+    latex = {
+        mode: render_latex(compact_table(open_run(path), Choice(columns=["macs", f"latency_{mode}"])))
+        for mode in ("infer", "train")
+    }
+    assert "infer: eval, inference\\_mode" in latex["infer"]
+    assert "train: forward" not in latex["infer"]
+    assert "infer: eval" not in latex["train"]
+    assert "train: forward and y.sum().backward()" in latex["train"]
+    assert "{-}" not in latex["train"]
+    assert escape("Multi-head --set") == "Multi-head -{}-set"
 
 
 def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from report_data import add, definition, new_run, record
 
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
-from ctxbench.report.curves import Fit, figures_of, fit_of, series_of
+from ctxbench.report.curves import SCALING, Fit, figures_of, fit_of, series_of
 from ctxbench.report.figures.curve import curve
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.figures.style import styled
@@ -109,7 +111,7 @@ def test_a_report_draws_the_figures_that_the_suite_names(tmp_path: Path) -> None
     panel = steps_run(tmp_path / "run", MEMORY, {**MEMORY, "name": "other", "y": ["latency_train"]})
     assert [kind.name for kind in choose(None, [panel])] == ["memory"]
     with pytest.raises(
-        UsageError, match=r"no data for the figure 'other': it needs latency_train for two or more steps"
+        UsageError, match=r"no data for the figure 'other': it needs latency_train at two or more values of steps"
     ):
         choose(["other"], [panel])
     report = write_report([tmp_path / "run"], tmp_path / "report")
@@ -118,16 +120,31 @@ def test_a_report_draws_the_figures_that_the_suite_names(tmp_path: Path) -> None
     assert "Memory over the steps: Memory, train (MiB), predicted, cuda" in report.page.read_text(encoding="utf-8")
 
 
+def points_of(axes: Axes) -> list[Line2D]:
+    """The drawn points of each line, without the entries of the legend."""
+    return [line for line in axes.lines if line.get_linestyle() == "None" and np.size(line.get_xdata())]
+
+
+def test_no_fit_is_drawn_through_points_that_it_misses(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for size, straight, bent in ((8, 64, 1000), (16, 256, 1010), (32, 1024, 1100), (64, 4096, 4000)):
+        add(folder, record("sa", shape=(1, 64, size, size), macs=straight))
+        add(folder, record("da", shape=(1, 64, size, size), macs=bent))
+    with styled():
+        axes = curve(panels_of([open_run(folder.path)]), SCALING[0]).figure.axes[0]
+    lines = [line for line in axes.lines if line.get_marker() == "None"]
+    assert [len(line.get_xdata()) for line in lines] == [2, 4]  # the ends of a fit; the points joined
+
+
 def test_a_curve_is_drawn_with_its_fit_and_its_input(tmp_path: Path) -> None:
     panel = steps_run(tmp_path / "run", MEMORY)
     with styled():
         drawing = curve([panel], figures_of(panel)[0])
     (axes,) = drawing.figure.axes
-    assert axes.get_title() == "Memory, train (MiB)\n(predicted, cuda)\ninput [1, 64, 16, 16]"
-    # A slope that may be 0 is not drawn: those points are joined.
-    constant, points, fitted = axes.lines
-    assert constant.get_linestyle() == "-"
-    assert points.get_linestyle() == "None"
+    assert axes.get_title() == "Memory, train (MiB)\n(predicted, cuda)"
+    assert "input [1, 64, 16, 16]" in drawing.figure.subfigs[0].get_suptitle()
+    constant, points, fitted = axes.lines[0], points_of(axes)[1], axes.lines[3]
+    assert np.asarray(constant.get_ydata()).tolist() == [10, 10, 10]  # a slope that may be 0 is no fit
     assert np.asarray(points.get_ydata()).tolist() == [13, 16, 22]
     assert np.asarray(fitted.get_ydata()).tolist() == pytest.approx([13, 22])
     assert "ham_nmf gradient=bptt: 3.000 [3.000, 3.000]" in drawing.details.values()
@@ -145,7 +162,7 @@ def test_words_are_categories_and_published_numbers_are_drawn(tmp_path: Path) ->
     with styled():
         (axes,) = curve([panel], figures_of(panel)[0]).figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["one_step", "bptt"]
-    assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines] == [[78.3, 77.4]]
+    assert [np.asarray(line.get_ydata()).tolist() for line in points_of(axes)] == [[78.3, 77.4]]
     shown = render_markdown(suite_table(open_run(tmp_path / "run")))
     assert "mIoU, best run (%)<br>paper" in shown
     assert "mIoU, best run (%)<br>here" not in shown
@@ -164,8 +181,8 @@ def test_lines_at_words_stand_side_by_side_and_long_words_are_broken(tmp_path: P
     with styled():
         (axes,) = curve(panels, figures_of(panels[0])[0]).figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["float32", "autocast-\nbfloat16"]
-    places = [np.asarray(line.get_xdata()).tolist() for line in axes.lines]
-    assert places == [pytest.approx([x, 1 + x]) for x in (-0.06, 0, 0.06)]
+    places = [np.asarray(line.get_xdata()).tolist() for line in points_of(axes)]
+    assert places == [pytest.approx([x, 1 + x]) for x in (-0.16, 0, 0.16)]
 
 
 def test_four_settings_of_a_module_have_four_markers(tmp_path: Path) -> None:

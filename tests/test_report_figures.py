@@ -1,8 +1,9 @@
 """The figures: the data they draw, which appear, and that the same data gives the same bytes."""
 
+import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
 from ctxbench.errors import UsageError
-from ctxbench.report.curves import SCALING
+from ctxbench.report.curves import SCALING, figures_of
 from ctxbench.report.figures import cost as figure_cost
 from ctxbench.report.figures import curve as figure_curve
 from ctxbench.report.figures import memory as figure_memory
+from ctxbench.report.figures import network as figure_network
 from ctxbench.report.figures import points as figure_points
 from ctxbench.report.figures import recall as figure_recall
 from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
-from ctxbench.report.figures.style import Drawing, new_figure, styled
+from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.write import write_report
@@ -102,6 +104,42 @@ def test_costs_are_shares_of_self_attention_s_by_the_time_of_an_inference(tmp_pa
     assert len(intervals) == len(rows)
 
 
+def test_relative_costs_show_no_empty_axes_and_a_cost_of_nothing_as_0(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module in ("sa", "identity"):
+        add(folder, record(module, "meta", macs=0 if module == "identity" else 10, memory_train_predicted_bytes=None))
+    with styled():
+        drawing = figure_cost.relative_costs(panels(folder.path))
+    (axes,) = [axes for axes in drawing.figure.axes if axes.axison]
+    assert (axes.get_title(), [text.get_text() for text in axes.texts]) == ("MACs", ["0", "100"])
+
+
+def test_a_network_shows_what_a_module_adds_to_its_other_parts(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module, macs in (("sa", 14), ("da", 50)):
+        parts = json.dumps({"backbone": 80 * 10**9, "head": 20 * 10**9, "module": macs * 10**9})
+        add(folder, record(module, "meta", network="net", network_parts=parts))
+    with styled():
+        drawing = figure_network.macs_of_networks(panels(folder.path))
+    assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["+14.0%", "+50.0%"]
+
+
+def test_a_point_without_an_interval_is_pale(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    row = record("sa")
+    add(folder, row, timed(row, {"infer": stream(9.0), "train": stream(20.0)}))
+    add(folder, record("linear", latency_infer_ms=5.0, latency_train_ms=9.0))
+    with styled():
+        drawing = figure_cost.train_infer_split(panels(folder.path))
+    alphas = {
+        drawing.details[gid].partition(",")[0]: line.get_alpha()
+        for line in drawing.figure.axes[0].lines
+        if (gid := line.get_gid())
+    }
+    assert alphas == {"sa": None, "linear": PALE}
+    assert headings_of(drawing)[0].endswith("pale: no interval")
+
+
 def test_relative_costs_name_a_failed_row(tmp_path: Path) -> None:
     with styled():
         drawing = figure_cost.relative_costs(panels(table3_run(tmp_path / "run", failed=["da"])))
@@ -128,8 +166,8 @@ def test_pareto_draws_memory_latency_and_macs(tmp_path: Path) -> None:
     memory = [float(np.asarray(point.get_offsets())[0, 0]) for point in points]
     assert memory == [5355, 300, 202]  # predicted for CUDA: the run's device is the CPU
     areas = [float(point.get_sizes()[0]) for point in points]
-    assert areas[0] == 420
-    assert areas[1] == pytest.approx(420 * FACTS["linear"][1] / FACTS["da"][1])
+    assert areas[0] == 140
+    assert areas[1] == max(12.0, 140 * FACTS["linear"][1] / FACTS["da"][1])
     assert "not shown: sa (oom)" in train.get_xlabel()
     assert "predicted, cuda" in train.get_xlabel()
 
@@ -183,8 +221,9 @@ def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide
     by_title = {axes.get_title(): axes for axes in drawing.figure.axes}
     time = by_title["Time, infer (ms)"]
     assert [(text.get_text(), text.xy[0]) for text in time.texts] == [("\N{DAGGER}", 1024)]
-    first, second = (line for line in by_title["MACs (G)"].lines if line.get_marker() not in ("", "None", None))
-    assert first.get_markersize() < second.get_markersize()
+    points = [line for line in by_title["MACs (G)"].lines if line.get_gid()]
+    assert [list(line.get_xdata()) for line in points] == [[256, 4096], [1024]]  # each marks some, none hides the other
+    assert len({line.get_markersize() for line in by_title["MACs (G)"].lines}) == 1
 
 
 def test_published_against_ours_has_the_line_of_equality(tmp_path: Path) -> None:
@@ -228,9 +267,17 @@ def test_ability_against_cost_has_the_front_of_what_is_cheaper_and_better(tmp_pa
     with styled():
         drawing = figure_recall.ability(panels(path))
     time = drawing.figure.axes[0]
-    assert [text.get_text() for text in time.texts] == ["linear", "sa"]
+    (front,) = [line for line in time.lines if line.get_linestyle() == "--"]
+    assert np.asarray(front.get_xdata()).tolist() == [4, 40]  # linear and sa
+    assert legend_of(drawing.figure) == ["da", "sa", "linear", "ham_nmf"]
     assert "sa, lookup: 95 %, 40 ms" in drawing.details.values()
-    assert time.get_xlabel() == "inference latency, ms (measured)"
+    assert time.get_xlabel() == "inference latency, ms\n(measured)"
+    (heading,) = headings_of(drawing)
+    assert "input [1, 512, 128, 128], float32, accuracy on scenes [64, 8, 8], mean of 3 seeds, 800 steps" in heading
+    with styled():
+        assert headings_of(figure_recall.recall_by_task(panels(path))) == [
+            heading[heading.index("acc") : heading.index(", pale")]
+        ]
 
 
 def test_a_task_without_an_accuracy_is_named(tmp_path: Path) -> None:
@@ -248,7 +295,8 @@ def test_a_task_without_an_accuracy_is_named(tmp_path: Path) -> None:
     with styled():
         by_task, ability = figure_recall.recall_by_task(found), figure_recall.ability(found)
     assert [[text.get_text() for text in axes.texts] for axes in by_task.figure.axes] == [[], ["none"], ["none"]]
-    assert [[text.get_text() for text in axes.texts] for axes in ability.figure.axes[:2]] == [["linear", "sa"], ["sa"]]
+    drawn = [[line for line in axes.lines if line.get_gid()] for axes in ability.figure.axes[:2]]
+    assert [len(points) for points in drawn] == [3, 2]
 
 
 def test_recall_by_marks_has_a_point_for_each_number_of_marks(tmp_path: Path) -> None:
@@ -256,6 +304,9 @@ def test_recall_by_marks_has_a_point_for_each_number_of_marks(tmp_path: Path) ->
     with styled():
         drawing = figure_recall.recall_by_marks(panels(path))
     assert [axes.get_title() for axes in drawing.figure.axes] == ["sa", "linear"]
+    legend = drawing.figure.axes[1].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["default", "guess from the digits\nwith marks"]
     line = drawing.figure.axes[1].lines[0]
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([2, 8], [60, 60])
     assert names(panels(path)) == ["cost", "pareto", "recall", "marks", "ability"]
@@ -277,9 +328,42 @@ def test_a_long_series_is_fitted_whole_and_drawn_thinned(tmp_path: Path) -> None
     path = scaling_run(tmp_path / "run", {"linear": 1.0}, sizes=range(10, 310))
     with styled():
         drawing = figure_curve.curve(panels(path), SCALING[0])
-    points, _ = drawing.figure.axes[0].lines
+    (points,) = [line for line in drawing.figure.axes[0].lines if line.get_gid()]
     drawn = np.asarray(points.get_xdata())
     assert (len(drawn), drawn[0], drawn[-1]) == (200, 100, 309**2)
+
+
+@pytest.mark.parametrize(("zero", "shown"), [("eager", "s"), ("compile", "times eager")])
+def test_modules_in_a_list_have_a_ratio_or_where_there_is_none_the_number(
+    tmp_path: Path, zero: str, shown: str
+) -> None:
+    """`zero`: the execution at which no module has a number, beside eager, compile and graph."""
+    panel = listed(tmp_path / "run", lambda execution: None if execution == zero else 2.0)
+    with styled():
+        (axes,) = figure_curve.curve([panel], figures_of(panel)[0]).figure.axes
+    assert axes.get_xlabel() == shown
+    assert {float(line.get_xdata()[0]) for line in axes.lines if line.get_gid()} == {2.0 if zero == "eager" else 1.0}
+
+
+def test_a_figure_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
+    panel = listed(tmp_path / "run", lambda execution: 0.0)
+    (kind,) = choose(None, [panel])
+    with pytest.raises(
+        UsageError,
+        match=r"the figure 'export' \(Export\) is empty: nothing can be drawn of what it needs, export at two",
+    ):
+        write_figure([panel], kind, tmp_path)
+
+
+def listed(path: Path, seconds: Callable[[str], float | None]) -> Panel:
+    """Thirteen modules in three executions, each with the seconds of its export."""
+    figure = {"name": "export", "title": "Export", "x": "execution", "y": ["export"], "scale": "log-y"}
+    folder = new_run(path, suite="mine", definition=definition(published={}, figures=[figure]))
+    for number, execution in itertools.product(range(13), ("eager", "compile", "graph")):
+        row = record(f"module_{number}", execution=execution, export_s=seconds(execution))
+        row.case = f"{number} {execution}"
+        add(folder, row)
+    return panels(folder.path)[0]
 
 
 def test_many_failed_sizes_are_counted(tmp_path: Path) -> None:

@@ -27,10 +27,12 @@ from report_data import (
 )
 
 from ctxbench import registry
+from ctxbench.errors import UsageError
 from ctxbench.report.figures.kinds import KINDS, choose, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
-from ctxbench.report.figures.layout import wrapped
+from ctxbench.report.figures.layout import PAGE, Sheet, wrapped
 from ctxbench.report.figures.style import FAMILIES, OWN_COLOURS, Drawing, Look, looks, new_figure, palette, styled
+from ctxbench.report.figures.ticks import log_axis, tick_texts
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice
@@ -42,10 +44,13 @@ pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 LONG = "my_module.py:MyVeryLongContextModule(reduction=8)"
 
 
-def drawing_of(name: str, *paths: Path, titles: bool = False) -> Drawing:
+COLUMN = Sheet.of("column")
+
+
+def drawing_of(name: str, *paths: Path, titles: bool = False, sheet: Sheet = PAGE) -> Drawing:
     kind = next(kind for kind in KINDS if kind.name == name)
     with styled():
-        return kind.draw(panels_of([open_run(path, titles) for path in paths]))
+        return kind.draw(panels_of([open_run(path, titles) for path in paths]), sheet)
 
 
 def headings_of(figure: Figure) -> list[str]:
@@ -107,6 +112,7 @@ def assert_readable(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
     """No text is cut by the edge of the figure, and no two overlap by more than a pixel."""
     boxes = boxes_of(figure, monkeypatch)
     assert len(boxes) > 10
+    assert {text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip()} <= {7, 8, 9}
     width, height = figure.bbox.width, figure.bbox.height
     cut = [text for text, (x0, y0, x1, y1) in boxes.items() if x0 < -1 or y0 < -1 or x1 > width + 1 or y1 > height + 1]
     assert cut == []
@@ -136,11 +142,12 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return runs
 
 
+@pytest.mark.parametrize("sheet", [PAGE, COLUMN], ids=["page", "column"])
 @pytest.mark.parametrize("name", ["cost", "pareto", "published", "split", "memory", "samples"])
 def test_two_runs_with_long_names_are_readable(
-    two_runs: list[Path], monkeypatch: pytest.MonkeyPatch, name: str
+    two_runs: list[Path], monkeypatch: pytest.MonkeyPatch, name: str, sheet: Sheet
 ) -> None:
-    figure = drawing_of(name, *two_runs).figure
+    figure = drawing_of(name, *two_runs, sheet=sheet).figure
     for heading, path in zip(headings_of(figure), two_runs, strict=True):
         assert "".join(heading.split()).startswith(path.name)
     assert_readable(figure, monkeypatch)
@@ -154,10 +161,19 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "titles"), [("cost", False), ("cost", True), ("pareto", True), ("split", True), ("samples", False)]
+    ("name", "titles", "sheet"),
+    [
+        *itertools.product(["cost", "split"], [False, True], [PAGE, COLUMN]),
+        ("pareto", True, PAGE),
+        ("pareto", False, COLUMN),
+        ("samples", False, PAGE),
+        ("samples", False, COLUMN),
+    ],
 )
-def test_thirty_modules_are_readable(thirty: Path, monkeypatch: pytest.MonkeyPatch, name: str, titles: bool) -> None:
-    assert_readable(drawing_of(name, thirty, titles=titles).figure, monkeypatch)
+def test_thirty_modules_are_readable(
+    thirty: Path, monkeypatch: pytest.MonkeyPatch, name: str, titles: bool, sheet: Sheet
+) -> None:
+    assert_readable(drawing_of(name, thirty, titles=titles, sheet=sheet).figure, monkeypatch)
 
 
 def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +188,38 @@ def test_scaling_of_thirty_modules_is_readable(tmp_path: Path, monkeypatch: pyte
 def test_sizes_on_the_axis_do_not_collide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int]
 ) -> None:
-    assert_readable(drawing_of("scaling", scaling_run(tmp_path / "run", {"sa": 2.0}, sizes)).figure, monkeypatch)
+    path = scaling_run(tmp_path / "run", {"sa": 2.0}, sizes)
+    for sheet in (PAGE, COLUMN):
+        assert_readable(drawing_of("scaling", path, sheet=sheet).figure, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((0.0001, 100, 1_000_000), ["0.0001", "100", "1,000,000"]),
+        ((1e-9, 3e-5, 1), ["10⁻⁹", "3·10⁻⁵", "10⁰"]),
+        ((90, 100, 110), ["90", "100", "110"]),
+    ],
+)
+def test_the_numbers_of_an_axis_are_written_in_one_way(values: Sequence[float], texts: list[str]) -> None:
+    assert tick_texts(values) == texts
+
+
+@pytest.mark.parametrize(("low", "high"), [(85, 140), (98, 103), (1e-12, 10), (0.4, 3), (3, 2e6)])
+def test_a_log_axis_has_at_least_two_numbers_and_no_two_touch(
+    monkeypatch: pytest.MonkeyPatch, low: float, high: float
+) -> None:
+    with styled():
+        figure = new_figure(2, 2)
+        axes = figure.subplots()
+        axes.set(xlim=(low, high), ylim=(low, high), title="ten letters")
+        log_axis(axes, "x")
+        log_axis(axes, "y")
+        figure.draw_without_rendering()
+        for axis in (axes.xaxis, axes.yaxis):
+            boxes = [label.get_window_extent() for label in axis.get_ticklabels()]
+            assert len(boxes) > 1
+            assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
 
 
 def test_more_series_than_are_shown_are_counted(tmp_path: Path) -> None:
@@ -205,13 +252,41 @@ def test_each_image_names_its_input(tmp_path: Path) -> None:
         "Test CPU (2 cores), 2 threads, input [1, 512, 128, 128], float32"
     ]
     scaling = drawing_of("scaling", scaling_run(tmp_path / "scaling", {"sa": 2.0}))
-    assert headings_of(scaling.figure) == ["Test CPU (2 cores), 2 threads, input [1, 64, H, W], float32"]
+    assert headings_of(scaling.figure) == [
+        "Test CPU (2 cores), 2 threads, input [1, 64, H, W], float32, pale: no interval"
+    ]
     static = new_run(tmp_path / "static", definition=definition(published={}))
     for module in FACTS:
         add(static, record(module, "meta", dtype="bfloat16", memory_format="channels_last", execution="compile"))
     assert headings_of(drawing_of("cost", static.path).figure) == [
         "no device (static figures), input [1, 512, 128, 128], bfloat16, channels_last, compile"
     ]
+
+
+def test_a_figure_has_the_width_that_it_is_printed_in_and_fonts_that_journals_take(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    row = record("sa")
+    add(folder, row, timed(row, {"infer": stream(9.0), "train": stream(20.0)}, others_share=0.5))
+    write_report(
+        [folder.path], tmp_path / "out", figures=["split"], formats=["pdf"], sheet=Sheet.of("column", heading=False)
+    )
+    pdf = (tmp_path / "out" / "figures" / "split.pdf").read_bytes()
+    assert b"/MediaBox [ 0 0 237.6 " in pdf  # points: 3.3 inches
+    assert b"/CIDFontType2" in pdf  # TrueType
+    assert b"/Type3" not in pdf
+    svg = (tmp_path / "out" / "figures" / "split.svg").read_text()
+    assert "Time of training" not in svg
+    assert "input [" not in svg
+    assert "timed beside other work" in svg  # what a mark means stays
+    assert "--width 3.3 --no-heading --figures split</code>" in (tmp_path / "out" / "index.html").read_text()
+
+
+@pytest.mark.parametrize("width", ["wide", "2.9", "20.5", "nan", ""])
+def test_another_width_is_refused(width: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"takes column \(3\.3 in\), page \(6\.9 in\) or a number of inches from 3 to 20"
+    ):
+        Sheet.of(width)
 
 
 def two_inputs(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """What a page says first: exact sentences for plain runs, ties, failed rows, single rows and several runs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.summary import comparison_sentences, run_sentences
 from ctxbench.report.tables.runs import compare_runs
+from ctxbench.report.tables.suite import suite_table
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -65,10 +67,32 @@ def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
     assert sentences(folder.path) == [
         "All 4 rows have the same number of parameters, 1.05 M.",
         "da, linear and ham_nmf have the fewest MACs, 200: 2.00x fewer than sa, the next.",
-        "ham_nmf has the least inference latency, 9.99 ms: 2.99x [2.97, 3.02] less than sa, the next; "
-        "statistically tied with it: da and linear.",
+        "ham_nmf has the least inference latency, 9.99 ms, statistically tied with da and linear: 2.99x [2.97, 3.02] "
+        "less than sa, the next.",
         "None of the 4 rows failed.",
     ]
+
+
+def test_counts_that_are_close_are_told_apart_in_percent(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module, macs in (("sa", 100_010), ("da", 100_000)):
+        add(folder, record(module, macs=macs, params=1, memory_train_predicted_bytes=None))
+    assert sentences(folder.path)[1] == "da has the fewest MACs, 100 K: 0.01 % fewer than sa, the next."
+
+
+def test_a_report_of_recall_says_what_was_found_on_which_input(tmp_path: Path) -> None:
+    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    for module, lookup in (("sa", 95.0), ("da", 85.0), ("linear", 40.0), ("ham_nmf", 10.0)):
+        curve = {"lookup-8": {"accuracy": lookup, "low": lookup - 6.25, "high": lookup + 5.0}}
+        add(folder, record(module, recall_lookup=lookup, recall_curve=json.dumps(curve)))
+    assert sentences(folder.path)[0] == (
+        "Recall, lookup (accuracy from a partner with the same mark): 2 of 4 rows reach 80 %: sa and da; "
+        "1 learned nothing of it."
+    )
+    table = suite_table(open_run(folder.path))
+    assert table.title.endswith(": accuracy on scenes [64, 8, 8], costs at [1, 512, 128, 128]")
+    (place,) = [i for i, column in enumerate(table.columns) if column.key == "recall_lookup"]
+    assert [row.cells[place].text for row in table.rows][:2] == ["95 [89, 100]", "85 [79, 90]"]
 
 
 def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
@@ -80,7 +104,7 @@ def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
         "Both rows have no parameters.",
         "Both rows have the same number of MACs, 500.",
         "Both rows have the same predicted training memory, 1.00 MiB.",
-        "da has the least inference latency, 9.96 ms; statistically tied with it: linear.",
+        "da has the least inference latency, 9.96 ms, statistically tied with linear.",
         "None of the 2 rows failed.",
     ]
 
@@ -93,7 +117,7 @@ def test_no_block_is_compared_with_none(tmp_path: Path) -> None:
         row.family = family
         add(folder, medians(row, [ms] * 3))
     found = sentences(folder.path)
-    assert found[0] == "Left out of these sentences, since their positions do not mix: identity."
+    assert found[0] == "Left out of the sentences on costs, since their positions do not mix: identity."
     assert not any("identity" in sentence for sentence in found[1:])
 
 

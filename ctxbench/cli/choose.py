@@ -38,6 +38,7 @@ def choose(
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.counted import Counted
     from ctxbench.engine.one_process import Plan
+    from ctxbench.engine.run import check_installed
     from ctxbench.suite import settings
     from ctxbench.suite.read import load
 
@@ -57,6 +58,7 @@ def choose(
         hparams=settings.parse(chosen or []),
     )
     suite = load("field", overrides)
+    check_installed(suite.file, static=True)
     which: Mode = mode
     with ForkServer() as server:
         executor = Counted(server)

@@ -77,9 +77,9 @@ def compare(
     from ctxbench.suite import settings
 
     request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
-    comparing.check_names(request, suite, rank_by, reuse)
     overrides = overrides_of(conditions, also_on, processes=processes, sample_s=sample_s)
     overrides = replace(overrides, metrics=split(metrics))
+    comparing.check_names(request, suite, overrides, rank_by, reuse)
     channels = comparing.channels_of(suite, overrides)
     with ForkServer() as server:
         environment = machine(server)

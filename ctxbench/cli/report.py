@@ -23,6 +23,16 @@ def report(
     formats: Annotated[
         str | None, typer.Option(help="Write figures, which are SVG, also as png, pdf or both with a comma.")
     ] = None,
+    width: Annotated[
+        str,
+        typer.Option(
+            metavar="column|page|INCHES",
+            help="How wide figures are printed: 3.3, 6.9 or so many inches; text is 7 to 9 pt.",
+        ),
+    ] = "page",
+    no_heading: Annotated[
+        bool, typer.Option("--no-heading", help="Leave out the title and the line on the input above figures.")
+    ] = False,
     columns: Annotated[
         str | None,
         typer.Option(help="Also write a compact table of these quantities, such as params,macs,latency_infer."),
@@ -53,12 +63,13 @@ def report(
     and --shape also choose what the figures show.
     """
     from ctxbench.conditions import parse_shape
+    from ctxbench.report.figures.layout import Sheet
     from ctxbench.report.tables.compact import Choice
     from ctxbench.report.write import write_report
     from ctxbench.results.run_folder import run_folders
     from ctxbench.suite.read import load_published
 
-    choice = None
+    sheet, choice = Sheet.of(width, heading=not no_heading), None
     if any((columns, modules, conditions, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in conditions.get("shape", [])]
         choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
@@ -67,7 +78,8 @@ def report(
     folders = [folder for path in runs for folder in run_folders(path)]
     written = write_report(
         folders, out, split(figures), choice, numbers, pairs, titles, notes,
-        formats=list(dict.fromkeys(split(formats) or [])), on_step=lambda text: print(text, file=sys.stderr),
+        formats=list(dict.fromkeys(split(formats) or [])), sheet=sheet,
+        on_step=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
     for line in (*written.claims, *written.hints):
         say(line)

@@ -12,6 +12,7 @@ from ctxbench.cli.options import (
     complete_module,
 )
 from ctxbench.cli.printing import render
+from ctxbench.errors import UsageError
 from ctxbench.terminal import say
 
 
@@ -42,8 +43,11 @@ def verify(
     from ctxbench.contract import judged, lines
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.verify import verify as check_module
+    from ctxbench.metrics import metrics
     from ctxbench.suite import settings
 
+    if deep and (sentence := metrics()["recall"].lacking()):
+        raise UsageError(sentence)
     limits.SECONDS.check_option("--timeout", timeout)
     with ForkServer(static=False) as server:
         results = check_module(

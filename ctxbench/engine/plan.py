@@ -7,7 +7,7 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
 from ctxbench.engine.estimate import START_S, once_s, process_s
 from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
-from ctxbench.engine.run import cases_on, machine
+from ctxbench.engine.run import cases_on, check_installed, machine
 from ctxbench.metrics import static_metrics
 from ctxbench.mode import MODES
 from ctxbench.suite.cases import Suite
@@ -33,6 +33,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     The seconds are warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs
     and the device's matmul rate suggest.
     """
+    check_installed(suite.file, static)
     measure = suite.file.measure
     settings = Plan(measure, static_metrics())
     planned = []

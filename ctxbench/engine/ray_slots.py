@@ -20,6 +20,7 @@ from ctxbench.engine.ray_actor import OPEN_S, Measurer
 from ctxbench.engine.sweep import SlotLost
 from ctxbench.environment import differences
 from ctxbench.errors import EngineError, UsageError
+from ctxbench.extras import lacking
 from ctxbench.sources import code_digest
 from ctxbench.worker.protocol import Reply, Task
 
@@ -165,13 +166,12 @@ class Cluster:
 @contextmanager
 def connect(address: str) -> Iterator[Cluster]:
     """A cluster: one that is started on this host alone (LOCAL), or the one at an address. Its actors end with this."""
+    if sentence := lacking("--ray", "ray"):
+        raise UsageError(sentence)
     if address == LOCAL:
         os.environ[CLUSTERS] = "0"
-    try:
-        import ray
-    except ImportError:
-        os.environ.pop(CLUSTERS, None)
-        raise UsageError('--ray needs the package ray: pip install -e ".[ray]" in the clone') from None
+    import ray
+
     if address != LOCAL:
         _check_address(address)
     handler = signal.getsignal(signal.SIGTERM)

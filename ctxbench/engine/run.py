@@ -10,7 +10,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ctxbench import devices, disk
-from ctxbench.case import Case, Measure
+from ctxbench.case import Case, Measure, as_list
 from ctxbench.engine import progress
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
@@ -19,13 +19,16 @@ from ctxbench.engine.one_process import Executor, Plan
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.environment import command_line, differences
 from ctxbench.errors import EngineError, UsageError, unknown
+from ctxbench.executions import executions
 from ctxbench.failures import last_line
 from ctxbench.metrics import metrics as known_metrics
 from ctxbench.metrics.macs import COUNTERS
+from ctxbench.registry import networks
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
 from ctxbench.sources import PACKAGE, changed_files, row_name, sha256, source_of, sources_of
 from ctxbench.suite.cases import Suite
+from ctxbench.suite.file import SuiteFile
 from ctxbench.suite.read import restore
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
 
@@ -56,6 +59,7 @@ def run_suite(
     metrics = [name for name in suite.file.metrics if not static or name in counted]
     if not metrics:
         raise UsageError(f"--static measures {', '.join(counted)}, and the suite asks for none of them")
+    check_installed(suite.file, static)
     suite.cases()  # wrong names end here, before a process is started
     path = Path(out) if out is not None else default_path(suite.name)
     with ExitStack() as stack:
@@ -70,6 +74,23 @@ def run_suite(
         before(folder, cases)
         _measure(cases, plan, executor, launch, folder, shown)
     return folder
+
+
+def check_installed(file: SuiteFile, static: bool = False) -> None:
+    """UsageError with the commands that install them, if packages are missing for what a suite names."""
+
+    def named(condition: str) -> Iterator[Any]:
+        yield from getattr(file.axes, condition)
+        for case in file.cases:
+            yield from as_list(case.get(condition, []))
+
+    missing = [networks.lacking(name) for name in named("network")]
+    if not static:
+        missing += [executions()[name].lacking() for name in named("execution")]
+        missing += [known_metrics()[name].lacking() for name in file.metrics]
+    if missing := list(filter(None, missing)):
+        by_command = {each.partition(": ")[2]: each for each in reversed(missing)}
+        raise UsageError("; ".join(reversed(by_command.values())))
 
 
 def meta_of(

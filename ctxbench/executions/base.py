@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ctxbench import extras
 from ctxbench.mode import MODES, Mode
 
 if TYPE_CHECKING:
@@ -39,13 +40,17 @@ class Execution:
     exports: ClassVar[bool] = False
     # About how many seconds a process takes to compile or export a module.
     takes_s: ClassVar[float] = 0.0
-    # Packages beside torch whose versions a run keeps.
-    packages: ClassVar[tuple[str, ...]] = ()
+    # The extra of ctxbench that brings the packages it needs.
+    extra: ClassVar[str] = ""
 
     @property
     def has_limit(self) -> bool:
         """Whether `compile_timeout_s` holds for the first pass of a mode and what comes before it."""
         return self.compiles or self.exports
+
+    def lacking(self) -> str:
+        """Which packages are not installed, with the command that installs them; "" if none is missing."""
+        return extras.lacking(self.name, self.extra)
 
     def check(self, device: str, dtype: str, memory_format: str) -> None:
         """Raise Unsupported, with what would help, where this cannot run here."""

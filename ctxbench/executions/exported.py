@@ -5,7 +5,6 @@ import tempfile
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter  # bound before a module can replace it
 from typing import TYPE_CHECKING, ClassVar
@@ -15,8 +14,6 @@ from ctxbench.executions.base import Built, Execution
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# What torch.onnx needs.
-EXPORTER = ("onnx", "onnxscript")
 # An operator in the text of an exporter's error, and the line of the module that called it.
 _OPERATOR = re.compile(r"\b(aten|prims|torchvision)\.[\w.]+|\b(aten|prims)::\w+")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -36,16 +33,12 @@ class Exported(Execution):
     device_type: ClassVar[str] = "cpu"
     # Whether the file takes any height and width.
     dynamic: ClassVar[bool] = False
-    # The extra of ctxbench that brings `packages`.
-    extra: ClassVar[str]
 
     def check(self, device: str, dtype: str, memory_format: str) -> None:
         from ctxbench.devices import Unsupported
 
-        if missing := [name for name in self.packages if find_spec(name) is None]:
-            raise Unsupported(
-                f'{self.name} needs {" and ".join(missing)}: pip install -e ".[{self.extra}]" in the clone'
-            )
+        if sentence := self.lacking():
+            raise Unsupported(sentence)
         if device.partition(":")[0] != self.device_type:
             raise Unsupported(f"{self.name} runs on {self.device_type}, not on {device}")
         if dtype not in self.dtypes:

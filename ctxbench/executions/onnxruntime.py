@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.executions.exported import EXPORTER, Exported
+from ctxbench.executions.exported import Exported
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,6 @@ class OnnxRuntime(Exported):
     name = "onnxruntime"
     about = "exported to ONNX, run by ONNX Runtime on the CPU; inference only"
     place = 3
-    packages = (*EXPORTER, "onnxruntime")
     extra = "onnx"
 
     def open(self, path: Path) -> "tuple[Callable[[Tensor], Tensor], int]":

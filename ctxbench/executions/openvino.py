@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxbench.executions.exported import EXPORTER, Exported
+from ctxbench.executions.exported import Exported
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +14,6 @@ class OpenVino(Exported):
     name = "openvino"
     about = "exported to ONNX, run by OpenVINO on the CPU; inference only"
     place = 5
-    packages = (*EXPORTER, "openvino")
     extra = "openvino"
     dtypes = ("float32",)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxbench.executions.exported import EXPORTER, Exported
+from ctxbench.executions.exported import Exported
 from ctxbench.executions.onnxruntime import session_options
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ class TensorRt(Exported):
     name = "tensorrt"
     about = "exported to ONNX, run by TensorRT on an NVIDIA GPU; inference only"
     place = 6
-    packages = (*EXPORTER, "onnxruntime")
     extra = "onnx"
     dtypes = ("float32", "float16")
     device_type = "cuda"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel
 
+from ctxbench import extras
 from ctxbench.case import STRICT
 from ctxbench.messages import Message
 from ctxbench.mode import MODES, Mode
@@ -156,7 +157,8 @@ class Quantity:
 
     A quantity with `derive` is in no record: it is made from others when records are read, as the column `column`.
     Where `origin_column` of a record holds an origin, it is that number's. What is not `in_suite_table` is shown only
-    where it is asked for, or beside what is published.
+    where it is asked for, or beside what is published. `interval` reads the interval of a number that is no time
+    from its record.
 
     `method_column` says by which counter or for which device `column` was obtained; values of two methods are not
     compared. `reason_column` says why a record has no number: the quantity does not apply to its module or size.
@@ -184,6 +186,7 @@ class Quantity:
     derive: Derivation | None = None
     origin_column: str = ""
     in_suite_table: bool = True
+    interval: "Callable[[RecordRow], tuple[float, float] | None]" = lambda row: None
 
     def detail(self, name: str) -> str:
         """The column of a detail, such as `low_ms` or `samples`."""
@@ -310,6 +313,7 @@ class Metric:
     Its `settings` are keys of `[measure]`. A process that measures it has `limit_s` seconds more than the `timeout_s`
     of all else. `sentence` says of a row what its values mean for the module, in words that follow the module's name;
     "" if it says nothing.
+    The `extra` of ctxbench brings the packages that it needs.
     """
 
     name: str
@@ -329,6 +333,11 @@ class Metric:
     settings: type[Settings] | None = None
     limit_s: Callable[["Measure"], float] = lambda measure: 0.0
     sentence: Callable[[RecordRow], str] = lambda row: ""
+    extra: str = ""
+
+    def lacking(self) -> str:
+        """Which packages are not installed, with the command that installs them; "" if none is missing."""
+        return extras.lacking(self.name, self.extra)
 
     def promised(self, *, static: bool) -> list[tuple[str, str]]:
         """The columns that a process without a failure fills, each with the column of reasons why not, or "".

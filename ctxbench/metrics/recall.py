@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, reduce
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
@@ -109,6 +109,18 @@ def accuracy_of(found: Mapping[str, Any]) -> Number:
     return Number(found["accuracy"], *(math.nan if end is None else end for end in ends), origin="measured")
 
 
+def interval_of(kind: str) -> "Callable[[RecordRow], tuple[float, float] | None]":
+    """What reads a kind's 95 % interval over seeds, in percent."""
+
+    def read(row: RecordRow) -> tuple[float, float] | None:
+        if row[f"recall_{kind}"] is None:
+            return None
+        found = accuracy_of(first_of(kind, row["recall_curve"]))
+        return found.ends if found.has_interval else None
+
+    return read
+
+
 def failed_up_to(kind: str, curve: Mapping[str, Any]) -> float:
     """The accuracy in percent up to which the first task of a kind counts as failed."""
     marks = next((name.partition("-")[2] for name in curve if name.startswith("lookup")), "")
@@ -172,6 +184,7 @@ METRIC = Metric(
                 better="larger",
                 reason_column=f"recall_{kind}_reason",
                 decimals=0,
+                interval=interval_of(kind),
             )
             for kind in KINDS
         ),
@@ -198,4 +211,5 @@ METRIC = Metric(
     settings=Recall,
     limit_s=lambda measure: Recall.of(measure).recall_timeout_s,
     sentence=sentence,
+    extra="recall",
 )

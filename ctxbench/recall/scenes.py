@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ctxbench.errors import UsageError
+from ctxbench.extras import lacking
 
 Part = Literal["train", "select", "test"]
 DIGITS, PIXELS = 10, 64
@@ -106,12 +107,10 @@ def scenes(task: Task, batch: int, height: int, width: int, part: Part, generato
 @cache
 def _images(part: Part) -> tuple[Tensor, Tensor]:
     """Images [count, 64] from 0 to 1, and their digits. UsageError without scikit-learn."""
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError:
-        raise UsageError(
-            'recall needs the digits of scikit-learn: run `pip install -e ".[recall]"` in the clone'
-        ) from None
+    if sentence := lacking("recall", "recall"):
+        raise UsageError(sentence)
+    from sklearn.datasets import load_digits
+
     data = load_digits()
     order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
     first, second = _TRAINING, _TRAINING + _CHOOSING

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+from ctxbench import extras
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry.load import import_source
 from ctxbench.registry.reader import reader
@@ -123,8 +124,15 @@ def get(name: str) -> Network:
     return Network(function, found)
 
 
+def lacking(name: str) -> str:
+    """Which packages a network of ctxbench lacks, with the command that installs them; "" if none is missing."""
+    return extras.lacking(f"network {name}", "networks") if name in names() else ""
+
+
 def shape_of(name: str) -> tuple[int, int, int, int] | None:
-    """The input that a network declares. UsageError if there is no such network."""
+    """The input that a network declares. UsageError if there is no such network, or a package for it is missing."""
+    if sentence := lacking(name):
+        raise UsageError(sentence)
     return told.network_shape(name) if (told := reader()) else get(name).shape
 
 

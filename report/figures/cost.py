@@ -1,6 +1,7 @@
 """Cost figures: costs relative to self-attention's, and the split of a training step into inference and the rest."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,9 +14,12 @@ from ctxbench.results.rows import rows_of
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from ..tables.cells import amount, basis, interval_of
-from .layout import Names, names_of, parts
-from .style import FAINT, INK, PAPER, Drawing, log_axis, looks
+from .layout import PAGE, Names, Sheet, names_of, parts
+from .style import FAINT, INK, PALE, PAPER, SMALL, Drawing, looks
+from .ticks import log_axis
 
+# Inches of axes beside names.
+_LEAST = 0.95
 # What the figure of relative costs shows.
 COSTS = ("macs", "memory_train", "latency_train", "latency_infer")
 
@@ -37,25 +41,28 @@ def has_relative(panels: Sequence[Panel]) -> bool:
     return any(relative_quantities(panel) for panel in panels)
 
 
-def relative_costs(panels: Sequence[Panel]) -> Drawing:
+def relative_costs(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Each cost over self-attention's on a log axis, a column a quantity; the rows by the last one that they have."""
     relative = {panel: relative_quantities(panel) for panel in panels}
     panels = [panel for panel in panels if relative[panel]]
     shown = [each for each in map(quantity, COSTS) if any(each in relative[panel] for panel in panels)]
     frames = [panel.main.sort_values(relative[panel][-1].column, kind="stable") for panel in panels]
     names = [names_of(frame) for frame in frames]
-    width = max(own.width for own in names) + 0.5 + 1.9 * max(len(shown), 3)
-    heights = [own.height + 1.0 for own in names]
-    figure, found = parts("Costs relative to self-attention", width, [*zip(panels, frames, strict=True)], heights)
+    columns = sheet.columns(_LEAST, len(shown), max(own.width for own in names))
+    lines = {panel: -(-len(relative[panel]) // columns) for panel in panels}
+    heights = [(own.height + 0.85) * lines[panel] for panel, own in zip(panels, names, strict=True)]
+    figure, found = parts("Costs relative to self-attention", sheet, [*zip(panels, frames, strict=True)], heights)
     drawing = Drawing(
         figure, f"Cost over that of {REFERENCE}, which is 100 %; of times with the interval of the row's own time."
     )
-    for frame, part, own in zip(frames, found, names, strict=True):
-        row = part.subplots(1, len(shown), squeeze=False)[0]
-        for each, axes in zip(shown, row, strict=True):
+    for panel, frame, part, own in zip(panels, frames, found, names, strict=True):
+        grid = part.subplots(lines[panel], columns, squeeze=False)
+        for each, axes in zip(relative[panel], grid.flat, strict=False):
             _relative_axes(drawing, axes, frame, each, own)
-        for axes in row[1:]:
+        for axes in grid[:, 1:].flat:
             axes.set_yticklabels([])
+        for axes in grid.flat[len(relative[panel]) :]:
+            axes.set_axis_off()
     return drawing
 
 
@@ -64,25 +71,24 @@ def _relative_axes(drawing: Drawing, axes: Axes, frame: pd.DataFrame, each: Quan
     unit = float(values[is_reference(frame)].iloc[0]) / 100
     origin = origin_of(each, frame).replace(", ", ",\n")
     title = f"{each.title}\n({origin})" if each.origin == "predicted" else each.title
-    if not unit > 0:
-        axes.set_axis_off()
-        axes.set_title(f"{title}\nno number for {REFERENCE}", color=FAINT)
-        return
     appearance = looks(frame["module"])
     axes.axvline(100, color=INK, linewidth=0.6, linestyle=":")
     for place, value, row in zip(names.middles, values, rows_of(frame), strict=True):
         if not value > 0:
-            state = str(row["status"]) if row["status"] != "ok" else "not known"
-            axes.text(0.02, place, state, va="center", fontsize=8, color=FAINT, transform=axes.get_yaxis_transform())
+            state = "0" if value == 0 else str(row["status"]) if row["status"] != "ok" else "not known"
+            axes.text(
+                0.02, place, state, va="center", fontsize=SMALL, color=FAINT, transform=axes.get_yaxis_transform()
+            )
             continue
         look, interval = appearance[row["module"]], interval_of(row, each)
         if interval:
             axes.plot([end / unit for end in interval], [place, place], color=INK, linewidth=0.8, zorder=3)
-        (point,) = axes.plot(value / unit, place, marker=look.marker, color=look.colour, zorder=2)
+        alpha = PALE if each.has_interval and not interval else None
+        (point,) = axes.plot(value / unit, place, marker=look.marker, color=look.colour, alpha=alpha, zorder=2)
         cost = f"{amount(row, each, each.unit)} {each.unit.symbol}"
         point.set_gid(drawing.detail(f"{label_of(row)}: {cost}, {value / unit:.3g} % of {REFERENCE}"))
         axes.text(
-            1.02, place, significant(value / unit, 2), va="center", fontsize=8, transform=axes.get_yaxis_transform()
+            1.02, place, significant(value / unit, 2), va="center", fontsize=SMALL, transform=axes.get_yaxis_transform()
         )
     log_axis(axes, "x")
     axes.set(ylim=(names.height, 0), title=title, xlabel=f"% of {REFERENCE}")
@@ -95,17 +101,12 @@ def has_split(panels: Sequence[Panel]) -> bool:
     return any((p.frame["latency_infer_ms"].notna() & p.frame["latency_train_ms"].notna()).any() for p in panels)
 
 
-def train_infer_split(panels: Sequence[Panel]) -> Drawing:
+def train_infer_split(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Inference and training time of each module on one axis, with intervals and the ratio of the two."""
     panels = [panel for panel in panels if has_split([panel])]
     names = [names_of(panel.main) for panel in panels]
-    width = max(own.width for own in names) + 4.5
-    figure, found = parts(
-        "Time of training and inference",
-        width,
-        [(panel, panel.main) for panel in panels],
-        [own.height + 0.9 for own in names],
-    )
+    drawn, heights = [(panel, panel.main) for panel in panels], [own.height + 0.8 for own in names]
+    figure, found = parts("Time of training and inference", sheet, drawn, heights)
     drawing = Drawing(figure, "Time of a pass, inference (open) and training (filled).")
     first: Axes | None = None
     for panel, part, own in zip(panels, found, names, strict=True):
@@ -125,20 +126,26 @@ def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> Non
         known = [mode for mode in MODES if row[f"latency_{mode}_ms"] is not None]
         if not known:
             axes.text(
-                0.02, place, row["status"], va="center", fontsize=8, color=FAINT, transform=axes.get_yaxis_transform()
+                0.02,
+                place,
+                row["status"],
+                va="center",
+                fontsize=SMALL,
+                color=FAINT,
+                transform=axes.get_yaxis_transform(),
             )
         if len(known) == 2:
             ends = [row["latency_infer_ms"], row["latency_train_ms"]]
             axes.plot(ends, [place, place], color=look.colour, linewidth=1.5, zorder=1)
             ratio = significant(ends[1] / ends[0], 2)
-            axes.text(1.01, place, f"{ratio} x", va="center", fontsize=8, transform=axes.get_yaxis_transform())
+            axes.text(1.01, place, f"{ratio} x", va="center", fontsize=SMALL, transform=axes.get_yaxis_transform())
         for mode in known:
             _timed_point(drawing, axes, row, mode, place, look.colour, look.marker)
     log_axis(axes, "x")
     axes.set(ylim=(names.height, 0), xlabel="ms per pass")
     axes.set_yticks(names.middles, names.texts)
     axes.grid(axis="x")
-    axes.text(1.01, 1.01, "train / infer", fontsize=7, va="bottom", transform=axes.transAxes)
+    axes.text(1.01, 1.01, "train / infer", fontsize=SMALL, va="bottom", transform=axes.transAxes)
 
 
 def _timed_point(
@@ -149,6 +156,7 @@ def _timed_point(
     if interval:
         axes.plot(interval, [place, place], color=INK, linewidth=0.8, zorder=3)
     filling = colour if mode == "train" else PAPER
-    (point,) = axes.plot(row[time.column], place, marker=marker, color=colour, markerfacecolor=filling, zorder=2)
+    style: dict[str, Any] = {"marker": marker, "color": colour, "markerfacecolor": filling}
+    (point,) = axes.plot(row[time.column], place, alpha=None if interval else PALE, zorder=2, **style)
     text = f"{amount(row, time, time.unit)} ms, {basis(row, time)}"
     point.set_gid(drawing.detail(f"{label_of(row)}, {mode}: {text}"))

@@ -13,11 +13,13 @@ from ctxbench.metrics.base import Quantity
 
 from ..panels import Panel, origin_of
 from ..tables.crossover import Pairing, costs_of, crossover_of, differing, pairings, text_of
-from .layout import ENTRY, legend_below, parts, wrapped
-from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
+from .layout import CHARACTER, KEY, LINE, PAGE, Sheet, legend_below, parts, wrapped
+from .style import DASHES, FAINT, INK, Drawing, looks
+from .ticks import log_axis
 
 MOST_PAIRINGS = 12
-_COLUMNS = 3
+# Axes beside each other, and their inches: the least wide, and how high without the legend.
+_COLUMNS, _LEAST, _HEIGHT = 3, 2.2, 2.1
 # The distance between two bars below the lines, as a share of the height.
 _BAR = 0.04
 # Points of a band between two sizes.
@@ -33,15 +35,16 @@ def has_crossover(panels: Sequence[Panel]) -> bool:
     return any(costs_of(_pairings(panel)) for panel in panels)
 
 
-def crossovers(panels: Sequence[Panel]) -> Drawing:
+def crossovers(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """A panel for each cost: a line for each pair, the band of its interval, and the crossover with its interval."""
     shown = {panel: found for panel in panels if costs_of(found := _pairings(panel))}
     costs = costs_of([each for found in shown.values() for each in found])
-    columns = min(_COLUMNS, len(costs))
+    columns = sheet.columns(_LEAST, min(_COLUMNS, len(costs)))
     lines = -(-len(costs) // columns)
-    heights = [(2.7 + 0.17 * max(_lines(found, cost) for cost in costs)) * lines for found in shown.values()]
+    width = int((sheet.width / columns - KEY) / CHARACTER)
+    heights = [(_HEIGHT + LINE * max(_lines(found, cost, width) for cost in costs)) * lines for found in shown.values()]
     drawn = [(panel, _rows(panel, found)) for panel, found in shown.items()]
-    figure, placed = parts("Where one module becomes cheaper than another", 3.3 * columns, drawn, heights)
+    figure, placed = parts("Where one module becomes cheaper than another", sheet, drawn, heights)
     drawing = Drawing(
         figure,
         "Cost of the first module over that of the second, against n = H x W; below 1 the first is cheaper. Legend and "
@@ -52,7 +55,7 @@ def crossovers(panels: Sequence[Panel]) -> Drawing:
         for cost, axes in zip(costs, cells, strict=False):
             axes.set_title(cost.title + (f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""))
             if any(each.sizes(cost) for each in found):
-                _crossover_axes(drawing, axes, found, cost)
+                _crossover_axes(drawing, axes, found, cost, width)
             else:
                 axes.set_axis_off()
                 axes.text(0.5, 0.5, "nothing to compare: see the table", ha="center", color=FAINT)
@@ -67,25 +70,25 @@ def _rows(panel: Panel, found: Sequence[Pairing]) -> pd.DataFrame:
     return panel.frame[panel.frame["case"].isin(cases)]
 
 
-def _lines(found: Sequence[Pairing], cost: Quantity) -> int:
+def _lines(found: Sequence[Pairing], cost: Quantity, width: int) -> int:
     """How many lines the legend has."""
-    return sum(_entry(each, found, cost).count("\n") + 1 for each in found)
+    return sum(_entry(each, found, cost, width).count("\n") + 1 for each in found)
 
 
-def _entry(pairing: Pairing, found: Sequence[Pairing], cost: Quantity) -> str:
-    """The legend's text for a pairing."""
+def _entry(pairing: Pairing, found: Sequence[Pairing], cost: Quantity, width: int) -> str:
+    """The legend's text for a pairing, in lines of so many characters."""
     differences = [f"{name} {pairing.conditions[name]}" for name in differing(found)]
     names = ", ".join([f"{pairing.first} / {pairing.second}", *differences])
-    return wrapped(f"{names}: {text_of(crossover_of(pairing, cost), pairing.sizes(cost))}", ENTRY)
+    return wrapped(f"{names}: {text_of(crossover_of(pairing, cost), pairing.sizes(cost))}", width)
 
 
-def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost: Quantity) -> None:
+def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost: Quantity, width: int) -> None:
     appearance = looks(str(row["module"]) for each in found for row in each.rows[0][1:])
     conditions = list(dict.fromkeys(tuple(each.conditions.values()) for each in found))
     for place, each in enumerate(found):
         sizes, answer = each.sizes(cost), crossover_of(each, cost)
         first, second = (appearance[str(row["module"])] for row in each.rows[0][1:])
-        label = _entry(each, found, cost)
+        label = _entry(each, found, cost, width)
         style = DASHES[conditions.index(tuple(each.conditions.values())) % len(DASHES)]
         ratios = [ratio_between(size, size, 0.0).value for size in sizes]
         (line,) = axes.plot(
@@ -121,7 +124,7 @@ def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, mark
     n = found.n
     if not 0 < n.value < math.inf:
         return
-    axes.plot(n.value, 1, marker=marker, color=colour, markeredgecolor=INK, markersize=8, zorder=4)
+    axes.plot(n.value, 1, marker=marker, color=colour, markeredgecolor=INK, markersize=6, zorder=4)
     ends = [min(max(end, sizes[0].n), sizes[-1].n) for end in (n.low, n.high)]
     height = _BAR * (place + 1)
     axes.plot(ends, [height, height], color=colour, linewidth=3, transform=axes.get_xaxis_transform(), zorder=4)

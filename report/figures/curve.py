@@ -12,40 +12,42 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from ctxbench.machine_load import disturbed
-from ctxbench.metrics import read_number
-from ctxbench.metrics.base import Quantity, Unit
-from ctxbench.number import Number, ratio, rough_ratio
+from ctxbench.metrics.base import Quantity
 from ctxbench.suite.file import POINTS, Figure
 
-from ..curves import AXIS_TITLES, Fit, Series, drawn_of, fit_of, is_numeric
+from ..curves import AXIS_TITLES, Fit, Floats, Series, drawn_of, fit_of, is_numeric
 from ..panels import DISTURBED, Panel, origin_of
 from ..tables.cells import heading
-from .layout import ENTRY, parts, wrapped
-from .style import DASHES, FAINT, PAPER, WIDE, Drawing, Look, log_axis, looks
+from .layout import CHARACTER, KEY, LINE, PAGE, Sheet, parts, wrapped
+from .listed import listed_axes
+from .style import DASHES, FAINT, PALE, PAPER, SMALL, Drawing, Look, looks
+from .ticks import log_axis
 
-_COLUMNS = 3
-# Ticks that are apart by at least this share of the axis do not collide.
-_APART = 0.18
+# Axes beside each other, and their inches: the least wide, and how high.
+_COLUMNS, _LEAST, _HEIGHT = 3, 2.2, 2.1
+# Inches of a module's line in a list, and of what is above and below the lines.
+_LINE, _ASIDE = 0.15, 0.8
+# Characters of a line of the legend.
+_ENTRY = 40
 MOST_SERIES = 40
 # With more lines than this over words, each module is a line of the figure.
 _MANY = 12
-# Inches of a module's line, and of a line of the legend.
-_LINE, _ENTRY = 0.17, 0.17
 # Markers of a line, all of which count for the fit, and sizes named as failed.
 MOST_POINTS = 200
 MOST_FAILURES = 3
 # The part of a marker that is filled, for the lines of a module in turn; none: hollow.
 _FILLS = ("full", "none", "left", "top")
-# Lines whose points differ by less, relatively, coincide: the later ones have larger markers, behind the others.
-_SAME, _RING = 0.01, 0.7
+# Lines whose points differ by less, relatively, coincide: they have their markers in turn.
+_SAME = 0.01
 # Words on the x-axis: characters of a line, and how far apart the markers of two lines at one word are, at most.
-_WORD, _BESIDE = 10, 0.06
+_WORD, _BESIDE = 10, 0.16
 # How much of linear axes is above the largest value.
 _ABOVE = 1.05
-_WORD_MARKERS = ("o", "D", "s", "^", "v", "P")
 # Of a panel, by quantity.
 Lines = dict[str, list[Series]]
 
@@ -55,7 +57,7 @@ def has_curve(panels: Sequence[Panel], figure: Figure) -> bool:
     return bool(drawn_of(panels, figure))
 
 
-def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
+def curve(panels: Sequence[Panel], figure: Figure, sheet: Sheet = PAGE) -> Drawing:
     """The drawing: a part a panel, and in it axes for each quantity; one legend a part."""
     found = drawn_of(panels, figure)
     ys = [each for each, _ in found]
@@ -64,43 +66,32 @@ def curve(panels: Sequence[Panel], figure: Figure) -> Drawing:
         for number, panel in enumerate(panels)
         if any(lines[number] for _, lines in found)
     }
-    is_list = {panel: _is_list(own) for panel, own in shown.items()}
-    columns = min(_COLUMNS, len(ys)) if len(ys) != 4 else 2
+    columns = sheet.columns(_LEAST, 2 if len(ys) == 4 else min(_COLUMNS, len(ys)))
     rows = -(-len(ys) // columns)
-    entries = {
-        panel: 0 if is_list[panel] else sum(label.count("\n") + 1 for label in _labels(own))
-        for panel, own in shown.items()
-    }
-    beside = max(1, int(3.15 * columns / (ENTRY * 0.075)))
-    heights = [
-        (_LINE * max(map(len, own.values())) + 1.0 if is_list[panel] else 2.6) * rows
-        + _ENTRY * -(-entries[panel] // beside)
-        for panel, own in shown.items()
-    ]
     drawn = [(panel, panel.frame.loc[_rows_of(own)]) for panel, own in shown.items()]
+    heights = [_height(own) * rows + LINE * _legend_lines(own, sheet) for own in shown.values()]
     origins = {origin_of(each, panel.frame).partition(",")[0] for panel in shown for each in ys}
-    picture, places = parts(figure.title, 3.15 * columns, drawn, heights, origins)
-    counts = [
-        sum(max(len(lines[n]) for _, lines in found) for n in range(len(panels))),
-        sum(max(map(len, own.values())) for own in shown.values()),
-    ]
-    drawing = Drawing(picture, _caption(figure, counts[0], counts[1], any(is_list.values())))
+    picture, places = parts(figure.title, sheet, drawn, heights, origins)
+    drawing = Drawing(picture, _caption(figure, found, shown))
     first: dict[str, Axes] = {}
     for (panel, own), part in zip(shown.items(), places, strict=True):
         cells = list(part.subplots(rows, columns, squeeze=False, gridspec_kw={"hspace": 0.04}).flat)
         appearance = looks(line.module for line in _all(own))
         for each, axes in zip(ys, cells, strict=False):
-            if is_list[panel]:
-                _ratio_axes(drawing, axes, own[each.key], panel, each, appearance)
+            lines = own[each.key]
+            axes.set_title(_title(panel, own, figure, each))
+            if not lines:
+                axes.set_axis_off()
+            elif _is_list(own):
+                listed_axes(drawing, axes, lines, panel, each, appearance)
             else:
-                _axes(drawing, axes, own[each.key], figure, each, appearance)
-            axes.set_title(_title(panel, own[each.key], figure, each, None if is_list[panel] else each.unit))
-            if not is_list[panel] and each.key in first:
-                axes.sharey(first[each.key])
-            first.setdefault(each.key, axes)
+                _axes(drawing, axes, lines, figure, appearance)
+                if each.key in first:
+                    axes.sharey(first[each.key])
+                first.setdefault(each.key, axes)
         for axes in cells[len(ys) :]:
             axes.set_axis_off()
-        _legend(part, cells[: len(ys)], beside)
+        _legend(part, cells[: len(ys)], _beside(own, sheet))
     return drawing
 
 
@@ -118,11 +109,28 @@ def _is_list(own: Lines) -> bool:
     return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
 
 
-def _caption(figure: Figure, found: int, shown: int, has_ratios: bool) -> str:
+def _height(own: Lines) -> float:
+    """Inches of axes."""
+    return _LINE * max(map(len, own.values())) + _ASIDE if _is_list(own) else _HEIGHT
+
+
+def _beside(own: Lines, sheet: Sheet) -> int:
+    """How many entries of the legend stand beside each other."""
+    longest = _ENTRY if _is_list(own) else max(len(line) for label in _labels(own) for line in label.split("\n"))
+    return max(1, int(sheet.width / (CHARACTER * longest + KEY)))
+
+
+def _legend_lines(own: Lines, sheet: Sheet) -> int:
+    return -(-sum(label.count("\n") + 1 for label in _labels(own)) // _beside(own, sheet)) if not _is_list(own) else 2
+
+
+def _caption(figure: Figure, found: Sequence[tuple[Quantity, list[list[Series]]]], shown: dict[Panel, Lines]) -> str:
     fitted = "; the table has the fits" if figure.fit else ""
-    if has_ratios:
+    if any(map(_is_list, shown.values())):
         fitted += "; of times with the 95 % interval of the ratio over rounds, where three are common to both"
-    omitted = f" Shown: {shown} of {found} lines." if shown < found else ""
+    every = sum(max(map(len, of_panel)) for of_panel in zip(*(lines for _, lines in found), strict=True))
+    drawn = sum(max(map(len, own.values())) for own in shown.values())
+    omitted = f" Shown: {drawn} of {every} lines." if drawn < every else ""
     return f"{figure.title}: against {_x_title(figure)}{fitted}.{omitted}"
 
 
@@ -130,12 +138,13 @@ def _x_title(figure: Figure) -> str:
     return AXIS_TITLES.get(figure.x, figure.x)
 
 
-def _title(panel: Panel, lines: Sequence[Series], figure: Figure, each: Quantity, unit: Unit | None) -> str:
-    """The quantity and its origin, with a unit if it is given; and the input, where the run has several."""
-    title = heading(each.title, unit) if unit else each.title
+def _title(panel: Panel, own: Lines, figure: Figure, each: Quantity) -> str:
+    """The quantity and its origin; over curves its unit; and the input, where that of the figure's axes differs."""
+    title = each.title if _is_list(own) else heading(each.title, each.unit)
     origin = f"\n({origin_of(each, panel.frame)})" if each.origin in ("predicted", "published") else ""
-    shapes = {shape for line in lines for shape in line.frame["shape"]}
-    several = figure.x not in POINTS and panel.frame["shape"].nunique() > 1 and len(shapes) == 1
+    shapes = {shape for line in own[each.key] for shape in line.frame["shape"]}
+    every = {shape for line in _all(own) for shape in line.frame["shape"]}
+    several = figure.x not in POINTS and len(every) > 1 and len(shapes) == 1
     return title + origin + (f"\ninput [{shapes.pop().replace('x', ', ')}]" if several else "")
 
 
@@ -149,52 +158,65 @@ def _label(line: Series, others: Sequence[Series]) -> str:
     """The module and those settings that another line does not have; how and where rows failed."""
     theirs = [other.settings.split(", ") for other in others]
     own = [setting for setting in line.settings.split(", ") if any(setting not in each for each in theirs)]
-    return wrapped(f"{line.title} {', '.join(own)}".strip() + _failures(line.frame), ENTRY)
+    return wrapped(f"{line.title} {', '.join(own)}".strip() + _failures(line.frame), _ENTRY)
 
 
-def _axes(
-    drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, each: Quantity, appearance: dict[str, Look]
-) -> None:
-    if not lines:
-        axes.set_axis_off()
-        return
+def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure, appearance: dict[str, Look]) -> None:
+    """A line for each series through its points, or the fit that shows them."""
     words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
     numeric = is_numeric(line.frame["x"] for line in lines)
     before: dict[str, int] = {}
-    others: list[Any] = []
     aside = min(_BESIDE, 0.7 / len(lines)) * (np.arange(len(lines)) - (len(lines) - 1) / 2)
     for line, shift in zip(lines, aside, strict=True):
         place = before[line.module] = before.get(line.module, -1) + 1
-        look, label = appearance[line.module], _label(line, lines)
         known = line.y.notna() & ((line.y > 0) | (figure.scale in ("linear", "log-x")))
-        y = line.y[known].to_numpy()
+        if not known.any():
+            continue
         x = np.array([float(v) if numeric else words.index(str(v)) + shift for v in line.frame["x"][known]])
-        some = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
-        style: dict[str, Any] = {
-            "color": look.colour,
-            "linewidth": 1.0,
-            "linestyle": DASHES[place % len(DASHES)] if numeric else "",
-        }
+        y = line.y[known].to_numpy()
         fit = fit_of(line, figure) if figure.fit and numeric else None
-        (points,) = axes.plot(x[some], y[some], marker=look.marker, label=label, **style)
-        points.set(fillstyle=_FILLS[place % len(_FILLS)], markerfacecoloralt=PAPER)
-        hidden = sum(len(o) == len(y) and np.allclose(o, y, rtol=_SAME) for o in others)
-        points.set_markersize(points.get_markersize() * (1 + _RING * hidden))
-        points.set_zorder(2 - 0.01 * hidden)
-        others.append(y)
-        if points.get_fillstyle() == "none":
-            points.set(fillstyle="full", markerfacecolor=PAPER)  # the line below is not seen
-        text = f"{label}: {fit.text}" if isinstance(fit, Fit) else label
-        points.set_gid(drawing.detail(" ".join(text.split())))
-        if isinstance(fit, Fit) and not fit.line.low <= 0 <= fit.line.high:
-            points.set(linestyle="")
+        look, fill = appearance[line.module], _FILLS[place % len(_FILLS)]
+        style: dict[str, Any] = {"marker": look.marker, "color": look.colour, "markerfacecoloralt": PAPER}
+        style |= {"markerfacecolor": PAPER} if fill == "none" else {"fillstyle": fill}  # the line below is not seen
+        dash = DASHES[place % len(DASHES)] if numeric else ""
+        if isinstance(fit, Fit) and fit.is_seen(x, y):
             ends = np.array([x.min(), x.max()])
-            axes.plot(ends, fit.at(ends), **style)
+            axes.plot(ends, fit.at(ends), dash, color=look.colour)
+        elif numeric:
+            axes.plot(x, y, dash, color=look.colour)
+        label = _label(line, lines)
+        text = f"{label}: {fit.text}" if isinstance(fit, Fit) else label
+        marked = _marked(line, lines, len(x)) if numeric else slice(None)
+        for points in _points(axes, x[marked], y[marked], _unsure(line)[known][marked], style):
+            points.set_gid(drawing.detail(" ".join(text.split())))
+        axes.plot([], [], linestyle=dash, label=label, **style)
         _intervals(axes, line, known, x)
     _scales(axes, lines, figure, words, numeric)
 
 
-def _intervals(axes: Axes, line: Series, known: "pd.Series[bool]", x: "np.typing.NDArray[np.float64]") -> None:
+def _marked(line: Series, lines: Sequence[Series], count: int) -> NDArray[np.int64]:
+    """Which of its points a line marks: not too many, and where several lines coincide, each in turn."""
+    same = [each for each in lines if len(each.y) == len(line.y) and np.allclose(each.y, line.y, _SAME, 0, True)]
+    some = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
+    return some[same.index(line) % count :: len(same)]
+
+
+def _unsure(line: Series) -> NDArray[np.bool_]:
+    """Which rows have a time without an interval."""
+    each = line.quantity
+    return line.frame[each.detail("low_ms")].isna().to_numpy() if each.has_interval else np.zeros(len(line.y), bool)
+
+
+def _points(axes: Axes, x: Floats, y: Floats, unsure: NDArray[np.bool_], style: dict[str, Any]) -> list[Line2D]:
+    """The points; those without an interval are pale."""
+    found = []
+    for which, alpha in ((~unsure, None), (unsure, PALE)):
+        if which.any():
+            found += axes.plot(x[which], y[which], linestyle="", alpha=alpha, clip_on=False, **style)
+    return found
+
+
+def _intervals(axes: Axes, line: Series, known: "pd.Series[bool]", x: Floats) -> None:
     """The intervals of times, and a mark at those that other work disturbed."""
     each = line.quantity
     if each.has_interval:
@@ -204,7 +226,7 @@ def _intervals(axes: Axes, line: Series, known: "pd.Series[bool]", x: "np.typing
         axes.vlines(x, low, high, color=FAINT, linewidth=0.8, zorder=1)
         for place, y, share in zip(x, line.y[known], line.frame["others_share"][known], strict=True):
             if pd.notna(share) and disturbed(share):
-                axes.annotate(DISTURBED, (place, y), xytext=(3, 3), textcoords="offset points", fontsize=8)
+                axes.annotate(DISTURBED, (place, y), xytext=(3, 3), textcoords="offset points", fontsize=SMALL)
 
 
 def _scales(axes: Axes, lines: Sequence[Series], figure: Figure, words: Sequence[str], numeric: bool) -> None:
@@ -216,57 +238,11 @@ def _scales(axes: Axes, lines: Sequence[Series], figure: Figure, words: Sequence
     axes.set(xlabel=_x_title(figure))
     axes.grid(which="major")
     if figure.scale in ("log", "log-x") and numeric:
-        log_axis(axes, "x")
-        _mark_sizes(axes)
+        log_axis(axes, "x", sorted({float(x) for line in lines for x in line.frame["x"]}))
     if figure.scale in ("log", "log-y"):
         log_axis(axes, "y")
     elif min(line.y.min() for line in lines) >= 0:
         axes.set_ylim(0, _ABOVE * axes.get_ylim()[1])  # a difference looks as large as it is
-
-
-def _ratio_axes(
-    drawing: Drawing, axes: Axes, lines: Sequence[Series], panel: Panel, each: Quantity, appearance: dict[str, Look]
-) -> None:
-    """A line for each module, sorted: its number at each other word, over that at the first.
-
-    A ratio of times has its 95 % interval over rounds.
-    """
-    words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
-    values: dict[Series, dict[str, Number]] = {}
-    for line in lines:
-        found = zip(map(str, line.frame["x"]), line.frame.index, strict=True)
-        own = {word: read_number(panel.records[place], each) for word, place in found}
-        known = {word: value for word, value in own.items() if value and value.value > 0}
-        if words[0] in known:
-            values[line] = known
-
-    def ratio_of(line: Series, word: str) -> float:
-        return values[line][word].value / values[line][words[0]].value
-
-    order = sorted(values, key=lambda line: next((ratio_of(line, w) for w in words[1:] if w in values[line]), 0.0))
-    for place, line in enumerate(order):
-        for number, word in enumerate(words[1:]):
-            if word not in values[line]:
-                continue
-            value = ratio_of(line, word)
-            over_rounds = ratio(values[line][word], values[line][words[0]])
-            text = f"{rough_ratio(value).text()} times {words[0]}"
-            if over_rounds.has_interval:
-                axes.plot(over_rounds.ends, [place, place], color=FAINT, linewidth=0.8, zorder=1)
-                text += f", over rounds {over_rounds.text()}"
-            (point,) = axes.plot(
-                value, place, _WORD_MARKERS[number % len(_WORD_MARKERS)], color=appearance[line.module].colour,
-                markersize=4.5, fillstyle="full" if number % 2 == 0 else "none", label=word,
-            )  # fmt: skip
-            point.set_gid(drawing.detail(f"{line.title}, {word}: {text}"))
-    axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
-    if any(len(known) > 1 for known in values.values()):
-        log_axis(axes, "x")
-        axes.tick_params(axis="x", labelsize=7)
-    axes.set(xlabel=f"times {words[0]}", ylim=(-0.7, len(order) - 0.3))
-    axes.set_yticks(range(len(order)), [line.title for line in order], fontsize=7)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
 
 
 def _legend(part: SubFigure, cells: Iterable[Axes], columns: int) -> None:
@@ -284,14 +260,6 @@ def _legend(part: SubFigure, cells: Iterable[Axes], columns: int) -> None:
             labelspacing=0.3,
             borderpad=0,
         )
-
-
-def _mark_sizes(axes: Axes) -> None:
-    """Ticks at the measured sizes, if they are few, far apart and short."""
-    sizes = np.unique(np.concatenate([line.get_xdata() for line in axes.lines]))
-    places = np.log(sizes)
-    if (np.diff(places) >= _APART * np.ptp(places)).all() and sizes[-1] < WIDE:
-        axes.xaxis.set_major_locator(FixedLocator(sizes.tolist()))
 
 
 def _failures(rows: pd.DataFrame) -> str:

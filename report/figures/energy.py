@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..panels import Panel
-from .layout import multiples
-from .style import FAINT, Drawing, log_axis, looks
+from .layout import PAGE, Sheet, multiples
+from .style import FAINT, TEXT, Drawing, looks
+from .ticks import log_axis
 
 _COLUMN = "spectrum_energies"
 
@@ -37,10 +38,11 @@ def has_energy(panels: Sequence[Panel]) -> bool:
     return bool(_modules(panels))
 
 
-def energies(panels: Sequence[Panel]) -> Drawing:
+def energies(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
     shown = _modules(panels)
-    figure, placed = multiples("Energy in the largest singular values, before and after", shown, 1.75, 1.5, share=True)
+    title = "Energy in the largest singular values, before and after"
+    figure, placed = multiples(title, shown, sheet, 1.5, 1.3, share=True)
     drawing = Drawing(
         figure,
         "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "
@@ -54,7 +56,7 @@ def energies(panels: Sequence[Panel]) -> Drawing:
         first = cells[0][0]  # all share its axes
         first.set_ylim(math.floor(20 * least) / 20, 1.01)
         log_axis(first, "x")
-        part.supxlabel("k", fontsize=9)
+        part.supxlabel("k", fontsize=TEXT)
     return drawing
 
 

@@ -22,6 +22,7 @@ from . import points as figure_points
 from . import recall as figure_recall
 from . import samples as figure_samples
 from .labels import freeze_layout
+from .layout import PAGE, Sheet
 from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
 
 # What a figure can be written as besides SVG.
@@ -40,7 +41,7 @@ class Kind:
     title: str
     needs: str
     available: Callable[[Sequence[Panel]], bool]
-    draw: Callable[[Sequence[Panel]], Drawing]
+    draw: Callable[[Sequence[Panel], Sheet], Drawing]
     curve: Figure | None = None
     drawn: Literal["usually", "always", "asked"] = "usually"
 
@@ -52,7 +53,7 @@ def of_curve(figure: Figure, needs: str) -> Kind:
         figure.title,
         needs,
         partial(figure_curve.has_curve, figure=figure),
-        partial(figure_curve.curve, figure=figure),
+        lambda panels, sheet: figure_curve.curve(panels, figure, sheet),
         figure,
     )
 
@@ -100,7 +101,9 @@ class Written:
 def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
     """The figures to draw: those with data or, if names are given, those. UsageError for a name without data."""
     named = {figure.name: figure for panel in panels for figure in figures_of(panel)}
-    own = [of_curve(figure, f"{' or '.join(figure.y)} for two or more {figure.x}") for figure in named.values()]
+    own = [
+        of_curve(figure, f"{' or '.join(figure.y)} at two or more values of {figure.x}") for figure in named.values()
+    ]
     if names is None:
         others = ("always",) if own else ("always", "usually")
         kinds = [*own, *(kind for kind in KINDS if kind.drawn in others)]
@@ -114,14 +117,20 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
-def write_figure(panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = ()) -> Written:
+def write_figure(
+    panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = (), sheet: Sheet = PAGE
+) -> Written:
     """Draw a figure and write `<name>.svg` into the folder, and the same in each of the formats, which are in WRITERS.
 
-    It is laid out once, so all of them look alike.
+    It is laid out once, so all of them look alike. UsageError for a figure in which nothing can be drawn.
     """
     paths = {ending: folder / f"{kind.name}.{ending}" for ending in ("svg", *formats)}
     with styled():
-        drawing = kind.draw(panels)
+        drawing = kind.draw(panels, sheet)
+        if not drawing.details:
+            raise UsageError(
+                f"the figure {kind.name!r} ({kind.title}) is empty: nothing can be drawn of what it needs, {kind.needs}"
+            )
         freeze_layout(drawing.figure)
         svg = svg_text(drawing.figure)
         disk.write(paths["svg"], svg)

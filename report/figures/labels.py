@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from .style import INK, PAPER
+from .style import INK, PAPER, SMALL
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +17,6 @@ _LEADER_FROM = 9.0
 _ROUNDS = 8
 # What a label costs that is cut by the figure's edge, times the share of it: more than all else.
 _CUT = 1000.0
-_FONT_SIZE = 8
 
 
 def freeze_layout(figure: Figure) -> None:
@@ -125,7 +124,7 @@ def _crowded_first(points: Floats) -> list[int]:
 
 def _size(axes: Axes, text: str) -> tuple[float, float]:
     """Width and height of the text, with a little air, in pixels."""
-    probe = axes.text(0, 0, text, fontsize=_FONT_SIZE)
+    probe = axes.text(0, 0, text, fontsize=SMALL)
     box = probe.get_window_extent()
     probe.remove()
     return box.width + 4, box.height + 2
@@ -139,7 +138,7 @@ def _write(axes: Axes, point: Floats, box: Floats, text: str, leader: bool) -> N
         xytext=tuple(inverse.transform((box[:2] + box[2:]) / 2)),
         ha="center",
         va="center",
-        fontsize=_FONT_SIZE,
+        fontsize=SMALL,
         annotation_clip=False,
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.4, "alpha": 0.85},
         arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3} if leader else None,

@@ -4,29 +4,60 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
+from ctxbench.errors import UsageError
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, marked_label_of
-from .style import FAMILIES, new_figure
+from .style import FAMILIES, SMALL, TITLE, new_figure
 
-# Characters of a line of a name, and of a legend below axes.
-NAME, ENTRY = 24, 40
+# Characters of a line of a name.
+NAME = 24
 _COLUMNS = 4
-# Inches: a line and a character of a name beside an axis, a line and a character of a heading.
-_NAME_LINE, _NAME_CHARACTER, _LINE, _CHARACTER = 0.15, 0.078, 0.18, 0.07
-# Inches of a line of the title.
-_TITLE, _TITLE_CHARACTER = 0.24, 0.085
+# Inches: a line and a character of small text, the same of the title, the key of a legend's entry with its gaps.
+LINE, CHARACTER, _TITLE, _TITLE_CHARACTER, KEY = 0.14, 0.058, 0.2, 0.072, 0.5
 # Inches that a family's name takes below a figure.
-_FAMILY = 1.64
+_FAMILY = 1.5
+# Widths of figures by name, inches, as conferences with two columns have them; and what other widths may be.
+WIDTHS = {"column": 3.3, "page": 6.9}
+NARROWEST, WIDEST = 3.0, 20.0
 # Behind a space or punctuation and before a bracket, but not inside square brackets.
 _BREAKS = re.compile(r"(?:(?<=[ :_/-])|(?=[(\[]))(?![^\[]*\])")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """How wide a figure is printed, inches, and whether a title and what the rows share stand above it."""
+
+    width: float = WIDTHS["page"]
+    heading: bool = True
+
+    @classmethod
+    def of(cls, width: str, heading: bool = True) -> Self:
+        """The sheet of a width as a person gives it: a name of WIDTHS, or inches. UsageError for another text."""
+        try:
+            inches = WIDTHS[width] if width in WIDTHS else float(width)
+        except ValueError:
+            inches = 0.0
+        if not NARROWEST <= inches <= WIDEST:
+            names = ", ".join(f"{name} ({each} in)" for name, each in WIDTHS.items())
+            raise UsageError(
+                f"--width is {width!r}; it takes {names} or a number of inches from {NARROWEST:g} to {WIDEST:g}"
+            )
+        return cls(inches, heading)
+
+    def columns(self, least: float, most: int, beside: float = 0.0) -> int:
+        """How many axes, each `least` inches wide, stand side by side: at most `most`, with `beside` left for names."""
+        return max(1, min(most, int((self.width - beside) / least)))
+
+
+PAGE = Sheet()
 
 
 class OfPanel(Protocol):
@@ -65,43 +96,56 @@ class Names:
 def names_of(frame: pd.DataFrame) -> Names:
     """The labels of the rows below each other, each with the room that its lines need."""
     texts = [wrapped(marked_label_of(row), NAME) for row in rows_of(frame)]
-    heights = [0.1 + _NAME_LINE * (text.count("\n") + 1) for text in texts]
+    heights = [0.07 + LINE * (text.count("\n") + 1) for text in texts]
     ends = list(itertools.accumulate(heights))
     longest = max(len(line) for text in texts for line in text.split("\n"))
     middles = [end - height / 2 for end, height in zip(ends, heights, strict=True)]
-    return Names(texts, middles, ends[-1], _NAME_CHARACTER * max(14, longest))
+    return Names(texts, middles, ends[-1], CHARACTER * longest)
 
 
 def parts(
     title: str,
-    width: float,
+    sheet: Sheet,
     drawn: Sequence[tuple[Panel, pd.DataFrame]],
     heights: Sequence[float],
     origins: Collection[str] = ("measured",),
 ) -> tuple[Figure, list[SubFigure]]:
     """A figure below its title, with a part for each panel: below its heading, so many inches high.
 
-    A heading says what the rows share; the device, where one of the `origins` of the numbers is measured. Where the
-    rows are of several families, the figure's last line has their colours.
+    A heading says what the rows share; the device, where one of the `origins` of the numbers is measured. Without
+    headings, marks are explained, and several panels named. Where the rows are of several families, the figure's last
+    line has their colours.
     """
-    texts = [wrapped(panel.heading(rows, origins), int(width / _CHARACTER)) for panel, rows in drawn]
-    above = wrapped(title, int(width / _TITLE_CHARACTER))
-    inches = [height + _LINE * (text.count("\n") + 1) for height, text in zip(heights, texts, strict=True)]
+    several = len(drawn) > 1
+    said = [
+        panel.heading(rows, origins)
+        if sheet.heading
+        else ", ".join([panel.title] * several + panel.marks(rows, origins))
+        for panel, rows in drawn
+    ]
+    texts = [wrapped(text, int(sheet.width / CHARACTER)) for text in said]
+    above = wrapped(title, int(sheet.width / _TITLE_CHARACTER)) if sheet.heading else ""
+    inches = [height + LINE * _lines(text) for height, text in zip(heights, texts, strict=True)]
     there = set(pd.concat([rows["family"] for _, rows in drawn]))
     found_families = [family for family in FAMILIES if family in there]
     shown = found_families if len(found_families) > 1 else []
-    columns = max(1, int(width / _FAMILY))
-    legend = _LINE * -(-len(shown) // columns) + 0.1 if shown else 0.0
-    figure = new_figure(width, sum(inches) + legend + _TITLE * (above.count("\n") + 1))
-    figure.suptitle(above, x=0.01, horizontalalignment="left", fontsize=11, fontweight="bold")
+    columns = max(1, min(int(sheet.width / _FAMILY), len(shown)))
+    legend = LINE * -(-len(shown) // columns) + 0.1 if shown else 0.0
+    figure = new_figure(sheet.width, sum(inches) + legend + _TITLE * _lines(above))
+    if above:
+        figure.suptitle(above, x=0.01, horizontalalignment="left", fontsize=TITLE, fontweight="bold")
     if shown:
         handles = [Patch(color=FAMILIES[family].colour, label=family) for family in shown]
-        columns = min(columns, len(shown))
         figure.legend(handles=handles, loc="outside lower left", ncols=columns, borderpad=0, handlelength=1.2)
     found = list(figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=inches).flat)
     for part, text in zip(found, texts, strict=True):
-        part.suptitle(text, x=0.01, horizontalalignment="left", fontsize=8)
+        if text:
+            part.suptitle(text, x=0.01, horizontalalignment="left", fontsize=SMALL)
     return figure, found
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + 1 if text else 0
 
 
 def legend_below(axes: Axes) -> None:
@@ -115,20 +159,21 @@ def legend_below(axes: Axes) -> None:
 def multiples(
     title: str,
     shown: Sequence[Shown],
-    width: float,
+    sheet: Sheet,
+    least: float,
     height: float,
     share: bool = False,
     origins: Collection[str] = ("measured",),
 ) -> tuple[Figure, list[tuple[SubFigure, list[tuple[Axes, Shown]]]]]:
-    """A figure of small axes, four side by side, of this size in inches: each panel's part, and its axes with what
-    they show.
+    """A figure of small axes, at most four side by side, `height` inches high and at least `least` wide: each panel's
+    part, and its axes with what they show.
     """
     panels = list(dict.fromkeys(each.panel for each in shown))
     own = [[each for each in shown if each.panel is panel] for panel in panels]
-    columns = min(_COLUMNS, max(map(len, own)))
+    columns = sheet.columns(least, min(_COLUMNS, max(map(len, own))))
     lines = [-(-len(mine) // columns) for mine in own]
     heights = [height * count + 0.2 for count in lines]
-    figure, found = parts(title, width * columns + 0.2, [(panel, panel.main) for panel in panels], heights, origins)
+    figure, found = parts(title, sheet, [(panel, panel.main) for panel in panels], heights, origins)
     placed = []
     for part, mine, count in zip(found, own, lines, strict=True):
         grid = list(part.subplots(count, columns, squeeze=False, sharex=share, sharey=share).flat)

@@ -14,8 +14,9 @@ from ctxbench.results.rows import rows_of
 from ctxbench.results.tables import PHASES
 
 from ..panels import Panel, label_of, origin_of
-from .layout import NAME, multiples, wrapped
-from .style import INK, Drawing, log_axis, looks
+from .layout import NAME, PAGE, Sheet, multiples, wrapped
+from .style import INK, SMALL, Drawing, looks
+from .ticks import log_axis
 
 MOST_COURSES = 32
 # The axis ends at this share of the smallest peak: below it is little more than weights.
@@ -59,11 +60,11 @@ def has_memory(panels: Sequence[Panel]) -> bool:
     return bool(courses_of(panels))
 
 
-def memory_over_time(panels: Sequence[Panel]) -> Drawing:
+def memory_over_time(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Training filled, inference dashed, on a log axis; the peaks are marked and written above."""
     courses = courses_of(panels)
     shown = courses[:MOST_COURSES]
-    figure, placed = multiples("Memory over a pass", shown, 2.15, 1.6, share=True, origins=("predicted",))
+    figure, placed = multiples("Memory over a pass", shown, sheet, 1.7, 1.35, share=True, origins=("predicted",))
     drawing = Drawing(figure, _caption(courses, shown))
     peaks = [course.peak for course in shown]
     low = _LOWEST * min(peaks)
@@ -76,7 +77,7 @@ def memory_over_time(panels: Sequence[Panel]) -> Drawing:
         first.set(xlim=(0, end), ylim=(low, 1.6 * max(peaks)))
         log_axis(first, "y")
         origin = origin_of(quantity("memory_train"), drawn[0][1].panel.main)
-        part.supylabel(f"memory, MiB\n({origin})", fontsize=8)
+        part.supylabel(f"memory, MiB\n({origin})", fontsize=SMALL)
     return drawing
 
 
@@ -110,8 +111,8 @@ def _course_axes(drawing: Drawing, axes: Axes, course: Course, low: float, colou
         peaks.append(text)
     axes.axvline(1, color=INK, linewidth=0.6, linestyle=":")
     name = wrapped(label_of(course.row), NAME)
-    axes.set_title(f"{name}\n{', '.join(peaks)} MiB", loc="left", fontsize=8)
-    axes.set_xticks([0.5, 1.5], PHASES, fontsize=8)
+    axes.set_title(f"{name}\n{', '.join(peaks)} MiB", loc="left", fontsize=SMALL)
+    axes.set_xticks([0.5, 1.5], PHASES, fontsize=SMALL)
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="y")
 

@@ -11,8 +11,8 @@ from ctxbench.number import significant
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of
-from .layout import legend_below, names_of, parts
-from .style import FAINT, INK, PAPER, Drawing
+from .layout import PAGE, Sheet, legend_below, names_of, parts
+from .style import INK, PAPER, SMALL, Drawing
 
 # The network's own parts, from the one with the most MACs on; the module has the first.
 _COLOURS = ("#E3120B", "#9a9a9a", "#c4c4c4", "#dedede")
@@ -44,8 +44,9 @@ def _parts(text: str) -> Mapping[str, int]:
     return found
 
 
-def macs_of_networks(panels: Sequence[Panel]) -> Drawing:
-    """A bar for each module in each network at its largest input: the MACs of its parts, and the module's share."""
+def macs_of_networks(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+    """A bar for each module in each network at its largest input: the MACs of its parts, and what the module
+    adds to the others."""
     largest: dict[str, tuple[Panel, pd.DataFrame]] = {}
     for panel in panels:
         for network, rows in _shown(panel).items():
@@ -54,11 +55,9 @@ def macs_of_networks(panels: Sequence[Panel]) -> Drawing:
                 largest[network] = panel, rows.assign(family="")  # a colour is a part of the network here
     drawn = list(largest.values())
     names = [names_of(rows) for _, rows in drawn]
-    width = max(own.width for own in names) + 5.5
-    figure, found = parts(
-        "MACs of a network and of the module in it", width, drawn, [own.height + 1.3 for own in names], ("counted",)
-    )
-    drawing = Drawing(figure, "MACs of an inference by the network's own parts, and the module's share of all.")
+    heights = [own.height + 1.2 for own in names]
+    figure, found = parts("MACs of a network and of the module in it", sheet, drawn, heights, ("counted",))
+    drawing = Drawing(figure, "MACs of an inference by the network's own parts, and what the module adds to them.")
     for (_, rows), part, own in zip(drawn, found, names, strict=True):
         axes = part.subplots()
         _bars(drawing, axes, rows, own.middles)
@@ -76,7 +75,7 @@ def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[flo
     own = sorted({name for each in all_parts for name in each} - {SLOT}, key=lambda name: -all_parts[0].get(name, 0))
     shown = [*own[: len(_COLOURS) - 1], SLOT]
     for row, macs, place in zip(records, all_parts, places, strict=True):
-        total, begin = sum(macs.values()), 0.0
+        begin = 0.0
         for name in shown:
             size = macs.get(name, 0) / 1e9
             colour = _COLOURS[0] if name == SLOT else _COLOURS[1 + own.index(name)]
@@ -84,6 +83,5 @@ def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[flo
             (bar,) = axes.barh(place, size, 0.2, left=begin, color=colour, edgecolor=PAPER, linewidth=0.5, label=label)
             bar.set_gid(drawing.detail(f"{label_of(row)}, {name}: {significant(size)} G"))
             begin += size
-        share = f"{macs.get(SLOT, 0) / total:.1%}"
-        axes.text(1.01, place, share, va="center", fontsize=8, color=INK, transform=axes.get_yaxis_transform())
-    axes.text(1.01, 1.01, "module of all", fontsize=7, va="bottom", color=FAINT, transform=axes.transAxes)
+        added = f"+{macs.get(SLOT, 0) / sum(size for name, size in macs.items() if name != SLOT):.1%}"
+        axes.text(1.01, place, added, va="center", fontsize=SMALL, color=INK, transform=axes.get_yaxis_transform())

@@ -12,6 +12,7 @@ from ctxbench.metrics import quantities, quantity
 from ctxbench.metrics.base import Quantity
 from ctxbench.mode import MODES, Mode
 from ctxbench.number import rough_ratio, significant
+from ctxbench.report.published import is_prefix
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
@@ -19,15 +20,16 @@ from ..published import unit_of
 from ..run_data import kind_of
 from ..tables.cells import amount, basis, interval_of
 from .labels import freeze_layout, place_labels
-from .layout import NAME, parts, wrapped
-from .style import FAINT, Drawing, log_axis, looks
+from .layout import CHARACTER, NAME, PAGE, Sheet, parts, wrapped
+from .style import FAINT, PALE, Drawing, looks
+from .ticks import log_axis
 
 # Areas of the largest and the smallest marker, points squared.
-_LARGEST, _SMALLEST = 420.0, 18.0
+_LARGEST, _SMALLEST = 140.0, 12.0
 # With more names than this, each of the axes takes the whole width.
 _CROWDED = 14
-# Characters of a line below axes.
-_LABEL = 48
+# Inches: the least wide axes of a pair and of several quantities, and how high those with many names are.
+_PAIR, _LEAST, _HIGH = 3.0, 2.2, 4.0
 
 
 def memory_column(panel: Panel, mode: Mode) -> str:
@@ -49,15 +51,16 @@ def has_pareto(panels: Sequence[Panel]) -> bool:
     return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in MODES)
 
 
-def pareto(panels: Sequence[Panel]) -> Drawing:
+def pareto(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
     panels = [panel for panel in panels if has_pareto([panel])]
     modes = [mode for mode in reversed(MODES) if any(len(_pareto_rows(panel, mode)) for panel in panels)]
     crowded = max(len(panel.main) for panel in panels) > _CROWDED
-    lines, columns = (len(modes), 1) if crowded else (1, len(modes))
-    width, height = (7.6, 5.6) if crowded else (4.1, 3.5)
+    columns = 1 if crowded else sheet.columns(_PAIR, len(modes))
+    lines, width = -(-len(modes) // columns), sheet.width / columns
+    height = _HIGH if crowded else 0.9 * width
     rows = [(panel, pd.concat([_pareto_rows(panel, mode) for mode in modes])) for panel in panels]
-    figure, found = parts("Time against memory", width * columns, rows, [height * lines] * len(panels))
+    figure, found = parts("Time against memory", sheet, rows, [height * lines] * len(panels))
     drawing = Drawing(
         figure, "Time with its interval against peak memory, area by MACs; dashed: nothing is below it in both."
     )
@@ -69,7 +72,7 @@ def pareto(panels: Sequence[Panel]) -> Drawing:
             if panel is not panels[0]:
                 axes.sharex(drawn[number][0])
                 axes.sharey(drawn[number][0])
-            drawn.append((axes, _pareto_axes(drawing, axes, panel, mode)))
+            drawn.append((axes, _pareto_axes(drawing, axes, panel, mode, int(0.85 * width / CHARACTER))))
     for axes, _ in drawn:
         axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # the front does not move them
     for axes, points in drawn:
@@ -104,7 +107,8 @@ def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
         place_labels(axes, points["x"], points["y"], names, list(points["radius"]))
 
 
-def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.DataFrame:
+def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: int) -> pd.DataFrame:
+    """Draw the points of a mode; `width` is that of a line below the axes, in characters."""
     frame = _pareto_rows(panel, mode)
     memory, time, macs_unit = quantity(f"memory_{mode}"), quantity(f"latency_{mode}"), quantity("macs").unit
     x = frame[memory_column(panel, mode)].astype("float64") / memory.unit.factor
@@ -116,7 +120,8 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
         look = appearance[row["module"]]
         if interval := interval_of(row, time):
             axes.vlines(across, *interval, color=FAINT, linewidth=0.8, zorder=1)
-        marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=0.85, zorder=2)
+        alpha = 0.85 if interval else PALE
+        marker = axes.scatter(across, up, s=size, c=look.colour, marker=look.marker, alpha=alpha, zorder=2)
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
         text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
         marker.set_gid(drawing.detail(text))
@@ -129,7 +134,7 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode) -> pd.D
     failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
     missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in rows_of(failed))
     label = f"peak memory, MiB ({kind})"
-    axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', _LABEL)}" if missing else label)
+    axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', width)}" if missing else label)
     labels = [marked_label_of(row) for row in rows_of(frame)]
     return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
 
@@ -175,17 +180,16 @@ def has_published(panels: Sequence[Panel]) -> bool:
     return bool(_published_quantities(panels))
 
 
-def published_against_ours(panels: Sequence[Panel]) -> Drawing:
+def published_against_ours(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
     shown = _published_quantities(panels)
     panels = _published_panels(panels)
-    columns = 2 if len(shown) == 4 else min(3, len(shown))
+    columns = sheet.columns(_LEAST, 2 if len(shown) == 4 else min(3, len(shown)))
     lines = -(-len(shown) // columns)
     rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
     origins = {origin_of(each, panel.main).partition(",")[0] for panel in panels for each in shown}
-    figure, found = parts(
-        "Ours against the published numbers", 3.1 * columns, rows, [3.0 * lines] * len(panels), origins
-    )
+    heights = [0.92 * sheet.width / columns * lines] * len(panels)
+    figure, found = parts("Ours against the published numbers", sheet, rows, heights, origins)
     device = panels[0].run.published.get("device") or "the paper's device"
     drawing = Drawing(figure, f"Published (times on {device}) against ours; on the line both are equal.")
     drawn: list[tuple[Axes, pd.DataFrame]] = []
@@ -207,10 +211,10 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, linestyle="", zorder=2)
         printed = row[f"{each.key}_published"]
         ratio = rough_ratio(row["y"] / row["x"]).text()
-        point.set_gid(
-            drawing.detail(f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {ratio}")
-        )
-    unit = unit_of(panel.run, each, panel.main).symbol
+        text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {ratio}"
+        point.set_gid(drawing.detail(text))
+    shown = unit_of(panel.run, each, panel.main)
+    unit = str(shown) if is_prefix(shown) else shown.symbol
     axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, panel.main)}, {unit}")
     axes.set_title(each.title)
     axes.margins(0.2)
@@ -220,4 +224,4 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         line = [ends.min(), ends.max()]
         axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
-    return frame.assign(label=[label_of(row) for row in rows_of(frame)], radius=3.0)
+    return frame.assign(label=[label_of(row) for row in rows_of(frame)], radius=2.3)

@@ -1,6 +1,7 @@
 """Figures of recall: the accuracy of each module on each task, against its cost, and against the number of marks."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
@@ -13,16 +14,20 @@ from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, first_of, from_histogram
 from ctxbench.results.rows import rows_of
 
-from ..panels import Panel, label_of, marked_label_of, origin_of
-from .labels import freeze_layout, place_labels
-from .layout import NAME, legend_below, names_of, parts, wrapped
+from ..panels import Panel, label_of, origin_of
+from .layout import CHARACTER, KEY, LINE, PAGE, Sheet, legend_below, names_of, parts, wrapped
 from .points import front_of
-from .style import DASHES, FAINT, INK, Drawing, log_axis, looks
+from .style import DASHES, FAINT, INK, PALE, SMALL, TEXT, Drawing, looks
+from .ticks import log_axis
 
 # Percent: ten digits.
 CHANCE = 10
 # What ability is drawn against.
 COSTS = ("latency_infer", "memory_train")
+# Inches: the least wide axes, and how high they are with what is around them; characters of a line of a legend.
+_LEAST, _HEIGHT, _ENTRY = 1.6, 2.2, 18
+# Of the points of a module with several settings, in turn.
+_FILLS = ("full", "none", "left", "top")
 # The points of two settings at one number of marks are so many times apart.
 BESIDE = 1.08
 
@@ -40,22 +45,22 @@ def _rows(panel: Panel) -> pd.DataFrame:
     return panel.frame.assign(order=order)[order.notna()].sort_values("order", ascending=False, kind="stable")
 
 
-def recall_by_task(panels: Sequence[Panel]) -> Drawing:
+def recall_by_task(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """A column for each task: accuracy with its 95 % interval over seeds, and a line at chance."""
     shown = [(panel, rows.assign(family="")) for panel in panels if len(rows := _rows(panel)) > 1]
     names = [names_of(rows) for _, rows in shown]
-    width = max(own.width for own in names) + 6.0
-    heights = [own.height + 0.9 for own in names]
-    figure, found = parts("Recall: which context a module brings", width, shown, heights, ("measured",))
+    heights = [own.height + 0.7 for own in names]
+    figure, found = parts("Recall: which context a module brings", sheet, shown, heights, ("trained",))
     drawing = Drawing(figure, "Accuracy on three small tasks, mean over seeds with its 95 % interval; chance is 10 %.")
     for (_, rows), part, own in zip(shown, found, names, strict=True):
         all_axes = part.subplots(1, len(KINDS), sharey=True)
         for kind, axes in zip(KINDS, all_axes, strict=True):
             _task(drawing, axes, rows, kind, own.middles)
-            axes.set(ylim=(own.height, 0), xlim=(0, 100), title=kind, xlabel="accuracy (%)")
+            axes.set(ylim=(own.height, 0), xlim=(0, 100), title=kind)
             axes.tick_params(axis="y", length=0)
             axes.grid(axis="x")
         all_axes[0].set_yticks(own.middles, own.texts)
+        part.supxlabel("accuracy (%)", fontsize=TEXT)
     return drawing
 
 
@@ -64,12 +69,12 @@ def _task(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, places: S
     axes.axvline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
     for row, place in zip(rows_of(rows), places, strict=True):
         if row[f"recall_{kind}"] is None:
-            axes.text(2, place, "none", va="center", fontsize=8, color=FAINT)
+            axes.text(2, place, "none", va="center", fontsize=SMALL, color=FAINT)
             continue
         found, look = first_of(kind, row["recall_curve"]), appearance[row["module"]]
         if found["low"] is not None:
             axes.plot([found["low"], found["high"]], [place, place], color=INK, linewidth=0.8, zorder=3)
-        (point,) = axes.plot(found["accuracy"], place, marker=look.marker, color=look.colour, zorder=2)
+        (point,) = axes.plot(found["accuracy"], place, marker=look.marker, color=look.colour, clip_on=False, zorder=2)
         point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {found['accuracy']:.0f} %"))
 
 
@@ -81,48 +86,59 @@ def _with_costs(panel: Panel) -> pd.DataFrame:
     return _rows(panel).dropna(subset=[quantity(key).column for key in COSTS])
 
 
-def ability(panels: Sequence[Panel]) -> Drawing:
+def ability(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Accuracy on each task against the time and the memory of a block, with the front of what nothing beats."""
     shown = [(panel, rows) for panel in panels if len(rows := _with_costs(panel)) > 1]
-    figure, found = parts("Ability against cost", 10.5, shown, [7.4] * len(shown), ("measured",))
+    columns = len(KINDS) if sheet.columns(_LEAST, len(KINDS)) == len(KINDS) else len(COSTS)
+    cells = [(kind, key) for key in COSTS for kind in KINDS]
+    cells = cells if columns == len(KINDS) else sorted(cells, key=lambda cell: KINDS.index(cell[0]))
+    beside = sheet.columns(CHARACTER * _ENTRY + KEY, len(cells))
+    lines = [sum(_entry(row).count("\n") + 1 for row in rows_of(rows)) for _, rows in shown]
+    heights = [_HEIGHT * len(cells) / columns + LINE * -(-count // beside) for count in lines]
+    figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
     drawing = Drawing(
         figure, "Accuracy on three small tasks against time and memory; dashed: nothing is cheaper and better."
     )
-    fronts: list[tuple[Axes, pd.DataFrame]] = []
     for (_, rows), part in zip(shown, found, strict=True):
-        grid = part.subplots(len(COSTS), len(KINDS), sharex="row", sharey=True)
-        for key, line in zip(COSTS, grid, strict=True):
-            fronts += [(axes, _against(drawing, axes, rows, kind, key)) for kind, axes in zip(KINDS, line, strict=True)]
-    freeze_layout(figure)
-    for axes, front in fronts:
-        names = [wrapped(marked_label_of(row), NAME) for row in rows_of(front)]
-        place_labels(axes, front["x"], front["y"], names, [3.0] * len(names))
+        grid = part.subplots(len(cells) // columns, columns, sharey=True)
+        for (kind, key), axes in zip(cells, grid.flat, strict=True):
+            _against(drawing, axes, rows, kind, key)
+        part.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=beside, borderpad=0)
     return drawing
 
 
-def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: str) -> pd.DataFrame:
-    """Draw the points and the front; the rows of the front, with their `x` and `y`."""
+def _entry(row: RecordRow) -> str:
+    """What the legend calls a row."""
+    return wrapped(label_of(row), _ENTRY)
+
+
+def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: str) -> None:
+    """Draw the points, an entry of the legend each, and the front."""
     each, appearance = quantity(key), looks(rows["module"])
     placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
-    placed = placed.dropna(subset="y")
-    for row in rows_of(placed):
-        look, found = appearance[row["module"]], first_of(kind, row["recall_curve"])
-        if found["low"] is not None:
-            axes.vlines(row["x"], found["low"], found["high"], color=FAINT, linewidth=0.7, zorder=1)
-        (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, markersize=5, zorder=2)
-        point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {row['y']:.0f} %, {row['x']:.3g} {each.unit.symbol}"))
+    before: Counter[str] = Counter()
+    for row in rows_of(placed.sort_values(["family", "module"], kind="stable")):
+        look, fill = appearance[row["module"]], _FILLS[before[row["module"]] % len(_FILLS)]
+        before[row["module"]] += 1
+        place = ([], []) if row["y"] is None else ([row["x"]], [row["y"]])
+        (point,) = axes.plot(*place, look.marker, color=look.colour, fillstyle=fill, zorder=2, label=_entry(row))
+        if row["y"] is not None:
+            found = first_of(kind, row["recall_curve"])
+            if found["low"] is not None:
+                axes.vlines(row["x"], found["low"], found["high"], color=look.colour, alpha=PALE, linewidth=0.7)
+            text = f"{label_of(row)}, {kind}: {row['y']:.0f} %, {row['x']:.3g} {each.unit.symbol}"
+            point.set_gid(drawing.detail(text))
     able = placed[placed["y"] > 2 * CHANCE]
     front = able.loc[front_of(able.assign(y=-able["y"])).index]
     axes.step(front["x"], front["y"], where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
     axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
+    axes.margins(x=0.12)
     log_axis(axes, "x")
     axes.set(ylim=(0, 105), title=kind, ylabel="accuracy (%)")
     axes.label_outer()
-    axes.set_xlabel(f"{each.noun}, {each.unit.symbol} ({origin_of(each, rows).partition(',')[0]})")
+    axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, rows).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
-    axes.margins(x=0.12)
     axes.grid(which="major")
-    return front
 
 
 def has_marks(panels: Sequence[Panel]) -> bool:
@@ -143,23 +159,33 @@ def lookups(curve: str) -> dict[int, dict[str, Any]]:
     return {int(marks): each for (kind, _, marks), each in found.items() if kind == "lookup"}
 
 
-def recall_by_marks(panels: Sequence[Panel]) -> Drawing:
+def recall_by_marks(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Accuracy against the number of marks, axes for each module and a line for each of its settings."""
     shown = [(panel, rows) for panel in panels if len(rows := _marks(panel))]
-    columns = max(rows["module"].nunique() for _, rows in shown)
-    figure, found = parts(
-        "Recall by the number of marks", 2.9 * columns + 0.4, shown, [4.0] * len(shown), ("measured",)
-    )
+    groups = [[own for _, own in rows.groupby("module", sort=False)] for _, rows in shown]
+    columns = sheet.columns(_LEAST, max(map(len, groups)))
+    lines = [-(-len(own) // columns) for own in groups]
+    entries = max(_setting(row).count("\n") + 1 for of_panel in groups for own in of_panel for row in rows_of(own))
+    most = max(len(own) for of_panel in groups for own in of_panel)
+    heights = [(_HEIGHT + 1.3 * LINE * (entries * most + 2)) * count for count in lines]
+    figure, found = parts("Recall by the number of marks", sheet, shown, heights, ("trained",))
     drawing = Drawing(
         figure,
         "Accuracy in looking up the cell with the same mark, against the number of marks, with its 95 % interval over "
         "seeds. Dotted: a guess from the histogram of the digits with marks.",
     )
-    for (_, rows), part in zip(shown, found, strict=True):
-        groups = dict(iter(rows.groupby("module", sort=False)))
-        for axes, own in zip(part.subplots(1, columns, sharey=True, squeeze=False).flat, groups.values(), strict=False):
+    for modules, count, part in zip(groups, lines, found, strict=True):
+        grid = list(part.subplots(count, columns, sharey=True, squeeze=False).flat)
+        for axes, own in zip(grid, modules, strict=False):
             _lines(drawing, axes, rows_of(own))
+        part.supylabel("accuracy (%)", fontsize=TEXT)
+        for axes in grid[len(modules) :]:
+            axes.set_axis_off()
     return drawing
+
+
+def _setting(row: RecordRow) -> str:
+    return wrapped(row["settings"] or "default", _ENTRY)
 
 
 def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
@@ -175,7 +201,7 @@ def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
             marker=look.marker,
             color=look.colour,
             linestyle=dash,
-            label=row["settings"] or "default",
+            label=_setting(row),
         )
         line.set_gid(drawing.detail(f"{label_of(row)}: {', '.join(f'{value:.0f} %' for value in values)}"))
         for place, each in zip(x, found.values(), strict=True):
@@ -184,10 +210,10 @@ def _lines(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow]) -> None:
         axes.set_title(row["name"])
     few, *_, many = found
     marks = range(few, many + 1)
-    axes.plot(marks, [from_histogram(2 * each - 1) for each in marks], color=INK, linewidth=0.6, linestyle=":")
+    guess = [from_histogram(2 * each - 1) for each in marks]
+    axes.plot(marks, guess, color=INK, linewidth=0.6, linestyle=":", label="guess from the digits\nwith marks")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(ylim=(0, 105), xlabel="marks", ylabel="accuracy (%)")
-    axes.label_outer()
+    axes.set(ylim=(0, 105), xlabel="marks")
     axes.grid(which="major")
     legend_below(axes)

@@ -17,8 +17,8 @@ from ctxbench.results.rows import rows_of
 from ..panels import Panel, label_of, marked_label_of
 from ..run_data import drifts
 from ..tables.cells import interval_of
-from .layout import multiples, wrapped
-from .style import FAINT, INK, Drawing, looks
+from .layout import PAGE, Sheet, multiples, wrapped
+from .style import FAINT, INK, SMALL, Drawing, looks
 
 Floats = NDArray[np.float64]
 
@@ -53,13 +53,13 @@ def has_samples(panels: Sequence[Panel]) -> bool:
     return bool(streams_of(panels))
 
 
-def sample_streams(panels: Sequence[Panel]) -> Drawing:
+def sample_streams(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Each timed block as a point, process by process; medians and interval; the halves' medians where they drift."""
     streams = streams_of(panels)
     shown = streams
     if len(streams) > MOST_STREAMS:
         shown = sorted(streams, key=lambda stream: -abs(_drift(stream.row, stream.mode)))[:MOST_STREAMS]
-    figure, placed = multiples("Samples in time order", shown, 2.25, 1.45)
+    figure, placed = multiples("Samples in time order", shown, sheet, 2.1, 1.4)
     omitted = (
         f" Shown: the {len(shown)} of {len(streams)} streams that drift most." if len(shown) < len(streams) else ""
     )
@@ -68,8 +68,8 @@ def sample_streams(panels: Sequence[Panel]) -> Drawing:
     for part, drawn in placed:
         for axes, stream in drawn:
             _stream_axes(drawing, axes, stream, appearance[stream.row["module"]].colour)
-        part.supxlabel("seconds", fontsize=8)
-        part.supylabel("ms per pass", fontsize=8)
+        part.supxlabel("seconds", fontsize=SMALL)
+        part.supylabel("ms per pass", fontsize=SMALL)
     return drawing
 
 
@@ -113,6 +113,5 @@ def _stream_axes(drawing: Drawing, axes: Axes, stream: Stream, colour: str) -> N
         for times, part in (half for process in processes for half in _halves(*process)):
             axes.plot([times[0], times[-1]], [np.median(part)] * 2, color="#D55E00", linewidth=2, zorder=4)
         title += f"  drift {_drift(row, mode):+.0%}"
-    axes.set_title(title, fontsize=7, fontweight="bold" if "drift" in title else "normal")
-    axes.tick_params(labelsize=6)
+    axes.set_title(title, fontsize=SMALL, fontweight="bold" if "drift" in title else "normal")
     axes.set_ylim(bottom=0 if ms.min() > 0 and ms.max() / ms.min() > 3 else None)

@@ -1,5 +1,6 @@
 """A table as LaTeX with booktabs: one tabular a part, so that it fits a page."""
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
@@ -26,16 +27,17 @@ _SPECIAL = {
     '"': r"\textquotedbl{}",
     "[": "{[}",
     "]": "{]}",
-    "-": "{-}",
-    "–": "--",  # noqa: RUF001  # the dash for "none"
+    "–": r"\textendash{}",  # noqa: RUF001  # the dash for "none"
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 # Letters of a heading over one column.
 _LONG_HEADING = 24
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints as it is; a character beyond ASCII is decomposed, or named by its code point."""
-    return "".join(_escaped(character) for character in " ".join(text.split()))
+    """Text that LaTeX prints as it is, two hyphens apart; a character beyond ASCII is decomposed, or named by its code
+    point.
+    """
+    return re.sub("-(?=-)", "-{}", "".join(_escaped(character) for character in " ".join(text.split())))
 
 
 def _escaped(character: str) -> str:

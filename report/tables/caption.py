@@ -6,6 +6,7 @@ import pandas as pd
 
 from ctxbench.metrics import metrics, stored_quantities
 from ctxbench.metrics.base import ColumnValues, Unit
+from ctxbench.mode import MODES
 
 from ..published import is_prefix
 from ..run_data import RunData
@@ -59,11 +60,17 @@ def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Co
     """What the numbers are: a line for each metric of which a quantity is in `units`."""
     lines = []
     for metric in metrics().values():
-        shown = [units[quantity.key] for quantity in metric.quantities if quantity.key in units]
+        shown = [quantity.key for quantity in metric.quantities if quantity.key in units]
         if shown:
-            explained = dict.fromkeys(f"; {unit}" for unit in shown if is_prefix(unit))
-            lines.append(Convention(f"{metric.convention(values)}{''.join(explained)}."))
+            explained = dict.fromkeys(f"; {units[key]}" for key in shown if is_prefix(units[key]))
+            lines.append(Convention(f"{_clauses(metric.convention(values), shown)}{''.join(explained)}."))
     return lines
+
+
+def _clauses(convention: str, keys: Sequence[str]) -> str:
+    """The convention without the clauses on a mode, such as `; train: ...`, of which no quantity is shown."""
+    hidden = tuple(f"{mode}: " for mode in MODES if not any(key.endswith(f"_{mode}") for key in keys))
+    return "; ".join(clause for clause in convention.split("; ") if not clause.startswith(hidden))
 
 
 def values_in(frame: pd.DataFrame) -> ColumnValues:

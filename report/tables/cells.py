@@ -24,8 +24,10 @@ def value_of(row: RecordRow | None, column: str) -> float | None:
 
 
 def interval_of(row: RecordRow, quantity: Quantity) -> tuple[float, float] | None:
-    """The confidence interval of a record's time; None if it has none, or the quantity is no time."""
-    found = read_number(row, quantity) if quantity.has_interval else None
+    """The confidence interval of a record's number; None if it has none."""
+    if not quantity.has_interval:
+        return quantity.interval(row)
+    found = read_number(row, quantity)
     return found.ends if found and found.has_interval else None
 
 

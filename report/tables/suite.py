@@ -55,11 +55,16 @@ def suite_table(run: RunData) -> Table:
 
 
 def _title(run: RunData) -> str:
-    """The suite's title with the input that was run; several are in the rows."""
+    """The suite's title with the input that was run; several are in the rows. What was trained has its own."""
     title = str(run.definition.get("title") or run.suite)
     shapes = run.frame["shape"].unique()
     text = f"[{shapes[0].replace('x', ', ')}]" if len(shapes) == 1 else ""
-    return title if text in title else f"{title} at {text}"
+    at = f" at {text}" if text not in title else ""
+    return f"{title}: {run.scenes}{at and f', costs{at}'}" if _has_recall(run) else title + at
+
+
+def _has_recall(run: RunData) -> bool:
+    return "recall_curve" in run.frame and bool((run.frame["recall_curve"].fillna("") != "").any())
 
 
 def shown_quantities(run: RunData, frame: pd.DataFrame) -> dict[str, Quantity]:

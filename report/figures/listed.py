@@ -1,0 +1,94 @@
+"""Modules below each other, sorted by what a word such as the dtype changes: a point for each module and word."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from ctxbench.metrics import read_number
+from ctxbench.metrics.base import Quantity
+from ctxbench.number import Number, ratio, rough_ratio
+
+from ..curves import Series
+from ..panels import Panel
+from .style import FAINT, INK, PALE, SMALL, Drawing, Look
+from .ticks import log_axis
+
+_MARKERS = ("o", "D", "s", "^", "v", "P")
+_UNSURE = "pale: no interval (fewer than 3 common\nrounds, or timed beside other work)"
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A number of a module at a word: over that at the word `base` or, where there is none, in the quantity's unit."""
+
+    value: float
+    interval: tuple[float, float] | None
+    text: str
+
+
+def listed_axes(
+    drawing: Drawing, axes: Axes, lines: Sequence[Series], panel: Panel, each: Quantity, appearance: dict[str, Look]
+) -> None:
+    """A line for each module: its number at each other word over that at the first, with its 95 % interval over rounds.
+
+    Where no module has a number at the first word, such as an export of the eager module, the numbers themselves.
+    """
+    words = list(dict.fromkeys(str(x) for line in lines for x in line.frame["x"]))
+    values = {line: _values(line, panel, each) for line in lines}
+    base = words[0] if any(words[0] in own for own in values.values()) else ""
+    points = {line: _points(own, words, base, each) for line, own in values.items()}
+    order = sorted(filter(points.get, points), key=lambda line: next(iter(points[line].values())).value)
+    shown = [word for word in words if any(word in points[line] for line in order)]
+    for place, line in enumerate(order):
+        for word, point in points[line].items():
+            if point.interval:
+                axes.plot(point.interval, [place, place], color=FAINT, linewidth=0.8, zorder=1)
+            alpha = PALE if each.has_interval and not point.interval else None
+            number = shown.index(word)
+            (mark,) = axes.plot(
+                point.value, place, _MARKERS[number % len(_MARKERS)], color=appearance[line.module].colour,
+                markersize=3.5, fillstyle="full" if number % 2 == 0 else "none", alpha=alpha,
+            )  # fmt: skip
+            mark.set_gid(drawing.detail(f"{line.title}, {word}: {point.text}"))
+    for number, word in enumerate(shown):
+        fill = "full" if number % 2 == 0 else "none"
+        axes.plot([], [], _MARKERS[number % len(_MARKERS)], color=INK, markersize=3.5, fillstyle=fill, label=word)
+    if each.has_interval and not all(point.interval for line in order for point in points[line].values()):
+        axes.plot([], [], "o", color=INK, alpha=PALE, markersize=3.5, label=_UNSURE)
+    if order:
+        log_axis(axes, "x")
+    if base:
+        axes.axvline(1, color=FAINT, linewidth=0.9, zorder=0)
+    axes.set(xlabel=f"times {base}" if base else each.unit.symbol, ylim=(-0.7, len(order) - 0.3))
+    axes.set_yticks(range(len(order)), [line.title for line in order], fontsize=SMALL)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def _values(line: Series, panel: Panel, each: Quantity) -> dict[str, Number]:
+    """The numbers of a module above 0 by word."""
+    found = zip(map(str, line.frame["x"]), line.frame.index, strict=True)
+    own = {word: read_number(panel.records[place], each) for word, place in found}
+    return {word: value for word, value in own.items() if value and value.value > 0}
+
+
+def _points(own: dict[str, Number], words: Sequence[str], base: str, each: Quantity) -> dict[str, _Point]:
+    """What is drawn of a module, by word; nothing where it has no number at `base`."""
+    if not base:
+        factor, symbol = each.unit.factor, each.unit.symbol
+        return {
+            word: _Point(value.value / factor, None, f"{value.value / factor:.3g} {symbol}".strip())
+            for word, value in own.items()
+        }
+    first = own.get(base)
+    return {word: _ratio(own[word], first, base, each) for word in words if first and word != base and word in own}
+
+
+def _ratio(value: Number, first: Number, base: str, each: Quantity) -> _Point:
+    plain = value.value / first.value
+    text = f"{rough_ratio(plain).text()} times {base}"
+    over_rounds = ratio(value, first)
+    if not each.has_interval or value.obstacle or first.obstacle or not over_rounds.has_interval:
+        return _Point(plain, None, text)
+    return _Point(plain, over_rounds.ends, f"{text}, over rounds {over_rounds.text()}")
