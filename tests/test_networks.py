@@ -212,7 +212,7 @@ def test_each_network_is_a_file_of_its_name() -> None:
 
 
 def test_without_timm_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None if name == "timm" else find_spec(name))
+    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None if name == "timm" else find_spec("json"))
     with pytest.raises(Unsupported, match=r'needs timm: pip install "ctxbench\[networks\]"$'):
         case("sa", "resnet18_os32", (1, 3, 64, 64)).build()
 
