@@ -74,9 +74,14 @@ def gate_counts() -> str:
     plain = gate.verdicts(gates.values(), slowed=False)
     kinds = {"slowdowns by an added busy wait of 10 %": "injected", "rows with slower code": "slower"}
     slow = {what: gate.verdicts(gate.of_kind(gates, kind), slowed=True) for what, kind in kinds.items()}
-    found = [f"{own.count('regressed')} of {len(own)} {what}" for what, own in slow.items() if own]
     alarms = f"{plain.count('regressed')} false alarms in {len(plain)} verdicts on unchanged code"
-    return f"{alarms}, {' and '.join(found)} found"
+    return "; ".join([alarms, *(f"of {_ended(what, own)}" for what, own in slow.items() if own)])
+
+
+def _ended(what: str, verdicts: list[str]) -> str:
+    """How gates ended on slowdowns of one kind."""
+    found, open_ = (verdicts.count(verdict) for verdict in ("regressed", "inconclusive"))
+    return f"{len(verdicts)} {what} {found} found, {open_} left inconclusive, {len(verdicts) - found - open_} passed"
 
 
 def gate_lead() -> str:
