@@ -15,7 +15,7 @@ release = metadata.version("ctxbench")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = "ctxbench"
-root_doc = "contents"
+root_doc = "index"
 exclude_patterns = ["report", "site"]
 # Written by `make report`; served as they are.
 html_extra_path = ["report"] if (DOCS / "report").is_dir() else []
