@@ -18,65 +18,89 @@ from ctxbench.number import Number
 if TYPE_CHECKING:
     from ctxbench.recall.training import Trained
 
-KINDS = ("global", "lookup", "where")
+KINDS = ("segment", "global", "lookup", "where")
 NOUNS = {
+    "segment": "mean IoU of noisy regions",
     "global": "accuracy from one vector of context",
     "lookup": "accuracy from a partner with the same mark",
     "where": "accuracy from the mirrored place",
 }
-
-
-class Recall(Settings):
-    """The module is built for `recall_shape` (channels, height, width), whatever the case's input is, and trained on
-    each of `recall_tasks` for `recall_steps` with `recall_seeds` seeds; `recall_timeout_s` is for all of a row.
-    """
-
-    recall_tasks: list[str] = Field(["global", "lookup-8", "where"], min_length=1)
-    recall_shape: list[Numbers] = Field([64, 8, 8], min_length=3, max_length=3)
-    recall_steps: Repeats = 800
-    recall_seeds: Repeats = 3
-    recall_timeout_s: Seconds = 3600.0
-
-
-def compute(measurement: Measurement) -> None:
-    """Train on each task with each seed, and report accuracies with their interval over seeds."""
-    from ctxbench.recall.scenes import task_of
-    from ctxbench.recall.training import repeats, trainings
-
-    curve: dict[str, dict[str, float | None]] = {}
-    seconds: list[float] = []
-    settings = Recall.of(measurement.settings)
-    channels, height, width = settings.recall_shape
-    module = partial(measurement.entry.build, channels, measurement.case.hparams), (channels, height, width)
-    try:
-        tasks = [task_of(name, height, width) for name in settings.recall_tasks]
-        for task in tasks:
-            found = trainings(*module, task, settings.recall_seeds, settings.recall_steps)
-            seconds += [each.seconds for each in found]
-            if broken := [each.diverged for each in found if each.diverged]:
-                measurement.report({}, Note("recall_diverged", {"task": task.name, "reason": broken[0]}))
-            else:
-                curve[task.name] = _summary(found)
-    except UsageError as error:
-        measurement.report({f"recall_{kind}_reason": str(error) for kind in KINDS})
-        return
-    if not repeats(*module, tasks[0]):
-        measurement.report({}, Note("recall_unsteady"))
-    for kind in KINDS:
-        own = [name for name in curve if name.partition("-")[0] == kind]
-        if own:
-            measurement.report({f"recall_{kind}": curve[own[0]]["accuracy"]})
-        else:
-            measurement.report({f"recall_{kind}_reason": "not asked for, or its training diverged"})
-    measurement.report({"recall_curve": json.dumps(curve), "recall_s": median(seconds)})
-
-
 # Accuracies in percent from which a task counts as solved, and up to which as failed: what the digits' histogram alone
 # allows in a scene of 64 cells (17), and NOISE.
 SOLVED, FAILED = 80.0, 20.0
 # What an accuracy on a few thousand cells may differ by from what is expected.
 NOISE = 3.0
-_BRINGS = {"global": "pool", "lookup": "look up by content", "where": "find a place"}
+CHANCE = 10.0
+_BRINGS = {"segment": "segment", "global": "pool", "lookup": "look up by content", "where": "find a place"}
+
+
+class Recall(Settings):
+    """The module is built for `recall_shape` (channels, height, width), whatever the case's input is, and trained on
+    each of `recall_tasks` for `recall_steps` (`segment`: `recall_segment_steps`) with `recall_seeds` seeds, and with
+    eight where some seeds learn and others do not; `recall_timeout_s` is for all of a row.
+    """
+
+    recall_tasks: list[str] = Field(["segment", "global", "lookup-8", "where"], min_length=1)
+    recall_shape: list[Numbers] = Field([64, 8, 8], min_length=3, max_length=3)
+    recall_steps: Repeats = 800
+    recall_segment_steps: Repeats = 300
+    recall_seeds: Repeats = 5
+    recall_timeout_s: Seconds = 3600.0
+
+
+def compute(measurement: Measurement) -> None:
+    """Train on each task with each seed, and report what they reached."""
+    from ctxbench.recall.scenes import task_of
+    from ctxbench.recall.training import gradient_reaches, repeats, trainings
+
+    settings = Recall.of(measurement.settings)
+    channels, height, width = shape = tuple(settings.recall_shape)
+    make = partial(measurement.entry.build, channels, measurement.case.hparams)
+    try:
+        tasks = {
+            task: settings.recall_segment_steps if task.kind == "segment" else settings.recall_steps
+            for task in (task_of(name, height, width) for name in settings.recall_tasks)
+        }
+        reached = gradient_reaches(make, shape)
+        found = trainings(make, shape, tasks, settings.recall_seeds, lambda text: measurement.emit(Doing(f"recall: {text}")))
+    except UsageError as error:
+        measurement.report({f"recall_{kind}_reason": str(error) for kind in KINDS})
+        return
+    steady = repeats(make, shape, next(iter(tasks)))
+    measurement.report({"recall_gradient": reached}, *[Note("recall_unsteady")] * (not steady))
+    curve: dict[str, dict[str, Any]] = {}
+    for task, own in found.items():
+        if broken := [each.diverged for each in own if each.diverged]:
+            measurement.report({}, Note("recall_diverged", {"task": task.name, "reason": broken[0]}))
+            continue
+        curve[task.name] = _summary(own, tasks[task])
+        if median(each.shuffled for each in own) > (CHANCE + NOISE) / 100:
+            measurement.report({}, Note("recall_peeks", {"task": task.name}))
+    asked = {task.kind for task in tasks}
+    for kind in KINDS:
+        values = [each["accuracy"] for name, each in curve.items() if name.partition("-")[0] == kind]
+        reason = "its training diverged" if kind in asked else "not asked for"
+        measurement.report({f"recall_{kind}": values[0]} if values else {f"recall_{kind}_reason": reason})
+    seconds = median(each.seconds for own in found.values() for each in own)
+    measurement.report({"recall_curve": json.dumps(curve), "recall_s": seconds})
+
+
+def _summary(found: "Sequence[Trained]", steps: int) -> dict[str, Any]:
+    """Of the seeds of a task: accuracies in percent and their median, how many learned, rate, steps to 90 % (median).
+
+    The steps to 90 % are None where most seeds never reached it.
+    """
+    to_learned = median(each.steps_to_learned or math.inf for each in found)
+    accuracies = [100 * each.accuracy for each in found]
+    return {
+        "accuracy": median(accuracies),
+        "accuracies": accuracies,
+        "learned": sum(each.learned for each in found),
+        "shuffled": 100 * median(each.shuffled for each in found),
+        "rate": found[0].rate,
+        "steps": None if to_learned == math.inf else to_learned,
+        "trained_steps": steps,
+    }
 
 
 @cache
@@ -98,7 +122,7 @@ def from_histogram(others: int) -> float:
 
 
 def first_of(kind: str, curve: str) -> dict[str, Any]:
-    """What was found on the first task of a kind: accuracy and its interval in percent, learning rate, steps."""
+    """What was found on the first task of a kind: the accuracies of its seeds in percent, and what sums them up."""
     found: dict[str, Any] = next(each for name, each in json.loads(curve).items() if name.partition("-")[0] == kind)
     return found
 
@@ -143,21 +167,6 @@ def sentence(row: RecordRow) -> str:
         return f"{'; '.join(told)}: accuracy on small tasks, chance is 10 %."
     reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
     return f"has no recall: {'; '.join(reasons)}" if reasons else ""
-
-
-def _summary(found: "Sequence[Trained]") -> dict[str, float | None]:
-    """Mean accuracy in percent with its 95 % interval over seeds, the learning rate, the median of the steps to 90 %.
-
-    The steps are None where most seeds never reached it.
-    """
-    from ctxbench.statistics import t_interval
-
-    accuracies = [100 * each.accuracy for each in found]
-    low, high, _ = t_interval(accuracies) if len(found) > 1 else (math.nan, math.nan, 0.0)
-    steps = median(each.steps_to_learned or math.inf for each in found)
-    ends = {"low": max(low, 0.0), "high": min(high, 100.0)} if len(found) > 1 else {"low": None, "high": None}
-    learned = None if steps == math.inf else steps
-    return {"accuracy": mean(accuracies), **ends, "rate": found[0].rate, "steps": learned}
 
 
 METRIC = Metric(

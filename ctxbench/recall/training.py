@@ -1,8 +1,12 @@
 """Trains a small network around a module on one task, with one recipe for all modules."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from multiprocessing import get_context
+from os import sched_getaffinity
+from statistics import fmean
 from time import monotonic  # bound before a module can replace it
 
 import torch
@@ -10,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.errors import UsageError
-from ctxbench.recall.scenes import DIGITS, NONE, Part, Scenes, Task, inputs_of, scenes
+from ctxbench.recall.scenes import DIGITS, Part, Scenes, Task, inputs_of, scenes
 
 HIDDEN = 128
 BATCH, DECAY, CLIP = 32, 1e-2, 1.0
@@ -20,14 +24,21 @@ RATES = (3e-3, 1e-3, 1e-2)
 RISE = 0.1
 # Scenes that a trained network is tested on, and those that tell during training whether it has learned.
 TESTED, GLANCED = 256, 32
+# Seeds of the scenes that choose a learning rate, and of the test.
+SEEDS_OF = {"select": 2, "test": 4}
 # Batches over which running statistics are taken anew before a test, as means.
 STATISTICS_BATCHES = 20
 # Steps that are done twice to see whether the training repeats.
 REPEATED_STEPS = 3
-# Accuracy at which a task counts as learned, and how often that is looked at.
+# Accuracy at which the search for a learning rate ends, and how often a training is looked at.
 LEARNED, GLANCE_STEPS = 0.9, 100
+# Accuracy from which a training counts as one that has learned its task.
+SOLVED = 0.8
+# The seed of the trainings that choose a learning rate, and how many others there are where these disagree.
+CHOOSING_SEED, MOST_SEEDS = 1000, 8
 
 MakeModule = Callable[[], nn.Module]
+Shape = tuple[int, int, int]
 
 
 class CellNorm(nn.LayerNorm):
@@ -74,47 +85,91 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Trained:
-    """A training: accuracy on the test images and on those that choose the learning rate, steps to LEARNED (None: not
-    reached), seconds, why it broke off.
+    """A training: accuracy (of `segment` the mean IoU) on the test scenes, on those that choose the learning rate and
+    under the labels of other scenes, steps to LEARNED (None: not reached), seconds, why it broke off.
     """
 
     rate: float
     accuracy: float
     selected: float
+    shuffled: float
     steps_to_learned: int | None
     seconds: float
     diverged: str = ""
     losses: list[float] = field(default_factory=list)
 
+    @property
+    def learned(self) -> bool:
+        return self.accuracy >= SOLVED
 
-def trainings(
-    make_module: MakeModule, shape: tuple[int, int, int], task: Task, seeds: int, steps: int
-) -> list[Trained]:
-    """A training for each seed, with the learning rate of RATES that is best with the first seed.
 
-    It is chosen on images that are neither trained nor tested on.
+Wanted = tuple[float, int]
+"""Of one training: learning rate and seed."""
+
+
+def plan(seeds: int) -> Generator[list[Wanted], list[Trained], list[Trained]]:
+    """Asks for trainings on one task, is sent what came of them, and returns one for each seed.
+
+    The learning rate is the one of RATES that is best with CHOOSING_SEED, which is none of the seeds, on scenes that
+    are neither trained nor tested on. Where some seeds learned and others did not, there are MOST_SEEDS of them.
     """
     tried: list[Trained] = []
     for rate in RATES:
-        tried.append(train(make_module, shape, task, 0, steps, rate))
+        tried += yield [(rate, CHOOSING_SEED)]
         if tried[-1].selected >= LEARNED:
             break
-    best = max(tried, key=lambda each: -1.0 if each.diverged else each.selected)
-    return [best, *(train(make_module, shape, task, seed, steps, best.rate) for seed in range(1, seeds))]
+    best = max(tried, key=lambda each: -1.0 if each.diverged else each.selected).rate
+    found = yield [(best, seed) for seed in range(seeds)]
+    if len({each.learned for each in found}) == 2:
+        found += yield [(best, seed) for seed in range(seeds, MOST_SEEDS)]
+    return found
+
+
+def trainings(
+    make_module: MakeModule, shape: Shape, tasks: Mapping[Task, int], seeds: int, told: Callable[[str], object]
+) -> dict[Task, list[Trained]]:
+    """All trainings of a module on `tasks`, whose values are their steps: as many at a time as there are cores.
+
+    `told` gets a sentence after each. An accuracy depends on nothing but rate and seed.
+    """
+    plans = {task: plan(seeds) for task in tasks}
+    found: dict[Task, list[Trained]] = {}
+    with ProcessPoolExecutor(len(sched_getaffinity(0)), get_context("fork")) as pool:
+        rounds: dict[Task, list[Future[Trained]]] = {}
+
+        def ask(task: Task, wanted: Sequence[Wanted]) -> None:
+            rounds[task] = [pool.submit(train, make_module, shape, task, seed, tasks[task], rate) for rate, seed in wanted]
+
+        for task, each in plans.items():
+            ask(task, next(each))
+        done = 0
+        while rounds:
+            wait([each for own in rounds.values() for each in own if not each.done()], return_when=FIRST_COMPLETED)
+            for task, own in list(rounds.items()):
+                if not all(each.done() for each in own):
+                    continue
+                del rounds[task]
+                done += len(own)
+                try:
+                    ask(task, plans[task].send([each.result() for each in own]))
+                except StopIteration as end:
+                    found[task] = end.value
+            told(f"{done} trainings done, {sum(map(len, rounds.values()))} asked for")
+    return {task: found[task] for task in tasks}
 
 
 def train(
-    make_module: MakeModule, shape: tuple[int, int, int], task: Task, seed: int, steps: int, rate: float = RATES[0]
+    make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float = RATES[0]
 ) -> Trained:
     """Train on `shape` (channels, height, width) and test. The same seed gives the same on one machine."""
     start = monotonic()
     run = _Run(make_module, shape, task, seed, steps, rate)
     diverged = run.train()
-    accuracy, selected = (math.nan if diverged else run.accuracy(TESTED, part) for part in ("test", "select"))
-    return Trained(rate, accuracy, selected, run.learned, monotonic() - start, diverged, run.losses)
+    found = [math.nan] * 3 if diverged else [run.score("test"), run.score("select"), run.shuffled()]
+    return Trained(rate, *found, run.learned, monotonic() - start, diverged, run.losses)
 
 
-def repeats(make_module: MakeModule, shape: tuple[int, int, int], task: Task) -> bool:
+def repeats(make_module: MakeModule, shape: Shape, task: Task) -> bool:
     """Whether a few steps give the same losses twice: a module that draws outside of torch's generator does not."""
     first, second = (_Run(make_module, shape, task, 0, REPEATED_STEPS, RATES[0]) for _ in range(2))
     for run in (first, second):
@@ -123,9 +178,20 @@ def repeats(make_module: MakeModule, shape: tuple[int, int, int], task: Task) ->
     return first.losses == second.losses or not all(map(math.isfinite, first.losses))
 
 
+def mean_iou(found: Tensor, label: Tensor) -> float:
+    """Intersection over union of the cells of a digit, the mean over the digits that are found or there."""
+    pairs = [(found == digit, label == digit) for digit in range(DIGITS)]
+    unions = [(int((one & other).sum()), int((one | other).sum())) for one, other in pairs]
+    return fmean(common / union for common, union in unions if union)
+
+
+def _share(found: Tensor, batch: Scenes) -> float:
+    return float((found == batch.label)[batch.counts].float().mean())
+
+
 class _Run:
     def __init__(
-        self, make_module: MakeModule, shape: tuple[int, int, int], task: Task, seed: int, steps: int, rate: float
+        self, make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float
     ) -> None:
         torch.manual_seed(seed)
         self.task, self.shape, self.steps = task, shape, steps
@@ -139,7 +205,7 @@ class _Run:
         self.losses: list[float] = []
 
     def scenes(self, count: int, part: Part) -> Scenes:
-        generator = self.generator if part == "train" else torch.Generator().manual_seed(2)
+        generator = self.generator if part == "train" else torch.Generator().manual_seed(SEEDS_OF[part])
         return scenes(self.task, count, *self.shape[1:], part, generator)
 
     def train(self) -> str:
@@ -155,24 +221,31 @@ class _Run:
             nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
             self.optimizer.step()
             self.schedule.step()
-            if self.learned is None and step % GLANCE_STEPS == 0 and self.accuracy(GLANCED, "select") >= LEARNED:
+            if self.learned is None and step % GLANCE_STEPS == 0 and self.score("select", GLANCED) >= LEARNED:
                 self.learned = step
         return ""
 
     def _loss_of(self, batch: Scenes) -> Tensor:
-        label, own, other = self.network(batch.x)
-        targets = ((label, batch.label), (own, batch.own), (other, batch.other))
-        return torch.stack([functional.cross_entropy(*each, ignore_index=NONE) for each in targets]).sum()
+        scores, targets = self.network(batch.x), (batch.label, batch.own, batch.other)
+        losses = [functional.cross_entropy(score, target) for score, target in zip(scores, targets) if target is not None]
+        return torch.stack(losses).sum()
 
-    def accuracy(self, count: int, part: Part) -> float:
-        """The share of cells with a label whose label is found."""
+    def score(self, part: Part, count: int = TESTED) -> float:
+        """What is right in scenes of this part, from 0 to 1: the mean IoU of `segment`, else the share of cells."""
+        batch = self.scenes(count, part)
+        found = self._answers(batch)
+        return mean_iou(found, batch.label) if self.task.kind == "segment" else _share(found, batch)
+
+    def shuffled(self) -> float:
+        """The share of cells that get the label of another scene: more than chance only for a module that reads it."""
+        batch = self.scenes(TESTED, "test").shuffled()
+        return _share(self._answers(batch), batch)
+
+    def _answers(self, batch: Scenes) -> Tensor:
         self._settle_statistics()
         self.network.eval()
-        batch = self.scenes(count, part)
         with torch.no_grad():
-            found = self.network(batch.x)[0].argmax(1)
-        known = batch.label != NONE
-        return float((found == batch.label)[known].float().mean())
+            return self.network(batch.x)[0].argmax(1)
 
     def _settle_statistics(self) -> None:
         """Running statistics of batch norms as means over training scenes: a slow momentum would lag behind."""
