@@ -139,7 +139,8 @@ def _lookup() -> str:
     return (
         f"Hamburger (`ham_nmf`, rank {rank}) does not learn to look up by content with its own one-step gradient: "
         f"{one} of the labels are right, and 10 % is chance. With the gradient through all steps {every} are, the mean "
-        f"of {seeds} seeds"
+        f"of {seeds} seeds. The one-step gradient reaches no other position, so that no cell is told what to write for "
+        "others"
     )
 
 

@@ -108,11 +108,14 @@ def test_a_guess_from_the_histogram_against_a_simulation() -> None:
     assert from_histogram(15) == pytest.approx(100 * share.item(), abs=0.3)
 
 
-def test_a_module_that_only_pools_cannot_look_up() -> None:
+def test_a_module_that_only_pools_did_not_learn_to_look_up() -> None:
     row = {"recall_global": 95.0, "recall_lookup": 24.0, "recall_where": None}
     text = sentence({**row, "recall_curve": '{"global": {}, "lookup-8": {}}'})
-    assert text == "can pool (95 %); cannot look up by content (24 %): accuracy on small tasks, chance is 10 %."
-    assert "can in part look up" in sentence({**row, "recall_curve": '{"lookup-32": {}}'})
+    assert text == (
+        "learned to pool (95 %); did not learn to look up by content (24 %): accuracy after a short training on small "
+        "tasks, chance is 10 %."
+    )
+    assert "learned in part to look up" in sentence({**row, "recall_curve": '{"lookup-32": {}}'})
 
 
 class Mirror(nn.Module):
@@ -298,8 +301,8 @@ def test_a_row_has_accuracies_their_interval_and_why_there_is_none(
     assert curve["global"]["rate"] in RATES
     assert first["recall_where_reason"] == "not asked for, or its training diverged"
     assert (second["status"], json.loads(second["recall_curve"])) == ("ok", {})
-    assert sentence(first).startswith("cannot pool (")
-    assert sentence(first).endswith("%): accuracy on small tasks, chance is 10 %.")
+    assert sentence(first).startswith("did not learn to pool (")
+    assert sentence(first).endswith("%): accuracy after a short training on small tasks, chance is 10 %.")
     assert sentence(second) == "has no recall: not asked for, or its training diverged"
     suite.write_text(SUITE.format(modules='"identity"', marks=20))
     done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "other")

@@ -152,19 +152,19 @@ def failed_up_to(kind: str, curve: Mapping[str, Any]) -> float:
 
 
 def sentence(row: RecordRow) -> str:
-    """What a row's module can and cannot bring, or why that is not known; "" if it was not asked."""
+    """What a row's module learned to bring and what not, or why that is not known; "" if it was not asked."""
     curve = json.loads(row["recall_curve"] or "{}")
-    parts: dict[str, list[str]] = {"can": [], "can in part": [], "cannot": []}
+    parts: dict[str, list[str]] = {"learned to": [], "learned in part to": [], "did not learn to": []}
     for kind in KINDS:
         value = row[f"recall_{kind}"]
         if value is not None:
             failed = value <= failed_up_to(kind, curve)
-            verb = "can" if value >= SOLVED else "cannot" if failed else "can in part"
+            verb = "learned to" if value >= SOLVED else "did not learn to" if failed else "learned in part to"
             parts[verb].append(f"{_BRINGS[kind]} ({value:.0f} %)")
-    joined = {"cannot": " or "}
+    joined = {"did not learn to": " or "}
     told = [f"{verb} {joined.get(verb, ' and ').join(texts)}" for verb, texts in parts.items() if texts]
     if told:
-        return f"{'; '.join(told)}: accuracy on small tasks, chance is 10 %."
+        return f"{'; '.join(told)}: accuracy after a short training on small tasks, chance is 10 %."
     reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
     return f"has no recall: {'; '.join(reasons)}" if reasons else ""
 
