@@ -33,6 +33,7 @@ TEXTS = {
     ),
     "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
     "recall_unsteady": "Two trainings with one seed differ: the module draws random numbers of its own.",
+    "recall_peeks": "It gets the labels of other scenes right on {task}: it reads them instead of the scene.",
     "recall_diverged": "the training on {task} diverged: {reason}",
     "no_time": "no predicted time: {reason}",
     "no_time_mode": "no predicted time ({mode}): {reason}",

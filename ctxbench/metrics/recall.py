@@ -11,11 +11,13 @@ from pydantic import Field
 
 from ctxbench.case import Numbers, Repeats, Seconds
 from ctxbench.errors import UsageError
+from ctxbench.messages import Doing
 from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
 from ctxbench.notes import Note
 from ctxbench.number import Number
 
 if TYPE_CHECKING:
+    from ctxbench.recall.scenes import Task
     from ctxbench.recall.training import Trained
 
 KINDS = ("segment", "global", "lookup", "where")
@@ -25,13 +27,11 @@ NOUNS = {
     "lookup": "accuracy from a partner with the same mark",
     "where": "accuracy from the mirrored place",
 }
-# Accuracies in percent from which a task counts as solved, and up to which as failed: what the digits' histogram alone
-# allows in a scene of 64 cells (17), and NOISE.
-SOLVED, FAILED = 80.0, 20.0
+# Percent: the accuracy from which a task counts as solved.
+SOLVED = 80.0
 # What an accuracy on a few thousand cells may differ by from what is expected.
 NOISE = 3.0
 CHANCE = 10.0
-_BRINGS = {"segment": "segment", "global": "pool", "lookup": "look up by content", "where": "find a place"}
 
 
 class Recall(Settings):
@@ -62,7 +62,9 @@ def compute(measurement: Measurement) -> None:
             for task in (task_of(name, height, width) for name in settings.recall_tasks)
         }
         reached = gradient_reaches(make, shape)
-        found = trainings(make, shape, tasks, settings.recall_seeds, lambda text: measurement.emit(Doing(f"recall: {text}")))
+        found = trainings(
+            make, shape, tasks, settings.recall_seeds, lambda text: measurement.emit(Doing(f"recall: {text}"))
+        )
     except UsageError as error:
         measurement.report({f"recall_{kind}_reason": str(error) for kind in KINDS})
         return
@@ -73,7 +75,7 @@ def compute(measurement: Measurement) -> None:
         if broken := [each.diverged for each in own if each.diverged]:
             measurement.report({}, Note("recall_diverged", {"task": task.name, "reason": broken[0]}))
             continue
-        curve[task.name] = _summary(own, tasks[task])
+        curve[task.name] = _summary(task, own, tasks[task], height * width)
         if median(each.shuffled for each in own) > (CHANCE + NOISE) / 100:
             measurement.report({}, Note("recall_peeks", {"task": task.name}))
     asked = {task.kind for task in tasks}
@@ -85,21 +87,22 @@ def compute(measurement: Measurement) -> None:
     measurement.report({"recall_curve": json.dumps(curve), "recall_s": seconds})
 
 
-def _summary(found: "Sequence[Trained]", steps: int) -> dict[str, Any]:
-    """Of the seeds of a task: accuracies in percent and their median, how many learned, rate, steps to 90 % (median).
+def _summary(task: "Task", found: "Sequence[Trained]", steps: int, cells: int) -> dict[str, Any]:
+    """Of the seeds of a task: accuracies in percent, their median (of `segment` the mean), how many learned, rate, steps.
 
     The steps to 90 % are None where most seeds never reached it.
     """
     to_learned = median(each.steps_to_learned or math.inf for each in found)
     accuracies = [100 * each.accuracy for each in found]
     return {
-        "accuracy": median(accuracies),
+        "accuracy": mean(accuracies) if task.kind == "segment" else median(accuracies),
         "accuracies": accuracies,
         "learned": sum(each.learned for each in found),
         "shuffled": 100 * median(each.shuffled for each in found),
         "rate": found[0].rate,
         "steps": None if to_learned == math.inf else to_learned,
         "trained_steps": steps,
+        "cells": cells,
     }
 
 
@@ -127,10 +130,26 @@ def first_of(kind: str, curve: str) -> dict[str, Any]:
     return found
 
 
-def accuracy_of(found: Mapping[str, Any]) -> Number:
-    """The accuracy that was found on a task, in percent, with its interval over seeds where there are several."""
-    ends = (found[end] for end in ("low", "high"))
-    return Number(found["accuracy"], *(math.nan if end is None else end for end in ends), origin="measured")
+def accuracy_of(name: str, found: Mapping[str, Any]) -> Number:
+    """What a task's seeds reached, in percent: of `segment` the mean with Student's interval, else the median.
+
+    A median has no interval: of seeds of which some learned and others did not, one would be across two modes.
+    """
+    if name != "segment":
+        return Number(found["accuracy"], origin="measured")
+    from ctxbench.statistics import t_interval
+
+    low, high, _ = t_interval(found["accuracies"])
+    return Number(found["accuracy"], max(low, 0.0), min(high, 100.0), origin="measured")
+
+
+def learned_of(found: Mapping[str, Any]) -> Number:
+    """The share of the seeds that learned a task, in percent, with Clopper and Pearson's 95 % interval."""
+    from scipy.stats import binomtest
+
+    share = binomtest(found["learned"], len(found["accuracies"]))
+    low, high = share.proportion_ci(0.95)
+    return Number(100 * share.statistic, 100 * low, 100 * high, origin="measured")
 
 
 def interval_of(kind: str) -> "Callable[[RecordRow], tuple[float, float] | None]":
@@ -139,32 +158,32 @@ def interval_of(kind: str) -> "Callable[[RecordRow], tuple[float, float] | None]
     def read(row: RecordRow) -> tuple[float, float] | None:
         if row[f"recall_{kind}"] is None:
             return None
-        found = accuracy_of(first_of(kind, row["recall_curve"]))
+        found = accuracy_of(kind, first_of(kind, row["recall_curve"]))
         return found.ends if found.has_interval else None
 
     return read
 
 
-def failed_up_to(kind: str, curve: Mapping[str, Any]) -> float:
-    """The accuracy in percent up to which the first task of a kind counts as failed."""
-    marks = next((name.partition("-")[2] for name in curve if name.startswith("lookup")), "")
-    return from_histogram(2 * int(marks) - 1) + NOISE if kind == "lookup" and marks else FAILED
+def failed_up_to(name: str, cells: int) -> float:
+    """The accuracy in percent up to which a task counts as failed: what the digits' histogram allows, and NOISE."""
+    others = 2 * int(name.removeprefix("lookup-")) - 1 if name.startswith("lookup") else cells - 1
+    return from_histogram(others) + NOISE
 
 
 def sentence(row: RecordRow) -> str:
-    """What a row's module learned to bring and what not, or why that is not known; "" if it was not asked."""
-    curve = json.loads(row["recall_curve"] or "{}")
-    parts: dict[str, list[str]] = {"learned to": [], "learned in part to": [], "did not learn to": []}
-    for kind in KINDS:
-        value = row[f"recall_{kind}"]
-        if value is not None:
-            failed = value <= failed_up_to(kind, curve)
-            verb = "learned to" if value >= SOLVED else "did not learn to" if failed else "learned in part to"
-            parts[verb].append(f"{_BRINGS[kind]} ({value:.0f} %)")
-    joined = {"did not learn to": " or "}
-    told = [f"{verb} {joined.get(verb, ' and ').join(texts)}" for verb, texts in parts.items() if texts]
-    if told:
-        return f"{'; '.join(told)}: accuracy after a short training on small tasks, chance is 10 %."
+    """What a row's module learned and what not, or why that is not known; "" if it was not asked."""
+    parts: dict[str, list[str]] = {"": [], "learned ": [], "learned in part ": [], "did not learn ": []}
+    for name, found in json.loads(row["recall_curve"] or "{}").items():
+        value = accuracy_of(name, found)
+        if name == "segment":
+            parts[""].append(f"segments with a mean IoU of {value.text(decimals=0)} %")
+            continue
+        failed = value.value <= failed_up_to(name, found["cells"])
+        verb = "learned " if value.value >= SOLVED else "did not learn " if failed else "learned in part "
+        seeds = f"{found['learned']} of {len(found['accuracies'])} seeds"
+        parts[verb].append(f"{name} in {found['trained_steps']} steps ({value.value:.0f} %, {seeds})")
+    if told := [f"{verb}{', '.join(texts)}" for verb, texts in parts.items() if texts]:
+        return f"{'; '.join(told)}: accuracy on small tasks, chance is {CHANCE:g} %."
     reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
     return f"has no recall: {'; '.join(reasons)}" if reasons else ""
 
@@ -176,6 +195,7 @@ METRIC = Metric(
     columns=[
         *(Column(f"recall_{kind}", float, most=100.0) for kind in KINDS),
         *(Column(f"recall_{kind}_reason", str) for kind in KINDS),
+        Column("recall_gradient", str),
         Column("recall_curve", str, json=dict),
         Column("recall_s", float),
     ],
@@ -212,8 +232,9 @@ METRIC = Metric(
     ],
     convention=lambda values: (
         "Recall: accuracy of a small network around the module, trained on scenes of handwritten digits; chance is "
-        "10 %, and the recognition of the digits allows about 95 %; global: the framed digit, lookup: the one with the "
-        "same mark, where: the one at the mirrored place; mean over seeds; see docs/suites/recall.md"
+        "10 %, and the recognition of the digits allows about 95 %; segment: mean IoU of noisy regions, mean over "
+        "seeds; global: the framed digit, lookup: the one with the same mark, where: the one at the mirrored place, "
+        "median over seeds; see docs/suites/recall.md"
     ),
     default=False,
     compute=compute,

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.contract.reach import TRIALS, changed_by, seen_by_gradient
+from ctxbench.contract.subject import GATE_NOISE
 from ctxbench.errors import UsageError
 from ctxbench.recall.scenes import DIGITS, Part, Scenes, Task, inputs_of, scenes
 
@@ -138,7 +140,9 @@ def trainings(
         rounds: dict[Task, list[Future[Trained]]] = {}
 
         def ask(task: Task, wanted: Sequence[Wanted]) -> None:
-            rounds[task] = [pool.submit(train, make_module, shape, task, seed, tasks[task], rate) for rate, seed in wanted]
+            rounds[task] = [
+                pool.submit(train, make_module, shape, task, seed, tasks[task], rate) for rate, seed in wanted
+            ]
 
         for task, each in plans.items():
             ask(task, next(each))
@@ -158,9 +162,7 @@ def trainings(
     return {task: found[task] for task in tasks}
 
 
-def train(
-    make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float = RATES[0]
-) -> Trained:
+def train(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float = RATES[0]) -> Trained:
     """Train on `shape` (channels, height, width) and test. The same seed gives the same on one machine."""
     start = monotonic()
     run = _Run(make_module, shape, task, seed, steps, rate)
@@ -178,6 +180,23 @@ def repeats(make_module: MakeModule, shape: Shape, task: Task) -> bool:
     return first.losses == second.losses or not all(map(math.isfinite, first.losses))
 
 
+def gradient_reaches(make_module: MakeModule, shape: Shape) -> str:
+    """Whether the gradient of an output reaches the features of other positions: yes or no, "" for a local module.
+
+    Measured as the contract does, on a module with noise on its parameters: a factor that starts at 0 hides nothing.
+    """
+    mixes, reached, middle = False, False, (shape[1] // 2, shape[2] // 2)
+    for seed, scale in TRIALS:
+        torch.manual_seed(seed)
+        module, x = make_module().eval(), scale * torch.randn(1, *shape)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(GATE_NOISE * torch.randn_like(parameter))
+        mixes = mixes or bool(changed_by(module, x, middle).sum() > 1)
+        reached = reached or bool(seen_by_gradient(module, x, middle).sum() > 1)
+    return ("yes" if reached else "no") if mixes else ""
+
+
 def mean_iou(found: Tensor, label: Tensor) -> float:
     """Intersection over union of the cells of a digit, the mean over the digits that are found or there."""
     pairs = [(found == digit, label == digit) for digit in range(DIGITS)]
@@ -190,9 +209,7 @@ def _share(found: Tensor, batch: Scenes) -> float:
 
 
 class _Run:
-    def __init__(
-        self, make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float
-    ) -> None:
+    def __init__(self, make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float) -> None:
         torch.manual_seed(seed)
         self.task, self.shape, self.steps = task, shape, steps
         self.generator = torch.Generator().manual_seed(seed)
@@ -227,7 +244,9 @@ class _Run:
 
     def _loss_of(self, batch: Scenes) -> Tensor:
         scores, targets = self.network(batch.x), (batch.label, batch.own, batch.other)
-        losses = [functional.cross_entropy(score, target) for score, target in zip(scores, targets) if target is not None]
+        losses = [
+            functional.cross_entropy(score, target) for score, target in zip(scores, targets, strict=True) if target is not None
+        ]
         return torch.stack(losses).sum()
 
     def score(self, part: Part, count: int = TESTED) -> float:
