@@ -15,11 +15,12 @@ from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, SOLVED, first_of
 from ctxbench.mode import MODES
 from ctxbench.number import fixed, significant
-from ctxbench.report.published import decimals_of, unit_of, with_published
+from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
 from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.results.rows import rows_of
+from ctxbench.suite.published import Printed
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -236,7 +237,7 @@ def is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str, ours
     printed, own = row[f"{key}_published"], quantity(ours)
     if printed is None:
         return False
-    return fixed(row[own.column] / unit_of(run, own, frame).factor, decimals_of(printed)) == printed
+    return fixed(row[own.column] / unit_of(run, own, frame).factor, Printed.parse(printed).decimals) == printed
 
 
 SENTENCES: dict[str, Callable[[], str]] = {

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from ctxbench import metrics
+from ctxbench.conditions import Shape
 from ctxbench.errors import unknown
 from ctxbench.metrics.base import Unit
 from ctxbench.suite.keys import OneShape, QuantityKey, Scalar, Strict, UnitText
@@ -20,7 +21,7 @@ _FIGURE = re.compile(r"\+?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))?\s*(\w
 
 
 @dataclass(frozen=True)
-class Figure:
+class Printed:
     """A printed number without its unit: `value` with `decimals` digits after the point, and the `suffix` after it."""
 
     value: Fraction
@@ -50,7 +51,7 @@ class Figure:
         return _PREFIXES.get(self.suffix.removesuffix("B"), 1)
 
 
-FigureText = Annotated[str, AfterValidator(lambda text: Figure.parse(text) and text)]
+FigureText = Annotated[str, AfterValidator(lambda text: Printed.parse(text) and text)]
 Forms = dict[QuantityKey, str]
 
 
@@ -142,6 +143,10 @@ class Published(Strict):
     def source(self) -> str:
         """Who printed it where, in one line."""
         return ", ".join(filter(None, [self.authors, self.title, f"{self.venue} {self.year}", self.place]))
+
+    def shape_of(self, row: str) -> Shape | None:
+        """The input of a row."""
+        return self.rows[row].shape or self.shape
 
     def unit(self, quantity: str) -> Unit:
         """In which unit the figures of a quantity are that have no suffix."""
