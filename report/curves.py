@@ -78,7 +78,9 @@ def numbers_of(frame: pd.DataFrame, quantity: Quantity) -> "pd.Series[float]":
     """A quantity of the rows in units of one; what only papers have, as published."""
     if quantity.origin != "published":
         return frame[quantity.column].astype("float64")
-    printed = [float(Printed.parse(text).value) if pd.notna(text) else None for text in frame[f"{quantity.key}_published"]]
+    printed = [
+        float(Printed.parse(text).value) if pd.notna(text) else None for text in frame[f"{quantity.key}_published"]
+    ]
     return pd.Series(printed, frame.index, dtype="float64") * quantity.unit.factor
 
 

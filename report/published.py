@@ -17,11 +17,12 @@ PREFIXES = ("", "K", "M", "G", "T", "P")
 
 
 def with_published(run: RunData) -> pd.DataFrame:
-    """The records with `published_row`, `<quantity>_published` (as printed) and `<quantity>_ratio` (here over published).
+    """The records with `<quantity>_published` (as printed) and `<quantity>_ratio` (here over published).
 
-    A published number stands beside rows with the settings that it names, or with the module's default ones, in
-    float32, and of the published shape where the suite declares one. What is measured has no ratio: it was taken on
-    another device. A time stands beside a predicted one only if that is of the device that the paper measured on.
+    `published_row` is the name of the published row that a record belongs to: of its module, network and shape, if it
+    names one, in float32, with the settings that it names and else the module's default ones. What is measured has no
+    ratio: it was taken on another device. A time stands beside a predicted one only if that is of the device that the
+    paper measured on.
     """
     frame, table = run.frame.copy(), run.published
     records = zip(frame["module"], frame["every"], frame["changed"], frame["network"], frame["shape"], strict=True)

@@ -1,9 +1,8 @@
 """Writes a report: tables in every format, figures, and the page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ctxbench import disk
 from ctxbench.errors import UsageError, unknown

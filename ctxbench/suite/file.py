@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -17,7 +18,7 @@ from ctxbench import metrics
 from ctxbench.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, as_list
 from ctxbench.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.errors import UsageError, unknown
-from ctxbench.suite.keys import OneShape, QuantityKey, Scalar, Strict
+from ctxbench.suite.keys import OneShape, QuantityKey, Scalar
 from ctxbench.suite.published import Published
 
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
@@ -57,8 +58,12 @@ MetricName = Annotated[str, AfterValidator(_metric)]
 PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
 
 
+class _Strict(BaseModel):
+    model_config = STRICT
+
+
 _AXES = {name: _axis(each) for name, each in CONDITIONS.items() if each is not SHAPE}
-_Axes: Any = create_model("_Axes", __base__=Strict, **_AXES)
+_Axes: Any = create_model("_Axes", __base__=_Strict, **_AXES)
 # What an entry of `cases` or `exclude` may say of each.
 _VALUES: dict[str, TypeAdapter[Any]] = {
     name: TypeAdapter(_type(each), config=ConfigDict(strict=True)) for name, each in CONDITIONS.items()
@@ -96,7 +101,7 @@ class MeasureTable(*_SETTINGS, Measure, extra="forbid"):  # type: ignore[misc]  
     """How a case is measured, with the settings of all metrics."""
 
 
-class Gate(Strict):
+class Gate(_Strict):
     """What `ctxbench check` counts as a change of latency, relative (0.05: 5 %).
 
     `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train").
@@ -110,7 +115,7 @@ class Gate(Strict):
         return self.margins.get(f"{module} {mode}", self.margins.get(module, self.margin))
 
 
-class Figure(Strict):
+class Figure(_Strict):
     """A figure and its table in the report: the quantities `y` against `x`, a line for each module and setting.
 
     `x` is a hyper-parameter, or one of `POINTS` or `COMPUTED`. `scale` names the axes that are logarithmic. With
@@ -133,7 +138,7 @@ class Figure(Strict):
         return self
 
 
-class SuiteFile(Strict):
+class SuiteFile(_Strict):
     """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?
 
     `published` is a table of the folder published/ by its name, a file of that form beside the suite, or the table.

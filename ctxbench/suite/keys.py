@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from ctxbench import metrics
-from ctxbench.case import STRICT
 from ctxbench.conditions import Shape, parse_shape
 from ctxbench.metrics.base import Unit
 
@@ -13,9 +12,3 @@ Scalar = bool | int | float | str
 OneShape = Annotated[Shape, BeforeValidator(parse_shape)]
 QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
 UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]
-
-
-class Strict(BaseModel):
-    """A table of a file: an unknown key or another type is an error."""
-
-    model_config = STRICT

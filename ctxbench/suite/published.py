@@ -1,17 +1,20 @@
 """The keys of a published table: what a source prints, as printed, and of which block or network it prints it."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ctxbench import metrics
+from ctxbench.case import STRICT
 from ctxbench.conditions import Shape
 from ctxbench.errors import unknown
 from ctxbench.metrics.base import Unit
-from ctxbench.suite.keys import OneShape, QuantityKey, Scalar, Strict, UnitText
+from ctxbench.registry.formula import evaluate
+from ctxbench.suite.keys import OneShape, QuantityKey, Scalar, UnitText
 
 _PREFIXES = {
     **{symbol: 1000**power for power, symbol in enumerate("KMGTP", 1)},
@@ -36,7 +39,9 @@ class Printed:
             raise ValueError("write the figure as printed, such as '7.4', '10.6M', '804G' or '1,411'")
         whole, places, suffix = found[1].replace(",", ""), found[2] or "", found[3]
         if suffix and suffix.removesuffix("B") not in {*_PREFIXES, ""} and suffix != "ms":
-            raise ValueError(f"the unit {suffix!r} is unknown; known are B, ms and {', '.join(_PREFIXES)}, with B or not")
+            raise ValueError(
+                f"the unit {suffix!r} is unknown; known are B, ms and {', '.join(_PREFIXES)}, with B or not"
+            )
         return cls(Fraction(int(whole + places), 10 ** len(places)), len(places), suffix)
 
     @property
@@ -51,11 +56,39 @@ class Printed:
         return _PREFIXES.get(self.suffix.removesuffix("B"), 1)
 
 
+# What is counted of a block or network for an audit (`ctxbench.worker.counts`), and the sizes of the input.
+COUNTS = (
+    "params", "params_bias", "params_norm", "params_matrices", "buffers",
+    "macs", "macs_matmul", "macs_layers", "macs_norm", "macs_train",
+    "memory_train", "memory_infer", "memory_train_2020", "memory_infer_2020",
+)  # fmt: skip
+SIZES = ("B", "C", "H", "W", "n", "N")
+
+
+def sizes(shape: Shape) -> dict[str, int]:
+    """The sizes of an input [B, C, H, W] by their names in a form: `n = H*W`, `N = B*n`."""
+    batch, channels, height, width = shape
+    values = (batch, channels, height, width, height * width, batch * height * width)
+    return dict(zip(SIZES, values, strict=True))
+
+
+def _form(text: str, names: Iterable[str]) -> str:
+    """A closed form (`ctxbench.registry.formula`) of these names and the sizes. ValueError for anything else."""
+    evaluate(text, dict.fromkeys((*names, *SIZES), 1))
+    return text
+
+
 FigureText = Annotated[str, AfterValidator(lambda text: Printed.parse(text) and text)]
-Forms = dict[QuantityKey, str]
+CountForm = Annotated[str, AfterValidator(lambda text: _form(text, COUNTS))]
+FigureForm = Annotated[str, AfterValidator(lambda text: _form(text, metrics.quantities()))]
+Forms = dict[QuantityKey, CountForm]
 
 
-class PublishedRow(Strict):
+class _Strict(BaseModel):
+    model_config = STRICT
+
+
+class PublishedRow(_Strict):
     """What is printed of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
 
     `notes` say of a figure why it differs or cannot be; printed below tables.
@@ -76,7 +109,7 @@ class PublishedRow(Strict):
         return self
 
 
-class Alternative(Strict):
+class Alternative(_Strict):
     """Another configuration of the `rows` (none: of all): each key that is given takes the place of the row's own."""
 
     about: str
@@ -88,16 +121,16 @@ class Alternative(Strict):
     counts: Forms = {}
 
 
-class Bound(Strict):
+class Bound(_Strict):
     """A figure of the `rows` is no less than the form `least` of the other figures that are printed in its row."""
 
     quantity: QuantityKey
-    least: str
+    least: FigureForm
     why: str
     rows: Annotated[list[str], Field(min_length=1)]
 
 
-class Keep(Strict):
+class Keep(_Strict):
     """Two rows that differ in one key alone differ in this quantity as all such rows of their shape do."""
 
     quantity: QuantityKey
@@ -105,11 +138,11 @@ class Keep(Strict):
     why: str
 
 
-class Published(Strict):
+class Published(_Strict):
     """A table as a source prints it; digits stay strings.
 
     `seen`: whether the source was read, or its figures are recalled from memory. `units` hold for figures without a
-    suffix. `counts` are closed forms of what ctxbench counts (`ctxbench.audit.counts`): what the source says that a
+    suffix. `counts` are closed forms of COUNTS: what the source says that a
     figure is, where that is not the count itself. `notes` are about the figures of a quantity in all rows.
     """
 

@@ -66,17 +66,26 @@ def read_published(name_or_path: str, beside: Path | None = None) -> Published:
 
     UsageError names the file and the line of anything malformed.
     """
-    path = Path(name_or_path)
-    if not (name_or_path.endswith(".toml") or "/" in name_or_path):
-        path = _built_in("published", "published table", name_or_path)
-    elif beside:
-        path = beside / path
+    path = published_path(name_or_path)
+    path = beside / path if beside else path
     content = disk.read_toml(path)
     try:
         return Published.model_validate(content)
     except ValidationError as error:
-        line = line_of(disk.read_text(path), plain_keys(error.errors()[0]["loc"]))
-        raise UsageError(f"{path}, line {line}: {_first_sentence(error, Published)}") from None
+        where = place_of(path, plain_keys(error.errors()[0]["loc"]))
+        raise UsageError(f"{where}: {_first_sentence(error, Published)}") from None
+
+
+def published_path(name_or_path: str) -> Path:
+    """The file of a published table. UsageError for a name that there is not."""
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        return Path(name_or_path)
+    return _built_in("published", "published table", name_or_path)
+
+
+def place_of(path: Path, keys: tuple[str, ...]) -> str:
+    """`FILE, line 7`, where the last of these keys stands."""
+    return f"{path}, line {line_of(disk.read_text(path), keys)}"
 
 
 def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:

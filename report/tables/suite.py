@@ -1,6 +1,6 @@
 """The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 

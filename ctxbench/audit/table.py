@@ -1,0 +1,54 @@
+"""An audit as a table, and in one sentence."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ctxbench.audit.finding import Finding, Verdict
+from ctxbench.report.tables.table import Cell, Footnotes, Origin, Table, Tone, plain_table
+from ctxbench.suite.published import Published
+
+_TONES: dict[Verdict, Tone] = {
+    Verdict.EQUAL: "good",
+    Verdict.CONVENTION: "good",
+    Verdict.CONFIGURATION: "doubtful",
+    Verdict.NOT_REPRODUCED: "doubtful",
+    Verdict.CANNOT_BE: "bad",
+    Verdict.NOT_JUDGED: "",
+}
+
+
+def audit_table(table: Published, findings: Sequence[Finding]) -> Table:
+    """Each figure with what is counted, the verdict and its reason; below, the source and the notes of the file."""
+    notes = Footnotes()
+    rows = []
+    for each in findings:
+        own = (table.rows[each.row].notes.get(each.quantity), table.notes.get(each.quantity))
+        numbers = tuple(notes.number(text) for text in own if text)
+        verdict = Cell(each.verdict, tone=_TONES[Verdict(each.verdict)])
+        rows += [(each.row, each.quantity, Cell(each.printed, notes=numbers), each.counted, verdict, each.why)]
+    headings: dict[str, Origin] = {"row": "label", "quantity": "label", "printed": "published", "counted": "counted"}
+    made = plain_table({**headings, "verdict": "text", "why": "text"}, rows, f"{table.title}: {summary(findings)}")
+    return replace(made, caption=tuple(caption(table)), notes=notes.texts)
+
+
+def caption(table: Published) -> list[str]:
+    """Where the figures are from, and what the source says that they are."""
+    seen = "read" if table.seen == "read" else "recalled from memory, and not yet compared with the source"
+    lines = [f"printed: {table.source}; {seen}."]
+    where = ", ".join(filter(None, [table.device, table.software]))
+    lines += [f"on {where}."] * bool(where)
+    lines += [f"{quantity}: {form}." for quantity, form in table.counts.items()]
+    quantities = dict.fromkeys(quantity for row in table.rows.values() for quantity in row.printed)
+    units = ((key, table.unit(key)) for key in quantities)
+    lines.append(f"{', '.join(f'{key} in {unit if unit.exponent else unit.symbol}' for key, unit in units)}.")
+    return lines
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """`8 of 16 equal, 2 cannot be, ...`, of the figures that are judged."""
+    counts = Counter(each.verdict for each in findings)
+    judged = len(findings) - counts[Verdict.NOT_JUDGED]
+    parts = [f"{counts[each]} {each}" for each in Verdict if counts[each] and each != Verdict.NOT_JUDGED]
+    left = f"; {counts[Verdict.NOT_JUDGED]} not judged" * bool(counts[Verdict.NOT_JUDGED])
+    return f"of {judged} figures {', '.join(parts)}{left}" if judged else f"{len(findings)} figures, none judged"
