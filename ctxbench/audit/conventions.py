@@ -20,6 +20,7 @@ _MACS = {
     "matrix products and convolutions alone": "macs_matmul",
     "convolutions and linear layers alone, no products of two maps": "macs_layers",
     "without normalisation": "macs - macs_norm",
+    "normalisation as five operations an element, as fvcore counts": "macs + 4*macs_norm",
     "of a training step": "macs_train",
 }
 _MACS_TRAIN = {"of the forward pass alone": "macs"}

@@ -83,7 +83,8 @@ class _Figure:
 
     def _own(self, other: Alternative | None = None) -> Convention:
         """The convention that the source names, of the row or of an alternative to it."""
-        forms = {**self.recount.table.counts, **(other.counts if other else {})}
+        table = self.recount.table
+        forms = {**table.counts, **table.rows[self.row].counts, **(other.counts if other else {})}
         return Convention(self.quantity, forms.get(self.quantity, self.quantity), self.unit)
 
     def _by_convention(self, own: Convention, case: Case) -> str:
@@ -96,10 +97,9 @@ class _Figure:
         return ""
 
     def _by_configuration(self) -> tuple[str, str]:
-        """What comes nearest among the alternatives to the row; and under which the figure is equal, if there is one."""
-        tried = [each for each in self.recount.table.alternatives.values() if self.row in (each.rows or [self.row])]
-        if not tried:
-            return "", ""
+        """What comes nearest among the alternatives to the row; under which the figure is equal, if there is one."""
+        alternatives = self.recount.table.alternatives.values()
+        tried = [each for each in alternatives if self.row in (each.rows or [self.row]) and self._differs(each)]
         near: dict[Fraction, str] = {}
         for each in tried:
             own, case = self._own(each), self.recount.case(self.row, each)
@@ -114,13 +114,17 @@ class _Figure:
                 return "", f"{each.about}{odd} ({_tried(len(tried), 'configuration')})"
         return f"{near[min(near)]} ({_tried(len(tried), 'configuration')})" if near else "", ""
 
+    def _differs(self, other: Alternative) -> bool:
+        """Whether an alternative says anything of this quantity."""
+        return self.quantity in other.counts or self.recount.case(self.row, other) != self.recount.case(self.row)
+
     def _contradictions(self, other: Alternative, case: Case) -> Iterator[str]:
         """Which other figures of the row an alternative does not give."""
         for quantity in self.recount.table.rows[self.row].printed:
             figure = _Figure(self.recount, self.row, quantity)
-            own = figure._own(other)
-            if quantity == self.quantity or quantity not in COUNTS:
+            if quantity == self.quantity or quantity not in COUNTS or not figure._differs(other):
                 continue
+            own = figure._own(other)
             counts, missing = self.recount.counts(case, own.needs)
             if not missing and not own.agrees(figure.printed, counts):
                 yield f"; its {quantity} would be {figure.written(own.counted(counts))}, not {figure.text}"
@@ -139,17 +143,19 @@ class _Figure:
                 yield f"{each.why}: {_with_numbers(each.least, known)} = {self.written(Fraction(least))}"
 
     def _of_layers(self, case: Case) -> list[Bound]:
-        """The bound of a block whose weights are applied at each position, all of them."""
+        """The bound of a block that has the printed parameters, and applies all its weights at each position."""
         if self.quantity != "macs" or "params" not in self.recount.table.rows[self.row].printed or case.network:
             return []
-        counts, missing = self.recount.counts(case, ("params", "params_matrices", "macs_layers"))
-        if missing or not 0 < counts["params_matrices"] * counts["N"] <= counts["macs_layers"]:
+        if _Figure(self.recount, self.row, "params").finding().verdict not in (Verdict.EQUAL, Verdict.CONVENTION):
             return []
-        least = f"(params - {counts['params'] - counts['params_matrices']})*N"
-        return [Bound(quantity="macs", least=least, why=WEIGHTS, rows=[self.row])]
+        counts, missing = self.recount.counts(case, ("params_matrices", "macs_layers"))
+        weights = counts.get("params_matrices", 0)
+        if missing or not 0 < weights * counts["N"] <= counts["macs_layers"]:
+            return []
+        return [Bound(quantity="macs", least=f"{weights}*N", why=WEIGHTS, rows=[self.row])]
 
 
-WEIGHTS = "the weights alone, which are applied at each position, take more"
+WEIGHTS = "its weights alone, all applied at each position, take more"
 
 
 def _lowest(printed: Printed, unit: Unit) -> int:
@@ -160,8 +166,9 @@ def _lowest(printed: Printed, unit: Unit) -> int:
 def _with_numbers(form: str, known: Mapping[str, int]) -> str:
     """A closed form with numbers in place of names, for a person."""
     signs = {"*": "x", "**": "^", "//": "/"}
+    numbers = {**known, **{part: int(part) for part in re.findall(r"\d+", form)}}
     parts = [signs.get(part, part) for part in re.findall(r"\w+|\*\*|//|\S", form)]
-    text = " ".join(f"{known[part]:,}" if part in known else part for part in parts)
+    text = " ".join(f"{numbers[part]:,}" if part in numbers else part for part in parts)
     return text.replace("( ", "(").replace(" )", ")").replace(" ^ ", "^")
 
 

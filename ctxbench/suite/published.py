@@ -91,13 +91,14 @@ class _Strict(BaseModel):
 class PublishedRow(_Strict):
     """What is printed of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
 
-    `notes` say of a figure why it differs or cannot be; printed below tables.
+    Its `counts` take the place of the table's. `notes` say of a figure why it differs or cannot be; printed below tables.
     """
 
     block: str
     network: str = ""
     settings: dict[str, Scalar] = {}
     shape: OneShape | None = None
+    counts: Forms = {}
     printed: Annotated[dict[QuantityKey, FigureText], Field(min_length=1)]
     notes: dict[QuantityKey, str] = {}
 
