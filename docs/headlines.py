@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pandas as pd
 from evidence import evidence_list, source
 from lists import ROOT, built_in, judged, markdown, stored_run, validation
 
-from ctxbench.claims import Verdict
+from ctxbench import claims
+from ctxbench.audit.finding import Finding, Verdict, read
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, SOLVED, first_of
@@ -121,18 +123,19 @@ def findings() -> str:
         "suites/compile": _compiled(),
         "suites/gradient": _one_step(),
         "suites/deploy": _exported(),
+        "audit": audited(),
     }
     return "\n".join(f"- {text} ([{Path(page).name}](docs/{page}.md))." for page, text in found.items())
 
 
-def _must_be(verdict: Verdict, run: str, claim: str) -> None:
+def _must_be(verdict: claims.Verdict, run: str, claim: str) -> None:
     """Ends the command where a run has another verdict on the claim that a sentence below puts into words."""
     if claim not in judged(ROOT / "results" / run).get(verdict, []):
         raise SystemExit(f"{run} does not say {verdict} of {claim!r}: its sentence in docs/headlines.py is wrong")
 
 
 def _lookup() -> str:
-    _must_be(Verdict.NOT_SUPPORTED, "recall-cpu", "The one-step gradient costs Ham (NMF) no ability")
+    _must_be(claims.Verdict.NOT_SUPPORTED, "recall-cpu", "The one-step gradient costs Ham (NMF) no ability")
     run = stored_run("recall-cpu")
     rows = {json.loads(row["hparams"])["gradient"]: row for row in recalled() if row["module"] == "ham_nmf"}
     one, every = (accuracy(rows[gradient], "lookup") for gradient in ("one_step", "bptt"))
@@ -145,7 +148,7 @@ def _lookup() -> str:
 
 
 def _compiled() -> str:
-    _must_be(Verdict.NOT_SUPPORTED, "compile-cpu", "Compiling keeps the gradient")
+    _must_be(claims.Verdict.NOT_SUPPORTED, "compile-cpu", "Compiling keeps the gradient")
     run = stored_run("compile-cpu")
     frame = run.frame
     vq = frame[(frame["module"] == "ham_vq") & (frame["execution"] == "compile")]["error_train"].iloc[0]
@@ -166,8 +169,10 @@ def _crossing() -> str:
 
 
 def _one_step() -> str:
-    _must_be(Verdict.SUPPORTED, "gradient-cpu", "Training memory is O(1) in K with one step and O(K) with all steps")
-    _must_be(Verdict.NOT_SUPPORTED, "gradient-cpu", "The one-step gradient's direction is approximately right")
+    _must_be(
+        claims.Verdict.SUPPORTED, "gradient-cpu", "Training memory is O(1) in K with one step and O(K) with all steps"
+    )
+    _must_be(claims.Verdict.NOT_SUPPORTED, "gradient-cpu", "The one-step gradient's direction is approximately right")
     cosine = stored_run("gradient-cpu").frame["gradient_cosine_input"].dropna()
     cosine = cosine[cosine < 1 - 1e-9]
     return (
@@ -186,6 +191,23 @@ def _exported() -> str:
         f"At {size}, ONNX Runtime runs blocks {speed_up.median():.1f} times as fast as PyTorch in the median, and "
         f"`spectral` {1 / speed_up['spectral']:.0f} times as slow"
     )
+
+
+def audits() -> dict[str, list[Finding]]:
+    """The stored findings about published tables, by the name of the table."""
+    return {path.stem: read(path) for path in sorted((ROOT / "results" / "audit").glob("*.csv"))}
+
+
+def audited() -> str:
+    """How many published figures are what is counted, and how."""
+    found = audits()
+    counts = Counter(each.verdict for own in found.values() for each in own)
+    del counts[Verdict.NOT_JUDGED]
+    others = [each for each in Verdict if counts[each] and each != Verdict.EQUAL]
+    return (
+        f"Of {counts.total()} figures in {len(found)} published cost tables {counts[Verdict.EQUAL]} equal what is "
+        f"counted, to the printed digit; {', '.join(f'{counts[each]} are {each}' for each in others)}"
+    ).replace("are cannot be", "cannot be")
 
 
 def recall_lead() -> str:
@@ -250,6 +272,7 @@ SENTENCES: dict[str, Callable[[], str]] = {
     "prediction-fact": prediction_fact,
     "crossing": lambda: f"**{_crossing()}.**",
     "recall-lead": recall_lead,
+    "audit-lead": lambda: f"**{audited()}.**",
     "repeatability-lead": repeatability.lead,
     "repeatability": lambda: markdown(dict.fromkeys(repeatability.table()[0], "text"), repeatability.table()[1:]),
 }

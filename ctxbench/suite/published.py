@@ -91,7 +91,7 @@ class _Strict(BaseModel):
 class PublishedRow(_Strict):
     """What is printed of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
 
-    Its `counts` take the place of the table's. `notes` say of a figure why it differs or cannot be; printed below tables.
+    Its `counts` take the place of the table's. `notes` say of a figure why it differs or cannot be, below tables.
     """
 
     block: str
