@@ -23,6 +23,7 @@ from ctxbench.report.tables.cells import amount
 from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.results.rows import rows_of
 from ctxbench.suite.published import Printed
+from ctxbench.suite.read import read_published
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -199,15 +200,12 @@ def audits() -> dict[str, list[Finding]]:
 
 
 def audited() -> str:
-    """How many published figures are what is counted, and how."""
-    found = audits()
+    """How many published figures are what is counted, and how: of the sources that were read."""
+    found = {name: own for name, own in audits().items() if read_published(name).seen == "read"}
     counts = Counter(each.verdict for own in found.values() for each in own)
     del counts[Verdict.NOT_JUDGED]
-    others = [each for each in Verdict if counts[each] and each != Verdict.EQUAL]
-    return (
-        f"Of {counts.total()} figures in {len(found)} published cost tables {counts[Verdict.EQUAL]} equal what is "
-        f"counted, to the printed digit; {', '.join(f'{counts[each]} are {each}' for each in others)}"
-    ).replace("are cannot be", "cannot be")
+    parts = [f"{counts[each]} {'' if each == Verdict.CANNOT_BE else 'are '}{each}" for each in Verdict if counts[each]]
+    return f"Of {counts.total()} figures in {len(found)} published cost tables, recounted, {', '.join(parts)}"
 
 
 def recall_lead() -> str:

@@ -17,10 +17,12 @@ from ctxbench.suite.published import COUNTS, Alternative, Bound, Printed, sizes
 
 NO_TIME = "a time is measured on its device, not counted"
 NO_COUNT = "ctxbench does not count it"
+WEIGHTS = "its weights alone, all applied at each position, take more"
 
 
 def judge(recount: Recount, on_row: Callable[[str], object] = lambda row: None) -> list[Finding]:
     """A finding for each figure of the table, row by row. UsageError names the line of what cannot be counted."""
+    recount.check()
     found = []
     for row, content in recount.table.rows.items():
         on_row(row)
@@ -153,9 +155,6 @@ class _Figure:
         if missing or not 0 < weights * counts["N"] <= counts["macs_layers"]:
             return []
         return [Bound(quantity="macs", least=f"{weights}*N", why=WEIGHTS, rows=[self.row])]
-
-
-WEIGHTS = "its weights alone, all applied at each position, take more"
 
 
 def _lowest(printed: Printed, unit: Unit) -> int:

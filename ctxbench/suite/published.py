@@ -1,5 +1,6 @@
 """The keys of a published table: what a source prints, as printed, and of which block or network it prints it."""
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -199,7 +200,11 @@ class Published(_Strict):
 def line_of(text: str, keys: tuple[str, ...]) -> int:
     """In which line of a TOML file the last of these keys stands that can be found, each inside the one before."""
     lines, found = text.splitlines(), 0
-    for key in keys:
+    for before, key in itertools.pairwise(("", *keys)):
+        heads = [i for i, line in enumerate(lines) if line.strip() == f"[[{before}]]"]
+        if key.isdigit() and int(key) < len(heads):
+            found = heads[int(key)]
+            continue
         pattern = re.compile(rf"(?<![\w-])[\"']?{re.escape(key)}[\"']?\s*[\].=]")
         found = next((i for i in range(found, len(lines)) if pattern.search(lines[i])), found)
     return found + 1
