@@ -47,15 +47,16 @@ def _row_of(
     table: Published | None, module: str, hparams: Mapping[str, Any], changed: str, network: str, shape: str
 ) -> str:
     """The name of the published row that a record belongs to, of several that with most settings; "" for none."""
-    differing = set(changed.split())
-    found = {
-        name: len(row.settings)
-        for name, row in (table.rows if table else {}).items()
-        if (row.block.rpartition(":")[2], row.network) == (module, network or "")
-        if differing <= row.settings.keys()
-        if all(str(hparams.get(key)) == str(value) for key, value in row.settings.items())
-        if shape == "x".join(map(str, table.shape_of(name) or ())) or not table.shape_of(name)
-    }
+    if table is None:
+        return ""
+    found = {}
+    for name, row in table.rows.items():
+        own = table.shape_of(name)
+        fits = (row.block.rpartition(":")[2], row.network) == (module, network or "")
+        fits &= own is None or shape == "x".join(map(str, own))
+        same = all(str(hparams.get(key)) == str(value) for key, value in row.settings.items())
+        if fits and same and {*changed.split()} <= row.settings.keys():
+            found[name] = len(row.settings)
     return max(found, key=lambda name: found[name], default="")
 
 

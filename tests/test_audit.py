@@ -250,13 +250,11 @@ def test_twenty_planted_errors_are_found_and_what_is_right_stays_equal() -> None
             case "a wrong digit":
                 return right[row, key][:-1] + str((int(right[row, key][-1]) + 4) % 10)
             case "exchanged":
-                other, _ = PLANTED[kind][place ^ 1].split(" ")
-                return right[other, key]
+                return right[PLANTED[kind][place ^ 1].split(" ")[0], key]
             case "operations for MACs":
                 return written(2 * own[key], key)
             case "another prefix":
-                other = Unit("", 2, 10) if UNITS[key].base == 10 else Unit("", 10, 3)
-                return written(own[key] * UNITS[key].factor / other.factor, key)
+                return written(own[key] * (1000 / 1024 if UNITS[key].base == 10 else 1024 / 1000), key)
             case "the forward pass for training":
                 return written(own["memory_infer"], key)
             case "another configuration":
@@ -272,9 +270,9 @@ def test_twenty_planted_errors_are_found_and_what_is_right_stays_equal() -> None
             wrong[row, key], kinds[row, key] = planted(kind, place, row, key), kind
     assert len(kinds) == 20
     found = {(each.row, each.quantity): each for each in judge(replace(recount, table=small_table(wrong)))}
-    assert {place for place, each in found.items() if each.verdict != Verdict.EQUAL} == kinds.keys()
-    for place, kind in kinds.items():
-        assert found[place].verdict == FOUND_AS.get(kind, Verdict.NOT_REPRODUCED), (place, kind, found[place])
+    assert {figure for figure, each in found.items() if each.verdict != Verdict.EQUAL} == kinds.keys()
+    for figure, kind in kinds.items():
+        assert found[figure].verdict == FOUND_AS.get(kind, Verdict.NOT_REPRODUCED), (figure, kind, found[figure])
 
 
 # A row of `se` takes 16 channels or more.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from statistics import median
 
+from ctxbench.conditions import Shape
 from ctxbench.number import fixed
 from ctxbench.suite.published import Keep, Printed, Published
 
@@ -36,12 +37,12 @@ class _Differences:
         self._values = {name: each.value * each.factor(self._unit) for name, each in printed.items()}
         self._step = max((each.step * each.factor(self._unit) for each in printed.values()), default=Fraction(0))
         self._decimals = {name: each.decimals for name, each in printed.items()}
-        alike: dict[object, dict[str, str]] = defaultdict(dict)
+        alike: dict[tuple[str, str, Shape | None], dict[str, str]] = defaultdict(dict)
         for name, row in rows.items():
             key = (row.block if keep.differing == "network" else row.network, str(row.settings), table.shape_of(name))
             alike[key].setdefault(getattr(row, keep.differing), name)
         order = [*dict.fromkeys(getattr(row, keep.differing) for row in rows.values())]
-        self._groups: dict[object, list[Pair]] = defaultdict(list)
+        self._groups: dict[tuple[str, str, Shape | None], list[Pair]] = defaultdict(list)
         for (_, _, shape), members in alike.items():
             for (first, a), (second, b) in itertools.combinations(
                 sorted(members.items(), key=lambda each: order.index(each[0])), 2

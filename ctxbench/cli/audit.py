@@ -45,7 +45,7 @@ def audit(
     if out:
         disk.check_place(out)
     path, content = published_path(table), read_published(table)
-    blocks = _blocks(block or [], {row.block for row in content.rows.values()})
+    blocks = _blocks(block or [], content.blocks)
     with Apart(static=True) as apart:
         recount = Recount(path, content, lambda case, names: _counted(apart, case, names), blocks)
         findings = judge(recount, lambda row: say(f"counting {row}", stderr=True))

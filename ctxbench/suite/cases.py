@@ -53,9 +53,9 @@ class Suite:
         for row in self.file.gate.margins:
             if row.removesuffix(" infer").removesuffix(" train") not in modules:
                 raise UsageError(f"{self.path}: [gate] margins: {unknown('module', row, modules)}")
-        for row in self.file.published.rows.values() if self.file.published else ():
-            if row.block not in modules:
-                raise UsageError(f"{self.path}: published: {unknown('module', row.block, modules)}")
+        for block in self.file.published.blocks if self.file.published else ():
+            if block not in modules:
+                raise UsageError(f"{self.path}: published: {unknown('module', block, modules)}")
         self._check_figures(found)
         self._check_exclude(found)
         for name in (name for pair in self.file.crossover for name in parse_pair(pair)):

@@ -17,7 +17,7 @@ from ctxbench.metrics.base import Unit
 from ctxbench.registry.formula import evaluate
 from ctxbench.suite.keys import OneShape, QuantityKey, Scalar, UnitText
 
-_PREFIXES = {
+_PREFIXES: dict[str, int] = {
     **{symbol: 1000**power for power, symbol in enumerate("KMGTP", 1)},
     **{f"{symbol}i": 1024**power for power, symbol in enumerate("KMGTP", 1)},
 }
@@ -168,16 +168,21 @@ class Published(_Strict):
 
     @model_validator(mode="after")
     def _rows_are_there(self) -> Self:
-        for each in (*self.alternatives.values(), *self.bounds):
-            for row in each.rows:
-                if row not in self.rows:
-                    raise unknown("row", row, self.rows)
+        named = [each.rows for each in self.alternatives.values()] + [each.rows for each in self.bounds]
+        for row in itertools.chain(*named):
+            if row not in self.rows:
+                raise unknown("row", row, self.rows)
         return self
 
     @property
     def source(self) -> str:
         """Who printed it where, in one line."""
         return ", ".join(filter(None, [self.authors, self.title, f"{self.venue} {self.year}", self.place]))
+
+    @property
+    def blocks(self) -> set[str]:
+        """What the rows are of."""
+        return {row.block for row in self.rows.values()}
 
     def shape_of(self, row: str) -> Shape | None:
         """The input of a row."""

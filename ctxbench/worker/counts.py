@@ -1,5 +1,6 @@
 """What an audit holds published figures against: a case's parameters, MACs and peak memory, in parts."""
 
+from collections.abc import Callable
 from functools import cached_property, partial
 
 from torch import nn
@@ -7,8 +8,9 @@ from torch import nn
 from ctxbench.macs.counter import MacCount, UncountableError, count_macs
 from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import UnpredictableError, predict_peak
+from ctxbench.memory.kernels import Device
 from ctxbench.metrics.params import count_params
-from ctxbench.mode import MODES
+from ctxbench.mode import MODES, Mode
 from ctxbench.worker.protocol import CaseCounts, CountCase
 
 # Operators that multiply by weights alone, as layers call them.
@@ -33,7 +35,7 @@ class _Parts:
 
     def __init__(self, task: CountCase) -> None:
         self._model, self._x = task.case.on_meta()
-        known = {
+        self._known: dict[str, Callable[[], int]] = {
             "params": lambda: count_params(self._model),
             "params_bias": lambda: _in_layers(self._model, norms=False),
             "params_norm": lambda: _in_layers(self._model, norms=True),
@@ -46,10 +48,11 @@ class _Parts:
             "macs_train": lambda: count_training_macs(self._model, self._x).macs,
         }
         for mode in MODES:
-            peak = partial(predict_peak, self._model, self._x, mode=mode)
-            known[f"memory_{mode}"] = lambda peak=peak: peak(device="cuda").peak_bytes
-            known[f"memory_{mode}_2020"] = lambda peak=peak: peak(device="cuda-2020").peak_bytes
-        self._known = known
+            self._known[f"memory_{mode}"] = partial(self._peak, mode, "cuda")
+            self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")
+
+    def _peak(self, mode: Mode, device: Device) -> int:
+        return predict_peak(self._model, self._x, mode=mode, device=device).peak_bytes
 
     def count(self, name: str) -> int:
         return self._known[name]()
