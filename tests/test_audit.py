@@ -185,6 +185,8 @@ def test_a_figure_that_breaks_what_all_others_keep_is_found_and_so_are_two_that_
         f"exchanged with {second}, both keep it (4 exchanges tried). The backbone adds it."
         in found[first, "memory_train_2020"]
     )
+    other = {**KEEP, "pairs": [["resnet18_os32", "convnext_tiny"]]}
+    assert broken(Published.model_validate({**backbones(**names).model_dump(), "keeps": [other]})) == {}
     one = broken(backbones(da_resnet50_d8_64="15.0"))
     assert [row for row, _ in one] == ["da resnet18_os32 64", "da resnet50_d8 64"]
     assert (

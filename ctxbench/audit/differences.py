@@ -47,7 +47,8 @@ class _Differences:
             for (first, a), (second, b) in itertools.combinations(
                 sorted(members.items(), key=lambda each: order.index(each[0])), 2
             ):
-                self._groups[first, second, shape].append((a, b))
+                if not keep.pairs or {first, second} in map(set, keep.pairs):
+                    self._groups[first, second, shape].append((a, b))
 
     def reasons(self) -> dict[str, str]:
         """By row: what its figure breaks; of two figures, if it was exchanged, with which."""

@@ -133,10 +133,14 @@ class Bound(_Strict):
 
 
 class Keep(_Strict):
-    """Two rows that differ in one key alone differ in this quantity as all such rows of their shape do."""
+    """Two rows that differ in one key alone differ in this quantity as all such rows of their shape do.
+
+    `pairs` are the values that the key has in two such rows; none: any two.
+    """
 
     quantity: QuantityKey
     differing: Literal["network", "block"]
+    pairs: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = []
     why: str
 
 
