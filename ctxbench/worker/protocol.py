@@ -86,6 +86,14 @@ class TellCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class CountCase:
+    """Count these of a case; the names are `ctxbench.suite.published.COUNTS`."""
+
+    case: Case
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class TellMemory:
     """Tell what is in memory at a case's predicted peak on `target`, and draw the pass into the file `plot`."""
 
@@ -221,6 +229,14 @@ class NetworkShape:
 
 
 @dataclass(frozen=True, slots=True)
+class CaseCounts:
+    """The answer to CountCase: numbers of parameters, MACs and bytes by name; `missing` says why one is not known."""
+
+    values: Mapping[str, int]
+    missing: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What a person is to see next: a text, or rows below their headings, each with what its column holds."""
 
@@ -282,11 +298,11 @@ class Imported:
 
 
 Task = (
-    DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime | TakeSide |
-    MatmulRate | TimeKernels | MeasureCase
+    DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory |
+    TellTime | TakeSide | MatmulRate | TimeKernels | MeasureCase
 )  # fmt: skip
 Reply = (
     Ready | Started | Done | Ended | NoProcess | Environment | CheckStarted | CheckDone | WrongInput | Cases |
-    ReadEntry | NetworkShape | Told | KernelTime | GpuProperties | Answer | Imported
+    ReadEntry | NetworkShape | CaseCounts | Told | KernelTime | GpuProperties | Answer | Imported
     | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip
