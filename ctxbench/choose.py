@@ -36,13 +36,19 @@ class Candidate:
         return max(0, (self.memory or 0) - limit)
 
 
-def candidates(suite: Suite, mode: Mode, executor: Executor) -> Iterator[Candidate]:
-    """Each module of a suite whose devices are all known by their data sheets, under each of its other conditions."""
+def candidates(
+    suite: Suite, mode: Mode, executor: Executor, on_stage: Callable[[str], None] = lambda text: None
+) -> Iterator[Candidate]:
+    """Each module of a suite whose devices are all known by their data sheets, under each of its other conditions.
+
+    `on_stage` is told which one begins.
+    """
     by_module: dict[str, list[Case]] = {}
     for case in suite.cases():
         by_module.setdefault(replace(case, device="").id, []).append(case)
     plan = Plan(suite.file.measure, static_metrics())
-    for cases in by_module.values():
+    for number, cases in enumerate(by_module.values(), 1):
+        on_stage(f"[{number}/{len(by_module)}] predicting {cases[0].title}")
         records = {case.device: measure_case(case, plan, executor).record for case in cases}
         first = next(iter(records.values()))
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}

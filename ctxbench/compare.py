@@ -1,8 +1,9 @@
 """`ctxbench compare`: candidates and registry modules through the contract, one run, and a ranking."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +68,36 @@ def channels_of(suite: str, overrides: Overrides) -> int:
 
 
 def check_contract(
-    request: Request, candidate: str, executor: Executor, channels: int = CHANNELS
+    request: Request,
+    candidate: str,
+    executor: Executor,
+    channels: int = CHANNELS,
+    on_stage: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[str, list[CheckResult]]]:
     """The contract of a candidate with each of its settings, in fresh processes, without the compilers.
 
-    Each comes with a name: the candidate's, and the settings where there are several.
+    Each comes with a name: the candidate's, and the settings where there are several. `on_stage` is told which check
+    begins.
     """
+
+    def begin(name: str, check: str) -> None:
+        on_stage(f"verifying {name}: {check}")
+
     chosen = combinations(request.hparams(candidate))
     for hparams in chosen:
         text = ", ".join(f"{name}={value}" for name, value in hparams.items())
         name = f"{candidate} ({text})" if len(chosen) > 1 else candidate
-        yield name, verify(candidate, executor, channels=channels, hparams=hparams, compilers=False)
+        yield (
+            name,
+            verify(
+                candidate,
+                executor,
+                channels=channels,
+                hparams=hparams,
+                compilers=False,
+                on_start=partial(begin, name),
+            ),
+        )
 
 
 def check_names(request: Request, suite: str, overrides: Overrides, rank_by: str, reuse: Path | None = None) -> None:

@@ -1,5 +1,6 @@
 """Choosing a module for a memory and devices: what fits, the order, the largest batch, wrong sizes."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -75,6 +76,11 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     options = ("--shape", "1,64,32,32", "--device", "t4,a100-40gb", "--modules", "sa,ham_nmf,linear,se")
     done = command("choose", "--memory", "10MiB", *options, "--largest-batch")
     assert done.returncode == 0, done.stderr
+    assert re.sub(r"^ *\d+ s  ", "", done.stderr, flags=re.MULTILINE).splitlines() == [
+        line
+        for number, module in enumerate(("sa", "ham_nmf", "linear", "se"), 1)
+        for line in (f"[{number}/4] predicting {module}", f"the largest batch of {module}")
+    ]
     lines = done.stdout.splitlines()
     (fits,) = [line for line in lines if line.startswith("linear")]
     (rest,) = [line for line in lines if line.startswith("sa ")]

@@ -800,7 +800,9 @@ def test_checks_that_only_inform_may_be_stopped_as_often_as_there_are_and_decide
                 on_message(message)
             return ended
 
-    results = verify("sa", Played())
+    begun: list[str] = []
+    results = verify("sa", Played(), on_start=begun.append)
+    assert begun == [*"abcd"]
     assert [(each.name, each.outcome) for each in results] == [
         *((name, "not decided") for name in "abc"),
         ("d", "passed"),

@@ -21,7 +21,7 @@ from ctxbench.cli.options import (
     split,
     with_conditions,
 )
-from ctxbench.cli.printing import print_interrupted, print_networks, render, reporter
+from ctxbench.cli.printing import gate_progress, print_interrupted, print_networks, render, reporter
 from ctxbench.terminal import say
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def compare(
         environment = machine(server)
         broken: list[str] = []
         for candidate in candidates:
-            for name, results in comparing.check_contract(request, candidate, server, channels):
+            with gate_progress() as shown:
+                checked = list(comparing.check_contract(request, candidate, server, channels, shown.stage))
+            for name, results in checked:
                 for result in results:
                     if result.outcome in ("failed", "not decided"):
                         render(lines.line(result))
