@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ctxbench.case import Case
+from ctxbench.case import EMPTY, Case
 from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.engine.one_process import Executor, Plan, measure_case
 from ctxbench.metrics import quantity, read_number, static_metrics
 from ctxbench.mode import Mode
+from ctxbench.notes import joined
 from ctxbench.number import Number, order
 from ctxbench.suite.cases import Suite
 
@@ -31,6 +32,11 @@ class Candidate:
     mixes: bool
     batch: int | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it stands for no module at all."""
+        return self.case.module == EMPTY
+
     def excess(self, limit: int) -> int:
         """Bytes above the limit; 0 where it fits or the peak is not known."""
         return max(0, (self.memory or 0) - limit)
@@ -53,7 +59,7 @@ def candidates(
         first = next(iter(records.values()))
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
         times = {device: value for device, value in read.items() if value}
-        reason = first.message or "; ".join(str(note) for note in first.notes if note.about in ("", f"latency_{mode}"))
+        reason = first.message or joined(note for note in first.notes if note.about in ("", f"latency_{mode}"))
         peak = first.get(_column(mode))
         case = cases[0]
         mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING

@@ -12,6 +12,7 @@ from ctxbench.case import EMPTY, Case
 from ctxbench.conditions import COLUMNS, from_columns, phrases
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
+from ctxbench.engine.estimate import whole_s
 from ctxbench.engine.one_process import Executor, Outcome
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import check_installed, run_suite
@@ -152,7 +153,8 @@ def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int,
     loaded, _ = _suite(request, suite, overrides)
     cases, measure = loaded.cases(), loaded.file.measure
     timed = sum(devices.has_clock(case.device) for case in cases)
-    return len(cases), COSTS_S * len(cases) + timed * (
+    costs_s = COSTS_S + whole_s(loaded.file.metrics, measure)
+    return len(cases), costs_s * len(cases) + timed * (
         measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S)
     )
 

@@ -336,8 +336,13 @@ def test_other_commands_say_of_a_dtype_and_a_layout_what_a_static_run_says(
 @pytest.mark.processes
 def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path, command: Command) -> None:
     assert command("run", "--suite", suite_file(["sa"]), "--static", "--out", tmp_path / "run").returncode == 0
-    assert command("report", tmp_path / "run", "--out", tmp_path / "report").returncode == 0
-    assert "<table" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    reported = command("report", tmp_path / "run", "--out", tmp_path / "report")
+    page = tmp_path / "report" / "index.html"
+    assert reported.stdout.endswith(f"open {page}, or send it: that file alone is the whole page\n")
+    text = page.read_text(encoding="utf-8")
+    assert "<table" in text
+    links = re.findall(r"(?:href|src)=[\"']?([^\s\"'>]+)", text)
+    assert [link for link in links if not re.match("#|data:|https?:", link)] == []
 
 
 def test_a_defect_of_our_own_does_not_pass_for_a_verdict(

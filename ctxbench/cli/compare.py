@@ -22,6 +22,7 @@ from ctxbench.cli.options import (
     with_conditions,
 )
 from ctxbench.cli.printing import gate_progress, print_interrupted, print_networks, render, reporter
+from ctxbench.cli.run import ASKED_FOR
 from ctxbench.terminal import say
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def compare(
     also_on: AlsoOn = None,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Metrics instead of the suite's, such as recall,latency,memory."),
+        typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(ASKED_FOR)}."),
     ] = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
