@@ -16,6 +16,7 @@ from conftest import Done
 import ctxbench
 from ctxbench import cli, registry
 from ctxbench.extras import PACKAGES
+from ctxbench.metrics import metrics
 
 SuiteFile = Callable[..., Path]
 Command = Callable[..., Done]
@@ -165,6 +166,13 @@ def test_the_line_of_each_command_is_the_first_of_its_own_help() -> None:
         file = cli.FILES.get(name, name)
         function = getattr(importlib.import_module(f"ctxbench.cli.{file}"), file)
         assert " ".join(function.__doc__.split("\n\n")[0].split()) == line
+
+
+@pytest.mark.parametrize("name", ["run", "compare"])
+def test_the_help_lists_the_metrics(name: str) -> None:
+    (option,) = [each for each in cli.imported(name).params if each.name == "metrics"]
+    wanted = ", ".join(each for each, metric in metrics().items() if metric.asked_for)
+    assert option.help.endswith(f": {wanted}.")
 
 
 def test_a_wrong_input_ends_the_command_with_2() -> None:

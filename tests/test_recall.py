@@ -279,8 +279,8 @@ def test_the_estimate_of_trainings_is_what_they_took() -> None:
     # These rows have nothing but their trainings.
     assert takes_s(MeasureTable(**marks)) == pytest.approx(found[0].frame()["elapsed_s"].mean(), rel=0.25)
     assert whole["recall_s"].median() / 800 == pytest.approx(STEP_S, rel=0.01)
-    small = {"recall_tasks": ["where"], "recall_shape": [32, 4, 4], "recall_steps": 100, "recall_seeds": 1}
-    assert takes_s(MeasureTable(**small)) == pytest.approx(100 * 2 * STEP_S / 8)
+    small = MeasureTable(recall_tasks=["where"], recall_shape=[32, 4, 4], recall_steps=100, recall_seeds=1)
+    assert takes_s(small) == pytest.approx(100 * 2 * STEP_S / 8)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,8 @@ def test_compare_counts_the_trainings_too(suite_file: Callable[..., Path]) -> No
         expected_s(Request([], ["sa", "se"]), suite, Overrides(metrics=metrics))
         for metrics in (["params"], ["params", "recall"])
     )
-    assert (cases, trained - plain) == (2, pytest.approx(2 * takes_s(MeasureTable())))
+    assert cases == 2
+    assert trained - plain == pytest.approx(2 * takes_s(MeasureTable()))
 
 
 def test_trainings_have_a_time_limit_of_their_own() -> None:
@@ -339,7 +340,7 @@ def test_a_row_has_accuracies_their_interval_and_why_there_is_none(
     assert (second["status"], json.loads(second["recall_curve"])) == ("ok", {})
     assert sentence(first).startswith("did not learn to pool (")
     assert sentence(first).endswith("%): accuracy after a short training on small tasks, chance is 10 %.")
-    assert sentence(second) == "has no recall: its training diverged; not asked for"
+    assert sentence(second) == "has no recall: its training diverged"
     suite.write_text(SUITE.format(modules='"identity"', marks=20))
     done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "other")
     (row,) = RunFolder.open(tmp_path / "other").frame().to_dict("records")

@@ -26,6 +26,7 @@ NOUNS = {
 }
 
 
+NOT_ASKED = "not asked for"
 # Seconds of a training step at USUAL_SHAPE: the median of the modules of results/recall-cpu, whose steps take 0.007 to
 # 0.09 s.
 STEP_S = 0.0164
@@ -84,7 +85,7 @@ def compute(measurement: Measurement) -> None:
             measurement.report({f"recall_{kind}": curve[own[0]]["accuracy"]})
         else:
             asked = any(task.name.partition("-")[0] == kind for task in tasks)
-            measurement.report({f"recall_{kind}_reason": "its training diverged" if asked else "not asked for"})
+            measurement.report({f"recall_{kind}_reason": "its training diverged" if asked else NOT_ASKED})
     measurement.report({"recall_curve": json.dumps(curve), "recall_s": median(seconds)})
 
 
@@ -158,7 +159,8 @@ def sentence(row: RecordRow) -> str:
     told = [f"{verb} {joined.get(verb, ' and ').join(texts)}" for verb, texts in parts.items() if texts]
     if told:
         return f"{'; '.join(told)}: accuracy after a short training on small tasks, chance is 10 %."
-    reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
+    reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"] or NOT_ASKED) for kind in KINDS)
+    reasons.pop(NOT_ASKED, None)
     return f"has no recall: {'; '.join(reasons)}" if reasons else ""
 
 
