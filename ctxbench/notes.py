@@ -111,6 +111,17 @@ class Note:
             )
 
 
+def joined(notes: Iterable[Note]) -> str:
+    """Notes as one text, in which a reason that several of them have stands once."""
+    heads: dict[str, list[str]] = {}
+    for note in notes:
+        reason = str(note.values.get("reason") or note)
+        heads.setdefault(reason, []).append(str(note).removesuffix(reason).removesuffix(": "))
+    return "; ".join(
+        ": ".join(filter(None, [", ".join(dict.fromkeys(filter(None, own))), reason])) for reason, own in heads.items()
+    )
+
+
 def dumped(notes: Iterable[Note]) -> str:
     """Notes as a cell of a record."""
     return json.dumps([{"code": each.code, "about": each.about, "values": each.values} for each in notes])

@@ -86,4 +86,4 @@ def report(
     for kind in ("tables", "figures"):
         names_ = dict.fromkeys(Path(file).stem for file in written.files if Path(file).parent.name == kind)
         say(f"{kind}: {', '.join(names_) or 'none'}")
-    say(f"{len(written.files)} files; open {written.page}")
+    say(f"{len(written.files)} files; open {written.page}, or send it: that file alone is the whole page")
