@@ -49,7 +49,9 @@ def caption(table: Published) -> list[str]:
     lines = [f"printed: {table.source}; {seen}."]
     where = ", ".join(filter(None, [table.device, table.software]))
     lines += [f"on {where}."] * bool(where)
-    lines += [f"{quantity}, as the source means it: {form} of what is counted." for quantity, form in table.counts.items()]
+    lines += [
+        f"{quantity}, as the source means it: {form} of what is counted." for quantity, form in table.counts.items()
+    ]
     quantities = dict.fromkeys(key for row in table.rows.values() for key in row.printed if key in COUNTS)
     units = ((key, table.unit(key)) for key in quantities)
     lines.append(f"{', '.join(f'{key} in {unit if unit.exponent else unit.symbol}' for key, unit in units)}.")
