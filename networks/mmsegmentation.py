@@ -2,8 +2,8 @@
 
 Source: mmsegmentation (OpenMMLab, Apache-2.0), `configs/_base_/models/*_r50-d8.py`, `mmseg/models/decode_heads` and
 `mmseg/models/losses`; Chen et al., Rethinking Atrous Convolution for Semantic Image Segmentation, 2017, for the output
-stride of 8; He et al., Bag of Tricks for Image Classification with Convolutional Neural Networks, CVPR 2019, for the stem
-of three 3x3 convolutions. `ctxbench.networks.mmsegmentation:r101_150` is that of a ResNet-101 and 150 classes.
+stride of 8; He et al., Bag of Tricks for Image Classification with Convolutional Neural Networks, CVPR 2019, for the
+stem of three 3x3 convolutions. `ctxbench.networks.mmsegmentation:r101_150` is that of a ResNet-101 and 150 classes.
 
 The block is in the FCN head, as GCNet, CCNet and the non-local network have theirs. A class of this file in its place,
 such as `ctxbench.networks.mmsegmentation:PSPNet`, is the whole decode head.
@@ -16,27 +16,39 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.networks._mmseg_blocks import MIDDLE, conv, resized
 from ctxbench.networks._mmseg_heads import (
     ANN,
     FCN,
-    MIDDLE,
     WIDTH,
     APCNet,
     DANet,
     DeepLabV3,
     DeepLabV3Plus,
     DMNet,
+    DNLNet,
     EMANet,
+    EncNet,
     Head,
     ISANet,
     PSPNet,
-    conv,
-    resized,
 )
 from ctxbench.networks._parts import backbone
 from ctxbench.registry.networks import MakeModule, Network, network
 
-__all__ = ["ANN", "APCNet", "DANet", "DMNet", "DeepLabV3", "DeepLabV3Plus", "EMANet", "ISANet", "PSPNet"]
+__all__ = [
+    "ANN",
+    "APCNet",
+    "DANet",
+    "DMNet",
+    "DNLNet",
+    "DeepLabV3",
+    "DeepLabV3Plus",
+    "EMANet",
+    "EncNet",
+    "ISANet",
+    "PSPNet",
+]
 
 DEPTHS = (50, 101)
 # Vaihingen and Potsdam, LoveDA, iSAID, Cityscapes, Pascal VOC, Pascal Context, ADE20K, COCO-Stuff.
