@@ -1,8 +1,8 @@
 """What other tools count of the same blocks: PyTorch's MemTracker, fvcore, calflops and torchinfo.
 
-MemTracker, under fake tensors, is asked for the peak of the blocks of Table 3, which the paper prints, and of all blocks
-on the CPU, which `torch.profiler` measures (one thread, oneDNN and NNPACK off). The counters are asked for parameters and
-multiply-adds at one small size; the counts of ctxbench stand beside them.
+MemTracker, under fake tensors, is asked for the peak of the blocks of Table 3, which the paper prints, and of all
+blocks on the CPU, which `torch.profiler` measures (one thread, oneDNN and NNPACK off). The counters are asked for
+parameters and multiply-adds at one small size; the counts of ctxbench stand beside them.
 Run: pip install fvcore calflops torchinfo transformers, then python benchmarks/other_tools.py.
 Writes memory.csv, counts.csv and evidence.json into results/other-tools.
 """
@@ -10,6 +10,7 @@ Writes memory.csv, counts.csv and evidence.json into results/other-tools.
 import contextlib
 import io
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,10 +18,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+sys.path.append(sys.path.pop(0))  # calflops imports transformers, which is also a file beside this one
+
 import pandas as pd
 import torch
 from calflops import calculate_flops
-from fvcore.nn import FlopCountAnalysis
+from fvcore.nn import FlopCountAnalysis, parameter_count
 from stamp import stamp, write_stamp
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -62,8 +65,8 @@ def memory_rows() -> Iterator[dict[str, Any]]:
         for mode in MODES:
             with torch.device("meta"):
                 ours = predict_peak(built(key, AT_TABLE3[1]), torch.empty(AT_TABLE3), mode=mode, device="cuda-2020")
-            yield {"block": key, "mode": mode, "of": "table3", "tracker": tracked_peak(key, AT_TABLE3, mode),
-                   "ctxbench": ours.peak_bytes}  # fmt: skip
+            tracked = tracked_peak(key, AT_TABLE3, mode)
+            yield {"block": key, "mode": mode, "of": "table3", "tracker": tracked, "ctxbench": ours.peak_bytes}
     torch.set_num_threads(1)
     torch.backends.nnpack.set_flags(False)
     for key in registry.names():
@@ -71,14 +74,13 @@ def memory_rows() -> Iterator[dict[str, Any]]:
             module, x = built(key, SMALL[1]), torch.randn(SMALL)
             with torch.backends.mkldnn.flags(enabled=False):
                 measured = measure_peak(module, x, mode=mode)
-            yield {"block": key, "mode": mode, "of": "cpu", "tracker": tracked_peak(key, SMALL, mode),
-                   "ctxbench": predict_peak(module, x, mode=mode, device="cpu").peak_bytes, "measured": measured}  # fmt: skip
+            ours = predict_peak(module, x, mode=mode, device="cpu").peak_bytes
+            peaks = {"tracker": tracked_peak(key, SMALL, mode), "ctxbench": ours, "measured": measured}
+            yield {"block": key, "mode": mode, "of": "cpu", **peaks}
 
 
 def of_fvcore(module: nn.Module, x: Tensor) -> tuple[int, int]:
-    """Parameters by `parameter_count`, which sums what `named_parameters` has; MACs, which it calls flops."""
-    from fvcore.nn import parameter_count
-
+    """What it calls flops are MACs."""
     return parameter_count(module)[""], int(FlopCountAnalysis(module, x).total())
 
 
