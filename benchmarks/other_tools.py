@@ -80,7 +80,7 @@ def memory_rows() -> Iterator[dict[str, Any]]:
             module, x = built(key, SMALL[1]), torch.randn(SMALL)
             with torch.backends.mkldnn.flags(enabled=False):
                 measured = measure_peak(module, x, mode=mode)
-            ours = predict_peak(module, x, mode=mode, device="cpu").peak_bytes
+                ours = predict_peak(module, x, mode=mode, device="cpu").peak_bytes
             tracked = tracked_peak(key, SMALL, mode)
             yield {"block": key, "mode": mode, "of": "cpu", "ctxbench": ours, "measured": measured, **tracked}
 
