@@ -40,7 +40,7 @@ def memory_table() -> str:
 
 
 def _agreement(own: pd.DataFrame, truth: "pd.Series[float]") -> Sequence[str]:
-    """Of MemTracker: how many are equal, how many near, the furthest as a share of the truth; then equal ones of ours."""
+    """Of MemTracker: how many are equal, how many near, the furthest as a share of the truth; equal ones of ours."""
     share = own["tracker"] / truth
     furthest = (share - 1).abs().idxmax()
     counts = (own["tracker"] == truth, (share - 1).abs() <= NEAR, own["ctxbench"] == truth)

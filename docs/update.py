@@ -1,10 +1,10 @@
 """Writes what is generated of README.md and docs/: tables, sentences with numbers and figures.
 
-They stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `MADE`, or the folder of a committed run,
-or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand the name of a figure of
-the run's suite, for the tables of its numbers; or `claims`, for the claims of the
-run's suite and what was found; or `verdicts`, for a line for each verdict. A picture `figures/REPORT-FIGURE.png` is
-copied from `report/REPORT/figures/FIGURE.png`, where `ctxbench report` has written it.
+They stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `MADE`, or the folder of a committed
+run, or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand the name of a
+figure of the run's suite, for the tables of its numbers; or `claims`, for the claims of the run's suite and what was
+found; or `verdicts`, for a line for each verdict. A picture `figures/REPORT-FIGURE.png` is copied from
+`report/REPORT/figures/FIGURE.png`, where `ctxbench report` has written it.
 Run: python docs/update.py
 """
 
