@@ -80,9 +80,16 @@ def memory_rows() -> Iterator[dict[str, Any]]:
             module, x = built(key, SMALL[1]), torch.randn(SMALL)
             with torch.backends.mkldnn.flags(enabled=False):
                 measured = measure_peak(module, x, mode=mode)
-                ours = predict_peak(module, x, mode=mode, device="cpu").peak_bytes
+                ours = predict_peak(module, x, mode=mode, device="cpu")
             tracked = tracked_peak(key, SMALL, mode)
-            yield {"block": key, "mode": mode, "of": "cpu", "ctxbench": ours, "measured": measured, **tracked}
+            yield {
+                "block": key,
+                "mode": mode,
+                "of": "cpu",
+                "ctxbench": ours.peak_bytes,
+                "measured": measured,
+                **tracked,
+            }
 
 
 def of_fvcore(module: nn.Module, x: Tensor) -> tuple[int, int]:

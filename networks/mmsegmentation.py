@@ -80,7 +80,8 @@ class Segmentation(nn.Module):
         maps = self.backbone(x)
         losses = [self._loss(each, labels) for each in self._logits(maps)]
         losses.append(AUXILIARY_SHARE * self._loss(self.auxiliary(maps[2]), labels))
-        return torch.stack(losses).sum()
+        loss: Tensor = torch.stack(losses).sum()
+        return loss
 
     def _logits(self, maps: list[Tensor]) -> list[Tensor]:
         return [classify(each) for classify, each in zip(self.classifiers, self.head(maps), strict=True)]

@@ -1,11 +1,14 @@
 """mmsegmentation's networks: their heads, their loss, and the training memory that is published of them."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
+import ctxbench
 from ctxbench import registry
 from ctxbench.errors import UsageError
 from ctxbench.memory import MemoryProfile, predict_peak
@@ -75,6 +78,17 @@ def test_published_training_memory_is_reached(
         # Beside the pass: gradients of the step before, momentum and buckets of DistributedDataParallel; the image.
         kept = 12 * sum(weight.numel() for weight in model.parameters()) + 4 * image.numel()
         assert (profile.peak_bytes + kept) / 2**30 == pytest.approx(gigabytes, abs=0.06)
+
+
+@pytest.mark.slow
+def test_a_head_costs_nothing_alone_and_says_why(tmp_path: Path, shared_server: None) -> None:
+    run = ctxbench.run(
+        modules=[f"{FILE}:PSPNet"], network="mmsegmentation", shape=(1, 3, 64, 64), static=True, out=tmp_path / "run"
+    )
+    row = run.frame.set_index("module").loc["PSPNet"]
+    assert (row["status"], row["slots"]) == ("ok", "")
+    assert pd.isna(row["alone_params"])
+    assert "no_slot_input" in [note.code for note in row["notes"]]
 
 
 def test_a_network_that_the_file_lacks_is_a_sentence() -> None:
