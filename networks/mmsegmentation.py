@@ -75,13 +75,13 @@ class Segmentation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
-            return resized(self._logits(self.backbone(x))[0], x)
+            logits: Tensor = resized(self._logits(self.backbone(x))[0], x)
+            return logits
         labels = torch.zeros(x.size(0), *x.shape[2:], dtype=torch.int64, device=x.device)
         maps = self.backbone(x)
         losses = [self._loss(each, labels) for each in self._logits(maps)]
         losses.append(AUXILIARY_SHARE * self._loss(self.auxiliary(maps[2]), labels))
-        loss: Tensor = torch.stack(losses).sum()
-        return loss
+        return torch.stack(losses).sum()
 
     def _logits(self, maps: list[Tensor]) -> list[Tensor]:
         return [classify(each) for classify, each in zip(self.classifiers, self.head(maps), strict=True)]
