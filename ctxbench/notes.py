@@ -51,6 +51,7 @@ TEXTS = {
     ),
     "no_energy": "{reason}",
     "no_network_function": "of a module alone; a network is not examined",
+    "no_slot_input": "of the module alone: it takes several maps of the network, past its slot",
     "nothing_to_train": "no training step: the module has no weight to train",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
