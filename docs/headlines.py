@@ -205,8 +205,8 @@ def audited() -> str:
     found = {name: own for name, own in audits().items() if read_published(name).seen == "read"}
     counts = Counter(each.verdict for own in found.values() for each in own)
     del counts[Verdict.NOT_JUDGED]
-    parts = [f"{each}: {counts[each]}" for each in Verdict if counts[each]]
-    return f"{counts.total()} figures of {len(found)} published cost tables were counted again. {'; '.join(parts)}"
+    parts = [f"{counts[each]} {each}" for each in Verdict if counts[each]]
+    return f"{counts.total()} figures of {len(found)} published cost tables, counted again: {', '.join(parts)}"
 
 
 def recall_lead() -> str:
