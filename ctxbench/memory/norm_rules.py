@@ -78,10 +78,26 @@ def layer_norm_backward_cuda(call: Call) -> Sizes | str:
     return copies(0, 1)(call)
 
 
+def group_norm_cuda(call: Call) -> Sizes:
+    """Half types: the statistics in float32. A factor and a shift of each image and channel, if there are weights."""
+    data, weight, bias, batch, channels, positions, groups = call.args[:7]
+    wide = max(data.element_size(), 4)
+    has_factors = positions > 1 and (weight is not None or bias is not None)
+    return [wide * batch * groups] * 2 * is_half(data) + [wide * batch * channels] * 2 * has_factors
+
+
+def group_norm_backward_cuda(call: Call) -> Sizes:
+    """Two sums for each image and channel, a factor with weights; for the input's gradient two numbers of a group."""
+    data, weight, (batch, channels, positions, groups), mask = call.args[1], call.args[4], call.args[5:9], call.args[9]
+    wide = max(data.element_size(), 4)
+    by_channel = (2 + (mask[0] and weight is not None)) * (positions > 1)
+    return [wide * batch * channels] * by_channel + [wide * batch * groups] * 2 * mask[0]
+
+
 def group_norm_backward_cpu(call: Call) -> Sizes:
-    """Two sums for each image and channel."""
+    """Two sums for each image and channel, of half types in float32."""
     batch, channels = call.args[5:7]
-    return [2 * batch * channels * call.args[1].element_size()]
+    return [2 * batch * channels * max(call.args[1].element_size(), 4)]
 
 
 def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -96,8 +112,13 @@ def batch_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[t
     return _with_statistics_as(call.args[1], batch_norm_outputs(call, out))
 
 
-def layer_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def group_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """The statistics have the dtype of the weights."""
+    return _with_statistics_as(call.args[1], out)
+
+
+def layer_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The same."""
     return _with_statistics_as(call.args[2], out)
 
 
