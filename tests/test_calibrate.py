@@ -261,6 +261,7 @@ def test_a_kernel_is_measured_anew_while_others_compute(monkeypatch: pytest.Monk
     shares = iter([0.5] * busy + [0.0] * 9)
     used = []
     monkeypatch.setattr(this_machine.here, "others", lambda: lambda: used.append(next(shares)) or used[-1])
+    monkeypatch.setattr(this_machine.here, "on_core", lambda: lambda: 1.0)
     seen: list[KernelTime] = []
     time_kernels(TimeKernels("cpu", 1, []), seen.append)  # type: ignore[arg-type]  # no other comes
     assert used[:tries] == ([0.5] * busy + [0.0])[:tries]
