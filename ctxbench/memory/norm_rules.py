@@ -82,16 +82,17 @@ def group_norm_cuda(call: Call) -> Sizes:
     """Half types: the statistics in float32. A factor and a shift of each image and channel, if there are weights."""
     data, weight, bias, batch, channels, positions, groups = call.args[:7]
     wide = max(data.element_size(), 4)
+    statistics = [wide * batch * groups] * 2 if is_half(data) else []
     has_factors = positions > 1 and (weight is not None or bias is not None)
-    return [wide * batch * groups] * 2 * is_half(data) + [wide * batch * channels] * 2 * has_factors
+    return [*statistics, *([wide * batch * channels] * 2 if has_factors else [])]
 
 
 def group_norm_backward_cuda(call: Call) -> Sizes:
     """Two sums for each image and channel, a factor with weights; for the input's gradient two numbers of a group."""
     data, weight, (batch, channels, positions, groups), mask = call.args[1], call.args[4], call.args[5:9], call.args[9]
     wide = max(data.element_size(), 4)
-    by_channel = (2 + (mask[0] and weight is not None)) * (positions > 1)
-    return [wide * batch * channels] * by_channel + [wide * batch * groups] * 2 * mask[0]
+    by_channel = 0 if positions == 1 else 3 if mask[0] and weight is not None else 2
+    return [*[wide * batch * channels] * by_channel, *([wide * batch * groups] * 2 if mask[0] else [])]
 
 
 def group_norm_backward_cpu(call: Call) -> Sizes:
