@@ -76,6 +76,17 @@ class _Kept:
         content = {"of": self.of, "controls_ms": self.controls, "kernels_ms": self.times}
         disk.write(self.path, json.dumps(content))
 
+    def check_controls(self, name: str) -> None:
+        """UsageError, and nothing is kept, if a control workload took another time in some run."""
+        low, high = min(self.controls), max(self.controls)
+        if high / low > CONTROL_LIMIT:
+            self.path.unlink(missing_ok=True)
+            raise UsageError(
+                f"{name} was not at rest: a control workload before and after the kernels took {low:.3g} to "
+                f"{high:.3g} ms, more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
+                "Other work does this, or a clock that heat or power lowers. Try again on an idle machine"
+            )
+
     def told(self) -> str:
         if not self.times:
             return ""
@@ -116,14 +127,7 @@ def _times(
     if len(kept.controls) < earlier + 2:
         why = f"it did not end within {LIMIT_S:g} s" if ended.timed_out else last_line(ended.output)
         raise UsageError(f"the kernels could not be measured on {name}: {why}{kept.told()}")
-    low, high = min(kept.controls), max(kept.controls)
-    if high / low > CONTROL_LIMIT:
-        kept.path.unlink(missing_ok=True)
-        raise UsageError(
-            f"{name} was not at rest: a control workload before and after the kernels took {low:.3g} to {high:.3g} ms, "
-            f"more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
-            "Other work does this, or a clock that heat or power lowers. Try again on an idle machine"
-        )
+    kept.check_controls(name)
     return kept.times, properties
 
 
