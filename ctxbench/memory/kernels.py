@@ -104,6 +104,10 @@ KERNELS = (
            "cuda/layer_norm_kernel.cu, LayerNormBackwardKernelImpl, LaunchGammaBetaBackwardCUDAKernel"),
     Kernel("native_layer_norm_backward", _CPU, norms.layer_norm_backward_cpu,
            "a buffer for the parameters' gradients", _PROFILER),
+    Kernel("native_group_norm", ("cuda",), norms.group_norm_cuda,
+           "a factor and a shift of each image and channel", "cuda/group_norm_kernel.cu, GroupNormKernelImplInternal"),
+    Kernel("native_group_norm_backward", ("cuda",), norms.group_norm_backward_cuda,
+           "sums by channel and group", "cuda/group_norm_kernel.cu, GroupNormBackwardKernelImplInternal"),
     Kernel("native_group_norm", _CPU, lambda _: (),
            "none: its input is made contiguous before", _PROFILER),
     Kernel("native_group_norm_backward", _CPU, norms.group_norm_backward_cpu,
@@ -217,6 +221,7 @@ OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
 OUTPUTS_CPU = {
     **OUTPUTS,
     "native_batch_norm": norms.batch_norm_outputs_cpu,
+    "native_group_norm": norms.group_norm_outputs_cpu,
     "native_layer_norm": norms.layer_norm_outputs_cpu,
 }
 
