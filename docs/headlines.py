@@ -206,7 +206,10 @@ def audited() -> str:
     counts = Counter(each.verdict for own in found.values() for each in own)
     del counts[Verdict.NOT_JUDGED]
     parts = [f"{counts[each]} {each}" for each in Verdict if counts[each]]
-    return f"{counts.total()} figures of {len(found)} published cost tables, counted again: {', '.join(parts)}"
+    return (
+        f"{counts.total()} figures of {len(found)} published cost tables, counted again: {', '.join(parts)}. "
+        "Some rules and configurations were made to fit"
+    )
 
 
 def recall_lead() -> str:

@@ -172,7 +172,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "run",
         lambda path: run_folder(path, RECORD, environment={"gpus": 3}),
     ),
-    "has schema 99, and this ctxbench reads schema 9": ("new", newer),
+    "has schema 99, and this ctxbench reads schema 10": ("new", newer),
 }
 
 
