@@ -27,6 +27,8 @@ from ctxbench.suite.read import read_published
 PERCENT = dict.fromkeys((f"{kind}, %" for kind in KINDS), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
+# GB: what counts as near mmsegmentation's figure, and near what a head adds by two of its figures.
+NEAR, NEAR_ADDED = 0.2, 0.1
 
 
 def table3_short() -> str:
@@ -203,6 +205,19 @@ def audit_of(name: str) -> str:
     return render_markdown(audit_table(read_published(name), audits()[name]))
 
 
+def mmsegmentation_near() -> str:
+    """How many of mmsegmentation's figures, and of what heads add to the FCN of the same column, are near the count."""
+    found = {each.row: float(each.printed) - float(each.counted) for each in audits()["mmsegmentation"]}
+    near = sum(abs(off) <= NEAR for off in found.values())
+    plain = {row.partition(" ")[2]: off for row, off in found.items() if row.startswith("fcn ")}
+    heads = {row: off for row, off in found.items() if row.partition(" ")[2] in plain and not row.startswith("fcn ")}
+    added = sum(round(abs(off - plain[row.partition(" ")[2]]), 6) <= NEAR_ADDED for row, off in heads.items())
+    return (
+        f"As printed, {near} of {len(found)} figures are within {NEAR:g} GB of the count, and of what a head adds "
+        f"to the FCN of its column {added} of {len(heads)} within {NEAR_ADDED:g} GB."
+    )
+
+
 FINDINGS: dict[str, Callable[[], str]] = {
     "table3-short": table3_short,
     "choices": choices,
@@ -210,5 +225,6 @@ FINDINGS: dict[str, Callable[[], str]] = {
     "recall-marks": recall_marks,
     "recall-published": recall_published,
     "audit-summary": audit_summary,
+    "mmsegmentation-near": mmsegmentation_near,
     **{f"audit-{name}": partial(audit_of, name) for name in audits()},
 }
