@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ctxbench.case import Case
+from ctxbench.case import EMPTY, Case
 from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.engine.one_process import Executor, Plan, measure_case
 from ctxbench.metrics import quantity, read_number, static_metrics
 from ctxbench.mode import Mode
+from ctxbench.notes import joined
 from ctxbench.number import Number, order
 from ctxbench.suite.cases import Suite
 
@@ -31,23 +32,34 @@ class Candidate:
     mixes: bool
     batch: int | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it stands for no module at all."""
+        return self.case.module == EMPTY
+
     def excess(self, limit: int) -> int:
         """Bytes above the limit; 0 where it fits or the peak is not known."""
         return max(0, (self.memory or 0) - limit)
 
 
-def candidates(suite: Suite, mode: Mode, executor: Executor) -> Iterator[Candidate]:
-    """Each module of a suite whose devices are all known by their data sheets, under each of its other conditions."""
+def candidates(
+    suite: Suite, mode: Mode, executor: Executor, on_stage: Callable[[str], None] = lambda text: None
+) -> Iterator[Candidate]:
+    """Each module of a suite whose devices are all known by their data sheets, under each of its other conditions.
+
+    `on_stage` is told which one begins.
+    """
     by_module: dict[str, list[Case]] = {}
     for case in suite.cases():
         by_module.setdefault(replace(case, device="").id, []).append(case)
     plan = Plan(suite.file.measure, static_metrics())
-    for cases in by_module.values():
+    for number, cases in enumerate(by_module.values(), 1):
+        on_stage(f"[{number}/{len(by_module)}] predicting {cases[0].title}")
         records = {case.device: measure_case(case, plan, executor).record for case in cases}
         first = next(iter(records.values()))
         read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
         times = {device: value for device, value in read.items() if value}
-        reason = first.message or "; ".join(str(note) for note in first.notes if note.about in ("", f"latency_{mode}"))
+        reason = first.message or joined(note for note in first.notes if note.about in ("", f"latency_{mode}"))
         peak = first.get(_column(mode))
         case = cases[0]
         mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING

@@ -1,8 +1,9 @@
 """`ctxbench compare`: candidates and registry modules through the contract, one run, and a ranking."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ctxbench.case import EMPTY, Case
 from ctxbench.conditions import COLUMNS, from_columns, phrases
 from ctxbench.contract import CHANNELS, CheckResult
 from ctxbench.devices.cpu import Cpu
+from ctxbench.engine.estimate import whole_s
 from ctxbench.engine.one_process import Executor, Outcome
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import check_installed, run_suite
@@ -67,17 +69,36 @@ def channels_of(suite: str, overrides: Overrides) -> int:
 
 
 def check_contract(
-    request: Request, candidate: str, executor: Executor, channels: int = CHANNELS
+    request: Request,
+    candidate: str,
+    executor: Executor,
+    channels: int = CHANNELS,
+    on_stage: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[str, list[CheckResult]]]:
     """The contract of a candidate with each of its settings, in fresh processes, without the compilers.
 
-    Each comes with a name: the candidate's, and the settings where there are several.
+    Each comes with a name: the candidate's, and the settings where there are several. `on_stage` is told which check
+    begins.
     """
+
+    def begin(name: str, check: str) -> None:
+        on_stage(f"verifying {name}: {check}")
+
     chosen = combinations(request.hparams(candidate))
     for hparams in chosen:
         text = ", ".join(f"{name}={value}" for name, value in hparams.items())
         name = f"{candidate} ({text})" if len(chosen) > 1 else candidate
-        yield name, verify(candidate, executor, channels=channels, hparams=hparams, compilers=False)
+        yield (
+            name,
+            verify(
+                candidate,
+                executor,
+                channels=channels,
+                hparams=hparams,
+                compilers=False,
+                on_start=partial(begin, name),
+            ),
+        )
 
 
 def check_names(request: Request, suite: str, overrides: Overrides, rank_by: str, reuse: Path | None = None) -> None:
@@ -132,7 +153,8 @@ def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int,
     loaded, _ = _suite(request, suite, overrides)
     cases, measure = loaded.cases(), loaded.file.measure
     timed = sum(devices.has_clock(case.device) for case in cases)
-    return len(cases), COSTS_S * len(cases) + timed * (
+    costs_s = COSTS_S + whole_s(loaded.file.metrics, measure)
+    return len(cases), costs_s * len(cases) + timed * (
         measure.processes * (2 * (measure.warmup_s + measure.sample_s) + PROCESS_S)
     )
 

@@ -14,6 +14,8 @@ OTHERS_LIMIT = 0.1
 # So does a control workload that took this many times its usual time: other machines on the same processor are seen in
 # no count of this one.
 CONTROL_LIMIT = 1.08
+# A thread that computes has a core for this share of the time, or others or a container's limit held it up.
+ON_CORE_LIMIT = 0.9
 # Share of the maximum SM clock below which a GPU under load is warned of.
 FULL_CLOCK = 0.9
 
@@ -21,6 +23,11 @@ FULL_CLOCK = 0.9
 def disturbed(others_share: float | None) -> bool:
     """Whether others used more than OTHERS_LIMIT of the cores; not where that is not known."""
     return others_share is not None and others_share > OTHERS_LIMIT
+
+
+def starved(others_share: float, on_core: float) -> bool:
+    """Whether a thread that computes was held up: by others on the cores, or with no core for much of the time."""
+    return disturbed(others_share) or on_core < ON_CORE_LIMIT
 
 
 def doubt(others_share: float | None) -> list[Note]:

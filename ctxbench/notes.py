@@ -52,6 +52,7 @@ TEXTS = {
     ),
     "no_energy": "{reason}",
     "no_network_function": "of a module alone; a network is not examined",
+    "no_slot_input": "of the module alone: it takes several maps of the network, past its slot",
     "nothing_to_train": "no training step: the module has no weight to train",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
@@ -110,6 +111,17 @@ class Note:
             return ": ".join(
                 [self.code, *[", ".join(f"{name} {each}" for name, each in values.items())] * bool(values)]
             )
+
+
+def joined(notes: Iterable[Note]) -> str:
+    """Notes as one text, in which a reason that several of them have stands once."""
+    heads: dict[str, list[str]] = {}
+    for note in notes:
+        reason = str(note.values.get("reason") or note)
+        heads.setdefault(reason, []).append(str(note).removesuffix(reason).removesuffix(": "))
+    return "; ".join(
+        ": ".join(filter(None, [", ".join(dict.fromkeys(filter(None, own))), reason])) for reason, own in heads.items()
+    )
 
 
 def dumped(notes: Iterable[Note]) -> str:

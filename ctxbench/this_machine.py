@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable
-from time import monotonic, perf_counter_ns  # bound before a module can replace them
+from time import monotonic, perf_counter_ns, thread_time  # bound before a module can replace them
 
 from ctxbench.garbage import collector_off
 
@@ -49,6 +49,11 @@ class Machine:
             return round(max(used, 0.0) / seconds, 4)
 
         return share
+
+    def on_core(self) -> Callable[[], float]:
+        """A function that says for which share of the time since this call this thread had a core."""
+        start, own = monotonic(), thread_time()
+        return lambda: round((thread_time() - own) / (monotonic() - start), 4)
 
 
 here = Machine()

@@ -2,26 +2,33 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import pandas as pd
-from headlines import is_printed, recalled
+from headlines import audits, is_printed, recalled
 from lists import built_in, markdown, peaks, stored_run
 from scipy.stats import spearmanr
 
+from ctxbench.audit.finding import Verdict
+from ctxbench.audit.table import audit_table
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, accuracy_of, first_of
 from ctxbench.mode import MODES
 from ctxbench.number import significant
+from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import rows_of
+from ctxbench.suite.read import read_published
 
 # The accuracies of recall, a column each.
 PERCENT = dict.fromkeys((f"{kind}, %" for kind in KINDS), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
+# GB: what counts as near mmsegmentation's figure, and near what a head adds by two of its figures.
+NEAR, NEAR_ADDED = 0.2, 0.1
 
 
 def table3_short() -> str:
@@ -181,10 +188,43 @@ def _interval(found: Mapping[str, float]) -> str:
     return accuracy_of(found).text(decimals=0)
 
 
+def audit_summary() -> str:
+    """By published table: how many of its figures have which verdict."""
+    rows = []
+    for name, found in audits().items():
+        table = read_published(name)
+        verdicts = [each.verdict for each in found]
+        source = f"[{table.authors}, {table.venue} {table.year}](#{name.replace('_', '-')})"
+        rows.append((source, table.seen, str(len(found)), *(str(verdicts.count(each)) for each in Verdict)))
+    headings = dict.fromkeys(("figures", *Verdict), "counted")
+    return markdown({"source": "label", "seen": "text", **headings}, rows)
+
+
+def audit_of(name: str) -> str:
+    """The findings about a published table."""
+    return render_markdown(audit_table(read_published(name), audits()[name]))
+
+
+def mmsegmentation_near() -> str:
+    """How many of mmsegmentation's figures, and of what heads add to the FCN of the same column, are near the count."""
+    found = {each.row: float(each.printed) - float(each.counted) for each in audits()["mmsegmentation"]}
+    near = sum(abs(off) <= NEAR for off in found.values())
+    plain = {row.partition(" ")[2]: off for row, off in found.items() if row.startswith("fcn ")}
+    heads = {row: off for row, off in found.items() if row.partition(" ")[2] in plain and not row.startswith("fcn ")}
+    added = sum(round(abs(off - plain[row.partition(" ")[2]]), 6) <= NEAR_ADDED for row, off in heads.items())
+    return (
+        f"As printed, {near} of {len(found)} figures are within {NEAR:g} GB of the count, and of what a head adds "
+        f"to the FCN of its column {added} of {len(heads)} within {NEAR_ADDED:g} GB."
+    )
+
+
 FINDINGS: dict[str, Callable[[], str]] = {
     "table3-short": table3_short,
     "choices": choices,
     "recall-cost": recall_cost,
     "recall-marks": recall_marks,
     "recall-published": recall_published,
+    "audit-summary": audit_summary,
+    "mmsegmentation-near": mmsegmentation_near,
+    **{f"audit-{name}": partial(audit_of, name) for name in audits()},
 }

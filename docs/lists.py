@@ -209,11 +209,12 @@ def table3_predictions() -> str:
     On the device that the paper measured on; a time that a footnote of the suite calls into question is left out.
     """
     run = open_run(ROOT / "results" / "prediction" / "table3")
-    doubtful = {(note["module"], note["column"]) for note in run.published["footnotes"]}
+    assert run.published is not None
+    doubtful = {(name, key) for name, row in run.published.rows.items() for key in row.notes}
     rows, ratios, inside = [], [], []
     for row in rows_of(with_published(run)):
         for key in (
-            f"latency_{mode}" for mode in reversed(MODES) if (row["module"], f"latency_{mode}") not in doubtful
+            f"latency_{mode}" for mode in reversed(MODES) if (row["published_row"], f"latency_{mode}") not in doubtful
         ):
             if row[f"{key}_published"] is None:
                 continue

@@ -1,10 +1,10 @@
 """Writes what is generated of README.md and docs/: tables, sentences with numbers and figures.
 
-They stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `LISTS`, `FINDINGS` and `SENTENCES`, or
-the folder of a committed run, or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder
-may stand the name of a figure of the run's suite, for the tables of its numbers; or `claims`, for the claims of the
-run's suite and what was found; or `verdicts`, for a line for each verdict. A picture `figures/REPORT-FIGURE.png` is
-copied from `report/REPORT/figures/FIGURE.png`, where `ctxbench report` has written it.
+They stand between `<!-- table: NAME -->` and `<!-- /table -->`. NAME is one of `MADE`, or the folder of a committed
+run, or `FOLDER#KIND` for another of its tables, KIND being one of `KINDS`. After the folder may stand the name of a
+figure of the run's suite, for the tables of its numbers; or `claims`, for the claims of the run's suite and what was
+found; or `verdicts`, for a line for each verdict. A picture `figures/REPORT-FIGURE.png` is copied from
+`report/REPORT/figures/FIGURE.png`, where `ctxbench report` has written it.
 Run: python docs/update.py
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from findings import FINDINGS
 from headlines import SENTENCES
 from lists import LISTS, ROOT, doc_pages, verdict_list
+from side_by_side import SIDE_BY_SIDE
 
 from ctxbench.report.curves import figures_of
 from ctxbench.report.formats.markdown import render_markdown
@@ -30,7 +31,7 @@ from ctxbench.results.run_folder import RunFolder
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
-MADE = {**LISTS, **FINDINGS, **SENTENCES}
+MADE = {**LISTS, **FINDINGS, **SENTENCES, **SIDE_BY_SIDE}
 KINDS = {"crossover": lambda run: [crossover_table(run)], "network": network_tables}
 FIGURES = ROOT / "docs" / "figures"
 

@@ -17,9 +17,9 @@ from ctxbench.metrics import quantity, stored_quantities
 from ctxbench.metrics.base import Quantity
 from ctxbench.statistics import Line, fit_line
 from ctxbench.suite.file import COMPUTED, POINTS, Figure
+from ctxbench.suite.published import Printed
 
 from .panels import Panel
-from .published import leading_value
 from .run_data import settings_text
 
 Floats = NDArray[np.float64]
@@ -78,7 +78,9 @@ def numbers_of(frame: pd.DataFrame, quantity: Quantity) -> "pd.Series[float]":
     """A quantity of the rows in units of one; what only papers have, as published."""
     if quantity.origin != "published":
         return frame[quantity.column].astype("float64")
-    printed = [leading_value(text) if pd.notna(text) else None for text in frame[f"{quantity.key}_published"]]
+    printed = [
+        float(Printed.parse(text).value) if pd.notna(text) else None for text in frame[f"{quantity.key}_published"]
+    ]
     return pd.Series(printed, frame.index, dtype="float64") * quantity.unit.factor
 
 

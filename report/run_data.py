@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.metrics.recall import Recall
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.file import MeasureTable, parse_pair
+from ctxbench.suite.published import Published
 
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
 DRIFT_WARNING = 0.05
@@ -31,13 +32,13 @@ class RunData:
 
     `every` has all hyper-parameters, `named` those of them that differ from the defaults in any row of the module, and
     `settings` the same as text. `name` is what figures and sentences call a module: its key or, with `titles`, its
-    title. `added` are published numbers that take the place of the suite's, as in its table `[published]`; so do
+    title. `added` is a published table that takes the place of the suite's; so do
     `pairs` of modules, FIRST:SECOND, that of its key `crossover`.
     """
 
     folder: RunFolder
     frame: pd.DataFrame
-    added: Mapping[str, Any] = field(default_factory=dict)
+    added: Published | None = None
     pairs: Sequence[str] = ()
 
     @classmethod
@@ -77,10 +78,11 @@ class RunData:
         found: Mapping[str, Any] = self.meta.get("definition") or {}
         return found
 
-    @property
-    def published(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.added or self.definition.get("published") or {}
-        return found
+    @cached_property
+    def published(self) -> Published | None:
+        """What stands beside the run's numbers; None if its suite names nothing."""
+        stored = self.definition.get("published")
+        return self.added or (Published.model_validate(stored) if stored else None)
 
     @property
     def crossover(self) -> list[tuple[str, str]]:

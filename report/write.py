@@ -1,12 +1,12 @@
 """Writes a report: tables in every format, figures, and the page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ctxbench import disk
 from ctxbench.errors import UsageError, unknown
+from ctxbench.suite.published import Published
 
 from .figures.kinds import WRITERS, choose, write_figure
 from .figures.layout import PAGE, Sheet
@@ -56,7 +56,7 @@ def write_report(
     out: Path,
     figures: Sequence[str] | None = None,
     choice: Choice | None = None,
-    published: Mapping[str, Any] | None = None,
+    published: Published | None = None,
     crossover: Sequence[str] = (),
     titles: bool = False,
     notes: str = "below",
@@ -67,7 +67,7 @@ def write_report(
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.
 
     `figures` names the figures to draw (default: all that have data; none: an empty list). With a `choice`, a compact
-    table of each run is written, too, and figures show its modules and inputs. `published` numbers and the pairs
+    table of each run is written, too, and figures show its modules and inputs. The `published` table and the pairs
     `crossover` (FIRST:SECOND) take the place of the runs' own. With `titles`, figures and sentences name modules by
     title. `notes` says where the notes of LaTeX tables stand, one of `latex.NOTES`. Figures are written as SVG and as
     each of `formats`, of `kinds.WRITERS`, for the `sheet` that they are printed on. `on_step` is told what
@@ -79,7 +79,7 @@ def write_report(
     for ending in formats:
         if ending not in WRITERS:
             raise unknown("format of figures", ending, WRITERS)
-    read = _read(runs, titles, published or {}, crossover)
+    read = _read(runs, titles, published, crossover)
     on_step("making the tables")
     tables, compact = _tables(read), _compact_tables(read, choice)
     chosen = panels_of([run.only(choice.modules, choice.shapes) for run in read] if choice else read)
@@ -106,7 +106,7 @@ def write_report(
     return Report(page, (page, *written, *pictures), tuple(claims), tuple(hints))
 
 
-def _read(paths: Sequence[Path], titles: bool, published: Mapping[str, Any], crossover: Sequence[str]) -> list[RunData]:
+def _read(paths: Sequence[Path], titles: bool, published: Published | None, crossover: Sequence[str]) -> list[RunData]:
     if not paths:
         raise UsageError("a report needs at least one run folder")
     read = [replace(open_run(path, titles), added=published, pairs=crossover) for path in paths]

@@ -48,7 +48,9 @@ def ladder(rows: Rows) -> Finding:
     steps = [reached(rows, "segment", **wanted) for wanted in LADDER]
     pairs = list(zip(steps, steps[1:], strict=False))
     apart = all(low.high < high.low and high.value - low.value >= GAP for low, high in pairs)
-    return decided(apart, ", ".join(f"{each['module']} {step.value:.0f} %" for each, step in zip(LADDER, steps, strict=True)))
+    return decided(
+        apart, ", ".join(f"{each['module']} {step.value:.0f} %" for each, step in zip(LADDER, steps, strict=True))
+    )
 
 
 def attention(rows: Rows) -> Finding:

@@ -21,6 +21,14 @@ NAMES = (
     "", "linear:se", "M = 10^6", "positions", "reduction", "linear(reduction=2)", "1.5", "latency_infer",
 )  # fmt: skip
 NUMBERS = (0, 1, 2, 8, -1, 0.5, 1e-300, 1e300, float("inf"), float("nan"), 2**31, 2**63, 10**30, True)
+PUBLISHED = {
+    "title": "t",
+    "authors": "a",
+    "venue": "v",
+    "year": 2021,
+    "seen": "read",
+    "rows": {"linear": {"printed": {"macs": "1.5"}}},
+}
 SCHEMA = SuiteFile.model_json_schema()
 
 
@@ -31,7 +39,10 @@ def text(chance: Random) -> str:
         table, schema = suite, SCHEMA
         if chance.random() < 0.7:
             name = chance.choice(["axes", "measure", "gate", "published"])
-            table, schema = suite.setdefault(name, {}), resolved(SCHEMA["properties"][name])
+            table, schema = (
+                suite.setdefault(name, dict(PUBLISHED) if name == "published" else {}),
+                resolved(SCHEMA["properties"][name]),
+            )
         if not isinstance(table, dict):
             continue
         key = chance.choice([*schema["properties"]]) if chance.random() < 0.95 else chance.choice(TEXTS)
@@ -44,7 +55,8 @@ def text(chance: Random) -> str:
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema, looked up where it is a reference."""
+    """A schema, looked up where it is a reference, or a reference or nothing."""
+    schema = next((each for each in schema.get("anyOf", []) if "$ref" in each), schema)
     return SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
 

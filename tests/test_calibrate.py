@@ -1,17 +1,20 @@
 """A device's own file: what is measured, what is refused, and what the prediction makes of it."""
 
 import math
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import Done
+from conftest import Done, machines
 from torch import nn
 
+from ctxbench import this_machine
 from ctxbench.calibrate import calibrate, text_of
 from ctxbench.devices.sheet import Sheet, sheet
+from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.errors import UsageError
 from ctxbench.predict.effects import compared, effects_of
@@ -24,7 +27,8 @@ from ctxbench.worker.protocol import GpuProperties, KernelTime, Reply, TimeKerne
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-CPU = {"cpu": "A processor", "torch_threads": 2, "gpus": []}
+PART = Path("none.toml.part")
+CPU = {"cpu": "A processor", "torch_threads": 2, "gpus": [], "packages": {"torch": "2.13"}}
 GPU = {**CPU, "gpus": [{"name": "Tesla T4"}], "torch_build": {"cuda": "12.8"}, "driver": "570"}
 PROPERTIES = {
     "major": 8, "minor": 6, "multi_processor_count": 28, "clock_rate": 1_777_000, "memory_clock_rate": 7_501_000,
@@ -41,34 +45,55 @@ def expected_ms(name: str, on: Sheet) -> float:
 
 
 class Server:
-    """A fork server whose child reports these times: of a kernel by its name, `factor` times what is expected."""
+    """A fork server whose child reports these times: of a kernel by its name, `factor` times what is expected.
+
+    It ends after `kernels` of them, and of the last one tells `load`: the share of others and of the time on a core.
+    """
 
     def __init__(
         self,
         on: Sheet,
         factor: float = 1.0,
         controls: tuple[float, ...] = (5.0, 5.1),
-        properties: Mapping[str, int] | None = None,
+        properties: GpuProperties | None = None,
+        kernels: int | None = None,
+        load: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         self.on, self.factor, self.controls, self.properties = on, factor, controls, properties
+        self.kernels, self.load = kernels, load
         self.task: Any = None
 
     def run(self, task: Any, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         self.task = task
         if self.properties is not None:
-            on_message(GpuProperties(self.properties))
+            on_message(self.properties)
         for ms in self.controls[:1]:
             on_message(KernelTime("control", ms))
-        for name in task.kernels:
+        told = task.kernels[: self.kernels]
+        for name in told:
             ms = 0.4 if name == "small 200" else self.factor * expected_ms(name, self.on)
-            on_message(KernelTime(name, ms))
+            on_message(KernelTime(name, ms, *(self.load if name == told[-1] else ())))
         for ms in self.controls[1:]:
             on_message(KernelTime("control", ms))
         return Exit(0, 0, False, "RuntimeError: no such device")
 
 
-def content(name: str, environment: Mapping[str, Any], server: Server, threads: int | None = None) -> dict[str, Any]:
-    return calibrate(name, threads, environment, server, lambda kernel, ms: None)  # type: ignore[arg-type]  # a fake
+def content(
+    name: str,
+    environment: Mapping[str, Any],
+    server: Server,
+    threads: int | None = None,
+    part: Path | None = None,
+    told: list[str] | None = None,
+) -> dict[str, Any]:
+    told = [] if told is None else told
+    part = part or Path(tempfile.mkdtemp(dir=".")) / "none.toml.part"
+    return calibrate(name, threads, environment, server, part, lambda kernel, ms: told.append(kernel))  # type: ignore[arg-type]  # a fake
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) -> None:
@@ -102,12 +127,12 @@ def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) 
 
 def test_an_unknown_gpu_has_what_its_driver_tells() -> None:
     environment = {**GPU, "gpus": [{"name": "NVIDIA GeForce RTX 3060"}]}
-    found = content("cuda:0", environment, Server(sheet("t4"), properties=PROPERTIES))
+    found = content("cuda:0", environment, Server(sheet("t4"), properties=GpuProperties(PROPERTIES)))
     # 28 multiprocessors of 128 cores at 1777 MHz; 192 bits at 7501 MHz, twice a clock: 12.7 TFLOP/s and 360 GB/s
     assert found["peak_tflops"]["float32"] == pytest.approx(12.74, rel=1e-3)
     assert found["bandwidth_gb_s"] == pytest.approx(360, rel=1e-3)
     assert (found["l2_mib"], found["processors"]) == (2.25, 28)
-    silent = {**PROPERTIES, "clock_rate": 0}
+    silent = GpuProperties({**PROPERTIES, "clock_rate": 0})
     with pytest.raises(
         UsageError, match="no data sheet of NVIDIA GeForce RTX 3060, and torch does not tell its clock_rate"
     ):
@@ -140,13 +165,61 @@ def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
 @pytest.mark.parametrize(
     ("controls", "sentence"),
     [
-        ((5.0, 6.0), "was not at rest: a control workload took 5 ms before the kernels and 6 ms after them"),
+        ((5.0, 6.0), "was not at rest: a control workload before and after the kernels took 5 to 6 ms"),
         ((5.0,), "could not be measured on cuda: it last printed: RuntimeError: no such device"),
     ],
 )
 def test_a_busy_or_dead_device_writes_nothing(controls: tuple[float, ...], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        content("cuda", GPU, Server(sheet("t4"), controls=controls))
+        content("cuda", GPU, Server(sheet("t4"), controls=controls), part=PART)
+    assert PART.exists() == (len(controls) == 1)  # of a clock that moved, no time is right
+
+
+def test_a_gpu_that_others_compute_on_is_refused() -> None:
+    with pytest.raises(UsageError, match="cuda is shared with processes 4242, 4243: end them, then try again"):
+        content("cuda", GPU, Server(sheet("t4"), properties=GpuProperties(PROPERTIES, [4242, 4243])))
+
+
+@pytest.mark.parametrize(
+    ("server", "sentence", "kept"),
+    [
+        (
+            {"controls": (5.0,), "kernels": 7},
+            "could not be measured on cuda: .*; none.toml.part keeps the 7 kernels",
+            7,
+        ),
+        (
+            {"kernels": 3, "load": (0.11, 1.0)},
+            r"while .* was measured, other work used 11% of the cores .*the 2 kern",
+            2,
+        ),
+        (
+            {"kernels": 3, "load": (0.0, 0.89)},
+            "had a core for 89% of the time .*, and the same command goes on from",
+            2,
+        ),
+    ],
+)
+def test_a_run_that_ends_early_is_gone_on_with(server: dict[str, Any], sentence: str, kept: int) -> None:
+    names = KERNELS["cuda"]
+    with pytest.raises(UsageError, match=sentence):
+        content("cuda", GPU, Server(sheet("t4"), **server), part=PART)
+    told: list[str] = []
+    found = content("cuda", GPU, later := Server(sheet("t4")), part=PART, told=told)
+    assert tuple(later.task.kernels) == tuple(told) == names[kept:]
+    assert tuple(found["kernels_ms"]) == tuple(name for name in names if name != "small 200")
+    assert found == content("cuda", GPU, Server(sheet("t4")))
+
+
+def test_kernels_of_another_clock_device_or_software_are_not_gone_on_with() -> None:
+    early, other = Server(sheet("t4"), controls=(5.0,), kernels=7), {**GPU, "packages": {"torch": "2.1"}}
+    with pytest.raises(UsageError, match="keeps the 7 kernels"):
+        content("cuda", GPU, early, part=PART)
+    with pytest.raises(UsageError, match=r"part does not keep kernels of Tesla T4, 2 threads, torch 2.1: remove it"):
+        content("cuda", other, Server(sheet("t4")), part=PART)
+    with pytest.raises(UsageError, match=r"took 5 to 6.1 ms, more than 1.08 times apart"):
+        content("cuda", GPU, Server(sheet("t4"), controls=(6.0, 6.1)), part=PART)
+    assert not PART.exists()
 
 
 def test_a_file_that_cannot_be_of_the_device_is_refused() -> None:
@@ -180,6 +253,29 @@ def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.Monk
     assert [each.name for each in seen] == ["control", "add 8", "small 2", "control"]
     assert all(0 < each.ms < math.inf for each in seen)
     assert PLACEMENTS > 1
+
+
+@pytest.mark.parametrize(("busy", "tries"), [(0, 1), (1, 2), (2, 3), (9, 3)])
+def test_a_kernel_is_measured_anew_while_others_compute(monkeypatch: pytest.MonkeyPatch, busy: int, tries: int) -> None:
+    shares = [0.5] * busy + [0.0] * 9
+    monkeypatch.setattr(this_machine.here, "others", lambda: lambda: shares.pop(0))
+    monkeypatch.setattr(this_machine.here, "on_core", lambda: lambda: 1.0)
+    seen: list[KernelTime] = []
+    time_kernels(TimeKernels("cpu", 1, []), seen.append)  # type: ignore[arg-type]  # no other comes
+    assert [each.others_share for each in seen] == [0.5 if busy == 9 else 0.0] * 2
+    assert len(shares) == busy + 9 - tries - (3 if busy == 9 else 1)
+
+
+def test_a_machine_that_is_always_busy_is_refused(
+    command: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(machines.VARIABLE, "restless")
+    monkeypatch.setattr("ctxbench.engine.client.ForkServer", ForkServer)  # one of its own, on that machine
+    done = command("calibrate", "--device", "cpu", "--threads", "1", "--out", tmp_path / "mine.toml")
+    assert done.returncode == 2
+    assert "while control was measured, other work used 100% of the cores (limit: 10%)" in done.stderr
+    assert "a core for 40% of the time (at least 90% is needed), so nothing was written" in done.stderr
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.at_rest

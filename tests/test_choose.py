@@ -1,6 +1,8 @@
 """Choosing a module for a memory and devices: what fits, the order, the largest batch, wrong sizes."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from conftest import Done
@@ -9,7 +11,9 @@ from ctxbench import registry
 from ctxbench.case import Case
 from ctxbench.choose import Candidate, is_tied, largest_batch, ordered
 from ctxbench.cli.choose import _bytes
+from ctxbench.cli.describe import chosen_modules
 from ctxbench.errors import UsageError
+from ctxbench.notes import Note, joined
 from ctxbench.number import Number
 
 
@@ -75,6 +79,11 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     options = ("--shape", "1,64,32,32", "--device", "t4,a100-40gb", "--modules", "sa,ham_nmf,linear,se")
     done = command("choose", "--memory", "10MiB", *options, "--largest-batch")
     assert done.returncode == 0, done.stderr
+    assert re.sub(r"^ *\d+ s  ", "", done.stderr, flags=re.MULTILINE).splitlines() == [
+        line
+        for number, module in enumerate(("sa", "ham_nmf", "linear", "se"), 1)
+        for line in (f"[{number}/4] predicting {module}", f"the largest batch of {module}")
+    ]
     lines = done.stdout.splitlines()
     (fits,) = [line for line in lines if line.startswith("linear")]
     (rest,) = [line for line in lines if line.startswith("sa ")]
@@ -83,6 +92,33 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
     assert "every position gets the same context" in done.stdout
     (control,) = [line for line in lines if line.startswith("se ")]
     assert lines.index(rest) < lines.index(control)
+
+
+def test_no_module_stands_under_a_heading_of_its_own() -> None:
+    found = [replace(candidate("se", 10, 1.0), mixes=False), replace(candidate("identity", 5, 0.1), mixes=False)]
+    parts = [
+        part
+        for part in chosen_modules([candidate("sa", 90, 3.0), *found], 100, ["t4"], "")
+        if not isinstance(part, str)
+    ]
+    assert [(part.title, [str(row.cells[0].text) for row in part.rows]) for part in parts] == [
+        ("", ["sa"]),
+        ("of what is far away, every position gets the same context", ["se"]),
+        ("without a module, for comparison", ["identity"]),
+    ]
+
+
+def test_a_reason_stands_once_however_many_notes_have_it() -> None:
+    reason = "it reads a tensor's values"
+    notes = [
+        Note("no_macs", {"reason": reason}),
+        Note("no_memory", {"reason": reason}),
+        Note("no_time", {"reason": reason}),
+    ]
+    assert joined(notes) == f"no memory prediction, no predicted time: {reason}"
+    others = [Note("remark", {"text": "slow"}), Note("no_macs", {"reason": "another"})]
+    assert joined([*notes, *others]) == f"no memory prediction, no predicted time: {reason}; slow; another"
+    assert joined([]) == ""
 
 
 @pytest.mark.processes

@@ -166,7 +166,7 @@ def test_a_users_own_suite_and_one_without_claims_have_none() -> None:
 
 def steps_run(path: Path, modules: tuple[str, ...], failed: int | None = None) -> Path:
     """A run of the suite `steps` of these modules, whose error is 1 / K; one K may have failed."""
-    folder = new_run(path, suite="steps", definition=definition(title=load("steps").file.title, published={}))
+    folder = new_run(path, suite="steps", definition=definition(title=load("steps").file.title, published=None))
     for module in modules:
         for steps in (1, 6, 24):
             row = record(module, hparams=f'{{"steps": {steps}}}', reconstruction_error=1 / steps)

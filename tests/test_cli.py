@@ -16,6 +16,7 @@ from conftest import Done
 import ctxbench
 from ctxbench import cli, registry
 from ctxbench.extras import PACKAGES
+from ctxbench.metrics import metrics
 
 SuiteFile = Callable[..., Path]
 Command = Callable[..., Done]
@@ -165,6 +166,13 @@ def test_the_line_of_each_command_is_the_first_of_its_own_help() -> None:
         file = cli.FILES.get(name, name)
         function = getattr(importlib.import_module(f"ctxbench.cli.{file}"), file)
         assert " ".join(function.__doc__.split("\n\n")[0].split()) == line
+
+
+@pytest.mark.parametrize("name", ["run", "compare"])
+def test_the_help_lists_the_metrics(name: str) -> None:
+    (option,) = [each for each in cli.imported(name).params if each.name == "metrics"]
+    wanted = ", ".join(each for each, metric in metrics().items() if metric.asked_for)
+    assert option.help.endswith(f": {wanted}.")
 
 
 def test_a_wrong_input_ends_the_command_with_2() -> None:
@@ -336,8 +344,13 @@ def test_other_commands_say_of_a_dtype_and_a_layout_what_a_static_run_says(
 @pytest.mark.processes
 def test_report_writes_a_page_from_a_run(suite_file: SuiteFile, tmp_path: Path, command: Command) -> None:
     assert command("run", "--suite", suite_file(["sa"]), "--static", "--out", tmp_path / "run").returncode == 0
-    assert command("report", tmp_path / "run", "--out", tmp_path / "report").returncode == 0
-    assert "<table" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    reported = command("report", tmp_path / "run", "--out", tmp_path / "report")
+    page = tmp_path / "report" / "index.html"
+    assert reported.stdout.endswith(f"open {page}, or send it: that file alone is the whole page\n")
+    text = page.read_text(encoding="utf-8")
+    assert "<table" in text
+    links = re.findall(r"(?:href|src)=[\"']?([^\s\"'>]+)", text)
+    assert [link for link in links if not re.match("#|data:|https?:", link)] == []
 
 
 def test_a_defect_of_our_own_does_not_pass_for_a_verdict(

@@ -321,6 +321,9 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     first = invoke("compare", f"{file}:Mine", f"{file}:Local", *options, "--anyway", "--out", tmp_path / "one")
     assert first.exit_code == 0, first.output
     assert re.search(r"Mine meets the contract: \d+ passed, 1 note", first.output)
+    begun = re.findall(r"^ *\d+ s  verifying .*:(\w+): (.*)", first.stderr, re.MULTILINE)
+    assert {name for name, _ in begun} == {"Mine", "Local"}
+    assert [check for name, check in begun if name == "Mine"][:2] == ["load", "constructs"]
     assert "Local does not meet the contract" in first.output
     assert re.search(r"On the Pareto front.*: .*Mine \(width=3\)", first.output)
     assert re.search(r"^Mine \(width=3\).* sa\b", first.output, re.MULTILINE)

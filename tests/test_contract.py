@@ -21,6 +21,7 @@ from ctxbench.cli import template
 from ctxbench.contract import CheckResult, judged, lines
 from ctxbench.contract.checks import CHECKS, COMPILERS, Check, run_checks
 from ctxbench.contract.subject import Subject, difference
+from ctxbench.devices import Unsupported
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.verify import verify
@@ -800,12 +801,39 @@ def test_checks_that_only_inform_may_be_stopped_as_often_as_there_are_and_decide
                 on_message(message)
             return ended
 
-    results = verify("sa", Played())
+    begun: list[str] = []
+    results = verify("sa", Played(), on_start=begun.append)
+    assert begun == [*"abcd"]
     assert [(each.name, each.outcome) for each in results] == [
         *((name, "not decided") for name in "abc"),
         ("d", "passed"),
     ]
     assert judged(results) == "met"
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        (
+            "cannot be exported to ONNX: AssertionError: only 4D query, key, and value are supported",
+            "torch.onnx.export(module.eval(), (x,), dynamo=True) prints all that the exporter says",
+        ),
+        ("onnxruntime does not take the exported file: no such operator", ""),
+    ],
+)
+def test_the_hint_on_onnx_is_about_the_error(message: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refuses:
+        def check(self, device: str, dtype: str, memory_format: str) -> None:
+            pass
+
+        def build(self, model: nn.Module, x: Tensor) -> None:
+            raise Unsupported(message)
+
+    monkeypatch.setattr("ctxbench.contract.precision.execution", lambda name: Refuses())
+    entry = registry.get("se")
+    (found,) = run_checks(Subject(entry, entry.load(), 16, {}, (11, 9)), [c for c in CHECKS if c.name == "ONNX"])
+    assert (found.outcome, found.hint) == ("failed", hint)
+    assert found.fact.startswith(message)
 
 
 @pytest.mark.processes

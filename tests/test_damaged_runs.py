@@ -24,7 +24,7 @@ from ctxbench.results.run_folder import RunFolder
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from attacks import small
-from report_data import ENVIRONMENT, table3_run
+from report_data import ENVIRONMENT, published, table3_run
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -153,8 +153,8 @@ def test_settings_that_are_no_object_are_told_by_their_line(run: Path) -> None:
         ({"tables": {"records.csv": 7}}, "tables.records.csv is 7"),
         ({"reused": {"cases": 1}}, "reused.cases is 1"),
         ({"sheets": {"t4": []}}, r"sheets.t4 is \[\]"),
-        ({"definition": {"published": {"rows": {"sa": 1}}}}, "definition.published.rows.sa is 1"),
-        ({"definition": {"published": {"footnotes": [{}]}}}, "definition.published.footnotes.0.module is missing"),
+        ({"definition": {"published": published({"sa": 1})}}, "definition.published.rows.sa is 1"),
+        ({"definition": {"published": {"rows": {}}}}, "definition.published.title is missing"),
     ],
 )
 def test_a_key_of_another_type_is_named(run: Path, change: dict[str, Any], sentence: str) -> None:

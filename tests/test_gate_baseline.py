@@ -11,8 +11,8 @@ import pytest
 from ctxbench.case import Case
 from ctxbench.errors import UsageError
 from ctxbench.gate.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
+from ctxbench.gate.process_rules import ProcessLogs
 from ctxbench.gate.result import ExactChange
-from ctxbench.gate.rules import ProcessLogs
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.record import Record, columns
 from ctxbench.results.run_folder import RunFolder
@@ -172,7 +172,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "run",
         lambda path: run_folder(path, RECORD, environment={"gpus": 3}),
     ),
-    "has schema 99, and this ctxbench reads schema 9": ("new", newer),
+    "has schema 99, and this ctxbench reads schema 10": ("new", newer),
 }
 
 

@@ -172,7 +172,7 @@ def test_the_table_at_80_columns() -> None:
         "sa    infer   +9.1 %   [+6.4, +12.3]  REGRESSED        16",
         "sa    train  +0.12 %  [-0.31, +0.55]  ok                4",
         "ham   infer   +3.0 %    [-2.1, +9.1]  inconclusive     24",
-        "ham   train  +20.0 %               -  inconclusive      1",
+        "ham   train  +20.0 %   not known yet  inconclusive      1",
         "mine  infer        -               -  BROKEN            0",
         "dm    infer        -               -  NOT COMPARED      0",
         "",

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ctxbench.gate.process_rules import CONTROL_SHARE, ProcessLogs, compare_processes, judge_processes
 from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict
-from ctxbench.gate.rules import CONTROL_SHARE, GateRule, ProcessLogs, compare_processes, judge_processes
+from ctxbench.gate.rules import CORRECTED, GateRule
 
 BEFORE = [0.10, 0.12, 0.09, 0.13, 0.11]
 NOW = [0.17, 0.16, 0.19, 0.15]
@@ -103,7 +104,8 @@ def test_holm_is_over_all_rows_that_can_be_judged() -> None:
     # Alone, p is 0.0067 and 0.025 is allowed; with nineteen others that did not change it would need 0.00125.
     slow = around(0.09, wobble=0.02)
     assert [row.verdict for row in judge(slow)] == ["regressed"]
-    assert judge(slow, *[around(0.0)] * 19)[0].verdict == "inconclusive"
+    among = judge(slow, *[around(0.0)] * 19)[0]
+    assert (among.verdict, among.reason, among.change.has_interval) == ("inconclusive", CORRECTED, False)
     assert judge(slow, *[around(0.0, disturbed=True)] * 19)[0].verdict == "regressed"
 
 
@@ -114,6 +116,7 @@ def test_processes_that_other_work_disturbed_decide_nothing(when: str) -> None:
     assert [row.verdict for row in rows] == ["inconclusive"] * 2
     assert {row.reason for row in rows} == {f"Other work kept more than 10% of the cores busy {when}."}
     assert rows[1].change.value == pytest.approx(0.5)
+    assert not any(row.change.has_interval for row in rows)  # both lie on one side of the margin
 
 
 def test_a_machine_that_has_changed_widens_the_interval() -> None:

@@ -8,11 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from synthetic import LAPTOP, NOISE_LEVELS, SHARED_CI, Noise, SyntheticMachine, block_samples
 
 from ctxbench.gate.result import ExitCode, exit_code
 from ctxbench.gate.rows import NO_ROOM, OUT_OF_TIME, RowKey, RowVerdict
 from ctxbench.gate.rules import (
+    CONTAINED,
+    CONTROL_MOVED,
+    CORRECTED,
+    NO_TIME,
+    UNCONFIRMED,
     GateRule,
     PairFailure,
     PairRatios,
@@ -165,6 +172,9 @@ def test_holm_asks_more_of_a_row_when_more_are_flagged() -> None:
     others = {row: flagged_then(noisy) for row in ("b", "c")}
     among = gate(Script({"a": flagged_then([*weak, *noisy[:4]]), **others}))
     assert [row.verdict for row in among] == ["inconclusive"] * 3
+    in_time = gate(Script({"a": flagged_then(weak), **{row: flagged_then(noisy) for row in others}}), pairs_left(8))
+    assert in_time[0].reason.endswith(f"the time budget was spent. {CORRECTED}")
+    assert not in_time[0].change.has_interval
 
 
 def test_a_control_that_moves_makes_every_verdict_inconclusive() -> None:
@@ -192,8 +202,47 @@ def test_a_regression_that_the_time_did_not_let_confirm_says_that() -> None:
     (row,) = gate(Script({"a": around(0.23)}), has_time=pairs_left(6))
     assert (row.verdict, row.reason) == (
         "inconclusive",
-        "The first pairs showed a regression, and the time budget was spent before the confirmation run decided.",
+        UNCONFIRMED,
     )
+
+
+def test_a_budget_that_ends_between_looks_tells_the_interval_of_the_look_that_left_it_open() -> None:
+    # The fifth and sixth pairs would draw an interval at the next look's confidence below the margin.
+    first = [PairRatios(x, 0.0) for x in (-0.04, 0.06, 0.0, 0.02)]
+    (row,) = gate(Script({"a": [*first, *itertools.islice(around(0.0), 3)]}), has_time=pairs_left(7))
+    at_look = estimate_from_pairs(first, 1 - RULE.look_alpha(4)).change
+    assert (row.change.value, *row.change.ends) == pytest.approx([math.expm1(x) for x in (0.01, *at_look.ends)])
+    assert (row.verdict, row.replicates) == ("inconclusive", 7)
+    assert row.reason == f"{NO_TIME} The first 4 of these pairs left it open: {CONTAINED}"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "count", "reason"),
+    [
+        ([-0.3, 0.3, 0.0], 3, NO_TIME),  # no look yet
+        ([-3.0, 3.0, 1.0, 0.0], 4, f"{NO_TIME} {CONTAINED}"),  # ends further apart than 10 times
+        ([0.0, 0.001, 0.0, -0.001], 4, f"{NO_TIME} {CONTROL_MOVED}"),  # below the margin
+        ([0.4, 0.401, 0.4, 0.399, 0.4, 0.41], 6, UNCONFIRMED),
+        ([0.4, 0.401, 0.4, 0.399, 0.0, 0.001, 0.0, 0.001], 8, "The first pairs showed a regression, the confirmation "
+            "run showed none."),
+    ],
+)  # fmt: skip
+def test_an_interval_that_is_not_why_a_row_is_inconclusive_is_not_told(
+    pairs: list[float], count: int, reason: str
+) -> None:
+    control = 0.08 if reason.endswith(CONTROL_MOVED) else 0.0
+    (row,) = gate(Script({"a": [PairRatios(x, control) for x in pairs]}), has_time=pairs_left(count))
+    assert (row.verdict, row.replicates, row.reason) == ("inconclusive", count, reason)
+    assert (math.isfinite(row.change.value), row.change.has_interval) == (True, False)
+
+
+@given(st.lists(st.floats(-0.3, 0.3), min_size=24, max_size=24), st.integers(1, 24), st.floats(-0.1, 0.1))
+@settings(max_examples=200, deadline=None)
+def test_no_inconclusive_row_has_an_interval_on_one_side_of_the_margin(
+    ratios: list[float], budget: int, control: float
+) -> None:
+    (row,) = gate(Script({"a": [PairRatios(x, control) for x in ratios]}), pairs_left(budget))
+    assert row.verdict != "inconclusive" or not row.change.has_interval or row.change.low <= 0.05 <= row.change.high
 
 
 def test_a_clear_regression_is_confirmed_before_undecided_rows_go_on() -> None:
@@ -207,7 +256,7 @@ def test_a_gate_may_end_with_the_first_certain_regression() -> None:
     script = Script({"slow": around(0.2), "same": around(0.0), "open": around(0.05)})
     found = run_gate(list(script.results), script.measure_pair, RULE, always, end_at_regression=True)
     assert [row.verdict for row in found] == ["regressed", "ok", "inconclusive"]
-    assert found[2].reason == "The check ended at the regression of another row."
+    assert found[2].reason == f"The check ended at the regression of another row. {CONTAINED}"
     assert exit_code(found) == ExitCode.REGRESSED
     assert script.asked == [["slow", "same", "open"]] * 4 + [["slow"]] * 4
 

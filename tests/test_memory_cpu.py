@@ -202,6 +202,50 @@ def test_further_modules(module: nn.Module, shape: tuple[int, ...]) -> None:
     assert_exact(module, torch.randn(shape))
 
 
+@pytest.mark.parametrize("shape", [(3, 16, 9, 7), (30, 16), (3, 16, 50)], ids=str)
+@pytest.mark.parametrize("data", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_group_norm_sums_half_types_in_float32(shape: tuple[int, ...], data: torch.dtype) -> None:
+    assert_exact(nn.GroupNorm(4, 16).to(data), torch.randn(shape).to(data))
+    assert_exact(nn.GroupNorm(4, 16, affine=False), torch.randn(shape).to(data).requires_grad_())
+    if data.itemsize < 4:
+        assert_exact(nn.GroupNorm(4, 16), torch.randn(shape).to(data))  # its statistics are float32
+
+
+def test_group_norm_on_cuda_keeps_its_statistics_and_sums_by_channel_and_group() -> None:
+    """[3, 8, 25] in two groups: 2 x [3, 2] statistics, [3, 8] factors, shifts and sums, each a block of 512 bytes."""
+    image, weight, plain, flat = _meta(3, 8, 5, 5), _meta(8), (None, None), _meta(3, 8)
+    by_group, by_channel = 3 * 2 * 4, 3 * 8 * 4
+    assert _inner("native_group_norm", image, weight, weight, 3, 8, 25, 2, 1e-5) == [by_channel] * 2
+    assert _inner("native_group_norm", image, None, weight, 3, 8, 25, 2, 1e-5) == [by_channel] * 2
+    assert _inner("native_group_norm", image, *plain, 3, 8, 25, 2, 1e-5) == []
+    assert _inner("native_group_norm", flat, weight, weight, 3, 8, 1, 2, 1e-5) == []
+    half = _inner("native_group_norm", image.half(), weight.half(), weight.half(), 3, 8, 25, 2, 1e-5)
+    assert half == [by_group] * 2 + [by_channel] * 2
+    double = _inner("native_group_norm", image.double(), weight.double(), None, 3, 8, 25, 2, 1e-5)
+    assert double == [2 * by_channel] * 2
+
+    def backward(x: Tensor, gamma: Tensor | None, *mask: bool) -> list[int]:
+        statistics = _meta(3, 2, dtype=x.dtype)
+        sizes = (3, 8, x[0, 0].numel(), 2)
+        return _inner("native_group_norm_backward", x, x, statistics, statistics, gamma, *sizes, mask)
+
+    for x, gamma in ((image, weight), (image.half(), weight.half())):
+        assert backward(x, gamma, True, True, True) == [by_channel] * 3 + [by_group] * 2
+    assert backward(image, weight, False, True, True) == [by_channel] * 2
+    assert backward(image, None, True, False, False) == [by_channel] * 2 + [by_group] * 2
+    assert backward(flat, weight, True, True, True) == [by_group] * 2
+    assert backward(flat, weight, False, True, True) == []
+
+    maps, blocks = 3 * 8 * 8 * 16 * 4, 512
+    module, x = nn.GroupNorm(2, 8), torch.randn(3, 8, 8, 16)
+    peaks = {mode: predict_peak(module, x, mode=mode, device="cuda") for mode in MODES}
+    assert [peak.marks for peak in peaks.values()] == [{}, {}]
+    # weight and bias, output, mean and deviation, factors and shifts
+    assert peaks["infer"].peak_bytes == 2 * blocks + maps + 4 * blocks
+    # the sum and its gradient, the gradient of the map, two sums by channel, the weights' gradients
+    assert peaks["train"].peak_bytes == 4 * blocks + maps + 2 * blocks + maps + 4 * blocks
+
+
 def test_an_input_that_asks_for_a_gradient() -> None:
     assert_exact(nn.Conv2d(3, 3, 1), torch.randn(2, 3, 5, 5, requires_grad=True))
 

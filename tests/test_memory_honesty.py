@@ -141,7 +141,7 @@ def test_the_fast_path_of_multihead_attention_is_refused() -> None:
         (Doubled.apply, "DoubledBackward"),
         (lambda x: x.cumsum(1), "aten.cumsum"),
         (lambda x: functional.interpolate(x, scale_factor=2.0, mode="bicubic"), "aten.upsample_bicubic2d"),
-        (lambda x: functional.dropout2d(x, 0.5), "aten.bernoulli_"),
+        (lambda x: functional.alpha_dropout(x, 0.5, True), "aten.bernoulli_"),
     ],
 )
 def test_what_the_table_does_not_know_is_marked_by_name(function: Any, mark: str) -> None:

@@ -25,7 +25,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-suite.toml").write_text('title = "Mine"\nmodules = ["sa"]\n[axes]\nshape = [1, 8, 4, 4]\n')
     about = {"suite": "my-suite", "suite_file": {"file": "my-suite.toml", "sha256": "", "commit": ""}}
-    folder = new_run(tmp_path / "run", definition=definition(title="Mine", published={}), **about)
+    folder = new_run(tmp_path / "run", definition=definition(title="Mine", published=None), **about)
     for module in ("sa", "ham_nmf"):
         add(folder, record(module))
     return folder.path

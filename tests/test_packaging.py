@@ -26,7 +26,7 @@ print(registry.get("sa").file)
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source tree, so that building leaves nothing in the repository."""
     copy = tmp_path_factory.mktemp("source")
-    for name in ("ctxbench", "modules", "networks", "suites", "report"):
+    for name in ("ctxbench", "modules", "networks", "published", "suites", "report"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -50,7 +50,7 @@ def places(site: Path, elsewhere: Path) -> list[Path]:
 def test_a_wheel_holds_every_part(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {f"ctxbench/{p.relative_to(ROOT / 'ctxbench')}" for p in (ROOT / "ctxbench").rglob("*.py")}
-    for folder in ("modules", "networks", "suites", "report"):
+    for folder in ("modules", "networks", "published", "suites", "report"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 sources.add(f"ctxbench/{path.relative_to(ROOT)}")

@@ -120,6 +120,5 @@ def test_the_published_rows_of_each_suite_belong_to_its_cases() -> None:
     for name in SMALL:
         suite = load(name)
         cases = [{f"{key}={value}" for key, value in case.hparams.items()} | {case.module} for case in suite.cases()]
-        for row in suite.file.published.rows:
-            module, _, settings = row.partition("(")
-            assert {module, *settings.rstrip(")").split(", ")} in cases, row
+        for name, row in suite.file.published.rows.items() if suite.file.published else ():
+            assert {row.block, *(f"{key}={value}" for key, value in row.settings.items())} in cases, name

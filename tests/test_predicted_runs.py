@@ -277,7 +277,7 @@ def banded_run(path: Path, pairs: Sequence[str] = ("linear:sa",)) -> Path:
 
     At the smallest two sizes `linear` is launch-bound.
     """
-    folder = new_run(path, suite="mine", sheets=SHEETS, definition=definition(published={}, crossover=list(pairs)))
+    folder = new_run(path, suite="mine", sheets=SHEETS, definition=definition(published=None, crossover=list(pairs)))
     laws: dict[str, Callable[[int], float]] = {"linear": lambda n: 512.0 * n, "sa": lambda n: n**2.0}
     for module, law in laws.items():
         for n in NS:

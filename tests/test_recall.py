@@ -1,6 +1,7 @@
 """Recall: what scenes ask, what a module must do to answer, and what wrong modules and settings get."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,18 +14,22 @@ from torch import Tensor, nn
 pytest.importorskip("sklearn", reason='pip install "ctxbench[recall]"')
 
 from ctxbench.case import Case
+from ctxbench.compare import Request, expected_s
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
-from ctxbench.metrics.recall import from_histogram, sentence
+from ctxbench.metrics.recall import STEP_S, from_histogram, sentence, takes_s
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import NONE, Scenes, Task, inputs_of, scenes, task_of
 from ctxbench.recall.training import RATES, Network, Trained, repeats, train, trainings
 from ctxbench.results.rows import rows_of
+from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.file import MeasureTable
+from ctxbench.suite.read import Overrides
 
 pytestmark = pytest.mark.slow  # small trainings, which take seconds together
 
 SHAPE = (16, 4, 4)
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def made(name: str, part: str = "train", seed: int = 0) -> Scenes:
@@ -268,6 +273,39 @@ def test_a_module_that_does_not_fit_the_shape_says_so() -> None:
         train(lambda: nn.Conv2d(512, 16, 1), SHAPE, Task("where"), 0, 5)
 
 
+def test_the_estimate_of_trainings_is_what_they_took() -> None:
+    found = [RunFolder.open(ROOT / "results" / name) for name in ("recall_marks-cpu", "recall-cpu")]
+    marks, whole = found[0].meta["definition"]["measure"], found[1].frame()
+    # These rows have nothing but their trainings.
+    assert takes_s(MeasureTable(**marks)) == pytest.approx(found[0].frame()["elapsed_s"].mean(), rel=0.25)
+    assert whole["recall_s"].median() / 800 == pytest.approx(STEP_S, rel=0.01)
+    small = MeasureTable(recall_tasks=["where"], recall_shape=[32, 4, 4], recall_steps=100, recall_seeds=1)
+    assert takes_s(small) == pytest.approx(100 * 2 * STEP_S / 8)
+
+
+@pytest.mark.parametrize(
+    ("asked", "least_s"), [([], 0.0), (["--metrics", "params,recall"], 150.0), (["--metrics", "latency,recall"], 150.0)]
+)
+@pytest.mark.processes
+def test_a_dry_run_counts_the_trainings_if_they_are_asked_for(
+    command: Callable[..., Done], asked: list[str], least_s: float
+) -> None:
+    done = command("run", "--dry-run", "--suite", "quick", "--modules", "sa", "--shape", "1,16,4,4", *asked)
+    assert done.returncode == 0, done.stderr
+    (seconds,) = re.findall(r"^sa .* (\d+) s", done.stdout, re.MULTILINE)
+    assert least_s <= float(seconds) < least_s + 60
+
+
+def test_compare_counts_the_trainings_too(suite_file: Callable[..., Path]) -> None:
+    suite = str(suite_file(["sa"], metrics=("params",)))
+    (cases, plain), (_, trained) = (
+        expected_s(Request([], ["sa", "se"]), suite, Overrides(metrics=metrics))
+        for metrics in (["params"], ["params", "recall"])
+    )
+    assert cases == 2
+    assert trained - plain == pytest.approx(2 * takes_s(MeasureTable()))
+
+
 def test_trainings_have_a_time_limit_of_their_own() -> None:
     case = Case("sa", "ctxbench.modules.sa:X", {}, (1, 8, 4, 4))
     script, measure = FakeExecutor(lambda task: counted()), MeasureTable(timeout_s=7, recall_timeout_s=100)
@@ -280,8 +318,6 @@ def test_trainings_have_a_time_limit_of_their_own() -> None:
 def test_a_row_has_accuracies_their_interval_and_why_there_is_none(
     command: Callable[..., Done], tmp_path: Path
 ) -> None:
-    from ctxbench.results.run_folder import RunFolder
-
     broken = tmp_path / "mine.py"
     broken.write_text(
         "import torch\n\n\nclass Breaks(torch.nn.Module):\n    def __init__(self, channels: int) -> None:\n"
@@ -299,11 +335,12 @@ def test_a_row_has_accuracies_their_interval_and_why_there_is_none(
     assert curve["lookup-4"]["low"] <= first["recall_lookup"] <= curve["lookup-4"]["high"]
     assert curve["global"]["steps"] is None
     assert curve["global"]["rate"] in RATES
-    assert first["recall_where_reason"] == "not asked for, or its training diverged"
+    assert first["recall_where_reason"] == "not asked for"
+    assert [second[f"recall_{kind}_reason"] for kind in ("global", "lookup")] == ["its training diverged"] * 2
     assert (second["status"], json.loads(second["recall_curve"])) == ("ok", {})
     assert sentence(first).startswith("did not learn to pool (")
     assert sentence(first).endswith("%): accuracy after a short training on small tasks, chance is 10 %.")
-    assert sentence(second) == "has no recall: not asked for, or its training diverged"
+    assert sentence(second) == "has no recall: its training diverged"
     suite.write_text(SUITE.format(modules='"identity"', marks=20))
     done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "other")
     (row,) = RunFolder.open(tmp_path / "other").frame().to_dict("records")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from report_data import add, definition, new_run, record, table3_run, timed
+from report_data import add, definition, new_run, published, record, table3_run, timed
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
@@ -15,13 +15,13 @@ from ctxbench.report.tables.compact import Choice, compact_table
 from ctxbench.report.tables.suite import comparison_table
 from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.read import load_published
+from ctxbench.suite.published import Published
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 
 def two_inputs(path: Path) -> Path:
-    folder = new_run(path, definition=definition(published={}))
+    folder = new_run(path, definition=definition(published=None))
     for module in ("sa", "linear"):
         for size in (32, 64):
             row = record(module, shape=(1, 64, size, size))
@@ -55,7 +55,7 @@ def test_notes_explain_what_the_table_has_and_hyphens_stay_as_they_are(tmp_path:
 
 
 def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module, others in (("sa", 0.5), ("linear", 0.0)):
         row = record(module)
         add(folder, row, timed(row, {"infer": [1.0, 1.01, 0.99] * 5}, others_share=others))
@@ -106,7 +106,7 @@ def test_its_latex_has_a_label_and_notes_or_not(tmp_path: Path) -> None:
 
 
 def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for size in range(1, ROWS + 2):
         add(folder, record("sa", shape=(1, 64, size, size)))
     table = comparison_table([RunFolder.open(folder.path)])
@@ -118,27 +118,20 @@ def test_long_tables_are_cut_into_floats_that_fit_a_page(tmp_path: Path) -> None
 
 def test_published_numbers_can_be_added_later(tmp_path: Path) -> None:
     run = two_inputs(tmp_path / "run")
-    numbers = tmp_path / "paper.toml"
-    numbers.write_text(
-        '[published]\nshape = [1, 64, 32, 32]\nmacs_unit = "M = 10^6"\n[published.rows]\nsa = { macs = "151" }\n'
+    table = Published.model_validate(
+        published({"sa": {"printed": {"macs": "151"}}}, shape=[1, 64, 32, 32], units={"macs": "M = 10^6"})
     )
-    write_report([run], tmp_path / "out", [], published=load_published(numbers))
+    write_report([run], tmp_path / "out", [], published=table)
     text = (tmp_path / "out" / "tables" / "table3.csv").read_text(encoding="utf-8")
     assert ",151," in text
-    numbers.write_text("title = 1\n")
-    with pytest.raises(UsageError, match=r"paper\.toml has no table \[published\]"):
-        load_published(numbers)
-    numbers.write_text('[published.rows]\nsa = { speed = "1" }\n')
-    with pytest.raises(UsageError, match=r"\[published\]: .*unknown quantity 'speed'"):
-        load_published(numbers)
-    numbers.write_text('[published]\nmacs_unit = "giga"\n')
-    with pytest.raises(UsageError, match="write it as a symbol and a power"):
-        load_published(numbers)
 
 
 def test_a_published_row_can_name_settings_and_default_settings_are_the_module_s_own(tmp_path: Path) -> None:
-    rows = {"ham_nmf": {"params": "1.0"}, "ham_nmf(steps=3)": {"params": "3.0"}}
-    folder = new_run(tmp_path / "run", definition=definition(published={"rows": rows}))
+    rows = {
+        "ham_nmf": {"printed": {"params": "1.0"}},
+        "three steps": {"block": "ham_nmf", "settings": {"steps": 3}, "printed": {"params": "3.0"}},
+    }
+    folder = new_run(tmp_path / "run", definition=definition(published=published(rows)))
     default = next(each.default for each in registry.get("ham_nmf").hyperparameters if each.name == "steps")
     for steps, expected in ((default, "1.0"), (3, "3.0"), (5, "")):
         row = record("ham_nmf", hparams=json.dumps({"steps": steps}))

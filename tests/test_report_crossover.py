@@ -35,7 +35,7 @@ NOISE = (0.99, 1.0, 1.01)
 
 
 def folder_of(path: Path, pairs: Sequence[str] = PAIR) -> RunFolder:
-    return new_run(path, suite="mine", definition=definition(published={}, crossover=list(pairs)))
+    return new_run(path, suite="mine", definition=definition(published=None, crossover=list(pairs)))
 
 
 def rows(module: str, cost: Callable[[int], float], sizes: Sequence[int] = SIZES, **values: Any) -> list[Record]:

@@ -1,6 +1,7 @@
 """Figures that a suite names: their lines and fits, their tables, and cells that do not apply."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from report_data import add, definition, new_run, record
+from report_data import add, definition, new_run, published, record
 
 from ctxbench.errors import UsageError
 from ctxbench.metrics import quantity
@@ -32,9 +33,10 @@ MIB = 2**20
 MEMORY = {"name": "memory", "title": "Memory over the steps", "x": "steps", "y": ["memory_train"], "fit": True}
 
 
-def steps_run(path: Path, *figures: dict[str, Any], **published: Any) -> Panel:
+def steps_run(path: Path, *figures: dict[str, Any], rows: Mapping[str, Any] | None = None) -> Panel:
     """A run in which memory grows by 3 MiB a step with bptt and is constant with one step, at two input sizes."""
-    folder = new_run(path, suite="mine", definition=definition(figures=list(figures), published=published))
+    table = published(rows) if rows else None
+    folder = new_run(path, suite="mine", definition=definition(figures=list(figures), published=table))
     for size in (16, 8):
         for gradient, slope in (("one_step", 0), ("bptt", 3)):
             for steps in (1, 2, 4):
@@ -126,7 +128,7 @@ def points_of(axes: Axes) -> list[Line2D]:
 
 
 def test_no_fit_is_drawn_through_points_that_it_misses(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for size, straight, bent in ((8, 64, 1000), (16, 256, 1010), (32, 1024, 1100), (64, 4096, 4000)):
         add(folder, record("sa", shape=(1, 64, size, size), macs=straight))
         add(folder, record("da", shape=(1, 64, size, size), macs=bent))
@@ -151,7 +153,10 @@ def test_a_curve_is_drawn_with_its_fit_and_its_input(tmp_path: Path) -> None:
 
 
 def test_words_are_categories_and_published_numbers_are_drawn(tmp_path: Path) -> None:
-    rows = {f"ham_nmf(gradient={g}, steps=4)": {"miou": v} for g, v in (("one_step", "78.3"), ("bptt", "77.4"))}
+    rows = {
+        g: {"block": "ham_nmf", "settings": {"gradient": g, "steps": 4}, "printed": {"miou": v}}
+        for g, v in (("one_step", "78.3"), ("bptt", "77.4"))
+    }
     figure = {"name": "accuracy", "title": "Accuracy", "x": "gradient", "y": ["miou"]}
     panel = steps_run(tmp_path / "run", figure, rows=rows)
     (table,) = curve_tables([panel], figures_of(panel)[0])

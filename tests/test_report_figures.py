@@ -52,12 +52,12 @@ def test_figures_appear_when_their_data_is_there(tmp_path: Path) -> None:
     full = panels(table3_run(tmp_path / "full"))
     assert names(full) == ["cost", "pareto", "published", "split"]
     assert [kind.name for kind in choose(["samples"], full)] == ["samples"]
-    static = new_run(tmp_path / "static", definition=definition(published={}))
+    static = new_run(tmp_path / "static", definition=definition(published=None))
     for module in FACTS:
         add(static, record(module, "meta"))
     assert names(panels(static.path)) == ["cost"]
     assert names(panels(scaling_run(tmp_path / "scaling", {"linear": 1.0}))) == ["scaling"]
-    alone = new_run(tmp_path / "alone", definition=definition(published={}))
+    alone = new_run(tmp_path / "alone", definition=definition(published=None))
     add(alone, record("linear", "meta"))
     assert names(panels(alone.path)) == []
 
@@ -105,7 +105,7 @@ def test_costs_are_shares_of_self_attention_s_by_the_time_of_an_inference(tmp_pa
 
 
 def test_relative_costs_show_no_empty_axes_and_a_cost_of_nothing_as_0(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module in ("sa", "identity"):
         add(folder, record(module, "meta", macs=0 if module == "identity" else 10, memory_train_predicted_bytes=None))
     with styled():
@@ -115,7 +115,7 @@ def test_relative_costs_show_no_empty_axes_and_a_cost_of_nothing_as_0(tmp_path: 
 
 
 def test_a_network_shows_what_a_module_adds_to_its_other_parts(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module, macs in (("sa", 14), ("da", 50)):
         parts = json.dumps({"backbone": 80 * 10**9, "head": 20 * 10**9, "module": macs * 10**9})
         add(folder, record(module, "meta", network="net", network_parts=parts))
@@ -125,7 +125,7 @@ def test_a_network_shows_what_a_module_adds_to_its_other_parts(tmp_path: Path) -
 
 
 def test_a_point_without_an_interval_is_pale(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     row = record("sa")
     add(folder, row, timed(row, {"infer": stream(9.0), "train": stream(20.0)}))
     add(folder, record("linear", latency_infer_ms=5.0, latency_train_ms=9.0))
@@ -210,7 +210,7 @@ def test_a_time_has_its_interval_and_a_mark_where_other_work_disturbed_it(tmp_pa
 
 
 def test_a_point_of_a_curve_that_was_disturbed_is_marked_and_lines_that_coincide_are_seen(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module in ("sa", "da"):
         for size in (16, 32, 64):
             row = record(module, shape=(1, 64, size, size), macs=size**2)
@@ -251,7 +251,7 @@ def legend_of(figure: Figure) -> list[str]:
 
 def with_recall(path: Path, accuracies: dict[str, tuple[float, float]]) -> Path:
     """A run of modules whose accuracy is the same on each task, with the inference time that is given in ms."""
-    folder = new_run(path, definition=definition(published={}))
+    folder = new_run(path, definition=definition(published=None))
     for module, (accuracy, ms) in accuracies.items():
         found = {"accuracy": accuracy, "low": accuracy - 5, "high": accuracy + 5, "rate": 3e-3, "steps": None}
         tasks = ("global", "lookup-2", "lookup-8", "where")
@@ -358,7 +358,7 @@ def test_a_figure_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
 def listed(path: Path, seconds: Callable[[str], float | None]) -> Panel:
     """Thirteen modules in three executions, each with the seconds of its export."""
     figure = {"name": "export", "title": "Export", "x": "execution", "y": ["export"], "scale": "log-y"}
-    folder = new_run(path, suite="mine", definition=definition(published={}, figures=[figure]))
+    folder = new_run(path, suite="mine", definition=definition(published=None, figures=[figure]))
     for number, execution in itertools.product(range(13), ("eager", "compile", "graph")):
         row = record(f"module_{number}", execution=execution, export_s=seconds(execution))
         row.case = f"{number} {execution}"
@@ -386,7 +386,7 @@ def test_coordinates_are_written_to_a_hundredth_of_a_point(tmp_path: Path) -> No
 
 
 def test_batch_and_channels_scale_by_themselves(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for batch in (1, 2, 4):
         add(folder, record("linear", shape=(batch, 64, 16, 16)))
     for channels in (32, 128):
@@ -517,7 +517,7 @@ def test_a_figure_is_laid_out_for_all_its_formats_at_once(tmp_path: Path, monkey
 
 
 def test_names_from_outside_are_drawn_as_they_are(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module in ("sa", "<script>alert(1)</script>", "$x^2$", "_hidden"):
         add(folder, record(module))
     report = write_report([folder.path], tmp_path / "out")

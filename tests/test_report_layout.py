@@ -63,7 +63,7 @@ def legend_of(figure: Figure) -> list[str]:
 
 def run_of(path: Path, modules: Sequence[str], title: str = "") -> Path:
     """A run of these modules with all that figures show; the first two nearly equal, the others spread."""
-    folder = new_run(path, definition=definition(published={}))
+    folder = new_run(path, definition=definition(published=None))
     spread = np.random.default_rng(3).lognormal(0, 0.8, (len(modules), 3))
     spread[1] = 1.001 * spread[0]
     for module, (time, memory, macs) in zip(modules, spread, strict=True):
@@ -255,7 +255,7 @@ def test_each_image_names_its_input(tmp_path: Path) -> None:
     assert headings_of(scaling.figure) == [
         "Test CPU (2 cores), 2 threads, input [1, 64, H, W], float32, pale: no interval"
     ]
-    static = new_run(tmp_path / "static", definition=definition(published={}))
+    static = new_run(tmp_path / "static", definition=definition(published=None))
     for module in FACTS:
         add(static, record(module, "meta", dtype="bfloat16", memory_format="channels_last", execution="compile"))
     assert headings_of(drawing_of("cost", static.path).figure) == [
@@ -264,7 +264,7 @@ def test_each_image_names_its_input(tmp_path: Path) -> None:
 
 
 def test_a_figure_has_the_width_that_it_is_printed_in_and_fonts_that_journals_take(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     row = record("sa")
     add(folder, row, timed(row, {"infer": stream(9.0), "train": stream(20.0)}, others_share=0.5))
     write_report(
@@ -290,7 +290,7 @@ def test_another_width_is_refused(width: str) -> None:
 
 
 def two_inputs(path: Path) -> Path:
-    folder = new_run(path, definition=definition(published={}))
+    folder = new_run(path, definition=definition(published=None))
     for module, size in itertools.product(("sa", "linear", "ham_nmf"), (32, 64)):
         add(folder, record(module, shape=(1, 64, size, size)))
     return path

@@ -110,7 +110,7 @@ def test_everything_from_outside_is_escaped(tmp_path: Path) -> None:
     environment = {"cpu": HOSTILE, "packages": {"torch": HOSTILE}, HOSTILE: HOSTILE}
     folder = new_run(
         tmp_path / "run <b>", suite=f"../{HOSTILE}", command=HOSTILE, environment=environment,
-        definition=definition(**meta, published={}),
+        definition=definition(**meta, published=None),
     )  # fmt: skip
     add(folder, record("sa", latency_infer_ms=2.0, latency_train_ms=3.0))
     hostile = record(HOSTILE, title=HOSTILE, family=HOSTILE, status="error", message=HOSTILE)

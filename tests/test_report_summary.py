@@ -48,7 +48,7 @@ def test_a_failed_row_is_not_compared_but_named(tmp_path: Path) -> None:
 
 
 def test_many_failed_rows_are_counted(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     add(folder, record("sa"))
     for name in "abcdefg":
         add(folder, record(name, status="timeout"))
@@ -59,7 +59,7 @@ def test_many_failed_rows_are_counted(tmp_path: Path) -> None:
 
 
 def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     times = {"sa": 30.0, "da": 10.0, "linear": 10.01, "ham_nmf": 10.02}
     for seed, (module, median) in enumerate(times.items()):
         row = record(module, params=2**20, macs=400 if module == "sa" else 200, memory_train_predicted_bytes=None)
@@ -74,14 +74,14 @@ def test_ties_say_that_they_are_ties(tmp_path: Path) -> None:
 
 
 def test_counts_that_are_close_are_told_apart_in_percent(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module, macs in (("sa", 100_010), ("da", 100_000)):
         add(folder, record(module, macs=macs, params=1, memory_train_predicted_bytes=None))
     assert sentences(folder.path)[1] == "da has the fewest MACs, 100 K: 0.01 % fewer than sa, the next."
 
 
 def test_a_report_of_recall_says_what_was_found_on_which_input(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module, lookup in (("sa", 95.0), ("da", 85.0), ("linear", 40.0), ("ham_nmf", 10.0)):
         curve = {"lookup-8": {"accuracy": lookup, "low": lookup - 6.25, "high": lookup + 5.0}}
         add(folder, record(module, recall_lookup=lookup, recall_curve=json.dumps(curve)))
@@ -96,7 +96,7 @@ def test_a_report_of_recall_says_what_was_found_on_which_input(tmp_path: Path) -
 
 
 def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for seed, module in enumerate(("da", "linear")):
         row = record(module, params=0, macs=500, memory_train_predicted_bytes=2**20)
         add(folder, row, timed(row, {"infer": stream(10.0, seed=seed)}))
@@ -110,7 +110,7 @@ def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
 
 
 def test_no_block_is_compared_with_none(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module, ms in (("identity", 0.001), ("sa", 30.0), ("da", 9.0), ("linear", 1.0)):
         family = {"identity": "none", "linear": "linear attention"}.get(module, "attention")
         row = record(module)
@@ -122,7 +122,7 @@ def test_no_block_is_compared_with_none(tmp_path: Path) -> None:
 
 
 def test_times_without_a_verdict_are_left_out_and_named(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     add(folder, medians(record("sa"), [30.0, 30.0, 30.0]))
     add(folder, medians(record("da"), [9.0, 9.0, 9.0], others_share=0.87))
     add(folder, medians(record("linear"), [1.0, 1.0]))
@@ -138,7 +138,7 @@ def test_times_without_a_verdict_are_left_out_and_named(tmp_path: Path) -> None:
 
 
 def test_no_parameters_is_no_ratio(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module, params in (("free", 0), ("sa", 2**20)):
         add(folder, record(module, params=params))
     assert sentences(folder.path)[0] == "free has no parameters; next comes sa with 1.05 M."
@@ -156,7 +156,7 @@ def test_a_single_row_gives_its_numbers(tmp_path: Path) -> None:
 
 
 def test_only_rows_under_the_same_conditions_are_compared(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published={}))
+    folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module in ("sa", "linear"):
         add(folder, record(module))
     add(folder, record("sa", dtype="bfloat16", hparams='{"d": 1}'))

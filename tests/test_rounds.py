@@ -310,6 +310,14 @@ def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatc
     assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]
 
 
+def test_a_thread_that_waits_for_a_core_is_not_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, own = iter([5.0, 7.0]), iter([1.0, 1.5])
+    monkeypatch.setattr("ctxbench.this_machine.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ctxbench.this_machine.thread_time", lambda: next(own))
+    assert Machine().on_core()() == 0.25  # half a second of two
+    assert [machine_load.starved(*each) for each in ((0.1, 0.9), (0.11, 1.0), (0.0, 0.89))] == [False, True, True]
+
+
 def test_processes_that_this_one_started_are_no_others() -> None:
     before = this_machine._own_s()
     code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\ninput()"

@@ -25,8 +25,9 @@ def load(folder: Path, text: str, overrides: Overrides | None = None) -> Suite:
 def test_table3_is_the_papers() -> None:
     loaded = suite.load("table3")
     assert loaded.file.axes.shape == [(1, 512, 128, 128)]
+    assert loaded.file.published is not None
     assert list(loaded.file.published.rows) == ["sa", "da", "a2", "apc", "dm", "acf", "ham_cd", "ham_nmf"]
-    assert loaded.file.published.rows["sa"]["memory_train_2020"] == "5253"
+    assert loaded.file.published.rows["sa"].printed["memory_train_2020"] == "5253"
     assert [case.module for case in loaded.cases()][8:] == ["linear", "focused_linear", "ham_vq"]
 
 
@@ -151,7 +152,7 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         (HEAD + AXES + "[measure]\nsample_s = 'long'\n", "'measure.sample_s' is 'long'"),
         (HEAD + AXES + "[measure]\ntarget = 2\n", "'measure.target' is 2"),
         ('title = "t"\nmodules = []\n' + AXES, "'modules' is []"),
-        (HEAD + AXES + "[published.rows]\nsa = { parms = '1' }\n", "published.rows.sa"),
+        (HEAD + AXES + "[published.rows]\nsa = { printed = { macs = '1' } }\n", "the key 'published.title' is missing"),
         ("metrics = []\n" + HEAD + AXES, "'metrics' is []"),
         (HEAD + "[axes]\nshape = [1.5, 8, 4, 4]\n", "shape [1.5, 8, 4, 4] is not four integers"),
         (HEAD + "[axes]\nshape = [true, 8, 4, 4]\n", "shape [True, 8, 4, 4] is not four integers"),
@@ -195,7 +196,6 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         (HEAD + AXES + "[measure]\nmemory_limit_gib = inf\n", "'measure.memory_limit_gib' is inf"),
         (HEAD + AXES + "[measure]\nseed = 9223372036854775808\n", "it must be an integer of 64 bits"),
         (HEAD + AXES + "[gate]\nmargin = inf\n", "'gate.margin' is inf: it must be more than 0 and less than 10"),
-        (HEAD + AXES + "[published]\nmacs_unit = 'G = 10^999999999'\n", "write it as a symbol and a power of 10 or 2"),
         (HEAD + AXES + "x = " + "[" * 5000, "is nested more than 64 levels deep"),
         (HEAD + AXES + "x = " + "[" * 65 + "]" * 65, "is nested more than 64 levels deep"),
         (HEAD + AXES + "x = " + "9" * 5000, "is not TOML: Exceeds the limit"),
@@ -241,6 +241,16 @@ def test_an_unknown_suite_suggests_the_nearest() -> None:
         suite.load("tabel3")
     with pytest.raises(UsageError, match=r"there is no file .*none\.toml"):
         suite.load("none.toml")
+
+
+def test_a_suite_names_a_published_table_or_a_file_beside_it(tmp_path: Path) -> None:
+    named = load(tmp_path, 'published = "hamburger"\n' + HEAD + AXES).file.published
+    (tmp_path / "paper.toml").write_text((Path(__file__).parents[1] / "published" / "hamburger.toml").read_text())
+    assert load(tmp_path, 'published = "paper.toml"\n' + HEAD + AXES).file.published == named
+    with pytest.raises(UsageError, match="unknown published table 'hamburgr'; did you mean 'hamburger'"):
+        load(tmp_path, 'published = "hamburgr"\n' + HEAD + AXES)
+    with pytest.raises(UsageError, match=r"there is no file .*none\.toml"):
+        load(tmp_path, 'published = "none.toml"\n' + HEAD + AXES)
 
 
 def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
@@ -306,7 +316,7 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) 
     example = text.split("```toml")[2].split("```")[0].replace(', "my_module.py:MyContext"', "")
     loaded = load(tmp_path, example)
     assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
-    for model in (file.SuiteFile, file.Axes, file.MeasureTable, file.Gate, file.Published, file.Footnote):
+    for model in (file.SuiteFile, file.Axes, file.MeasureTable, file.Gate):
         for key in model.model_fields:
             assert key in example
 

@@ -30,7 +30,16 @@ class Mine(nn.Module):
     def forward(self, x):
         return self.norm(x)
 """
-PUBLISHED = '[published]\nshape = [1, 8, 6, 5]\n[published.rows.linear]\nparams = "0.1"\n'
+PUBLISHED = """
+title = "A paper"
+authors = "A. Uthor"
+venue = "ICLR"
+year = 2021
+seen = "read"
+shape = [1, 8, 6, 5]
+[rows.linear]
+printed = { params = "0.1" }
+"""
 # Named in each command that has them: the default is what a paper has, or all modules.
 ALWAYS = ("suite", "shape", "modules", "rank_by")
 # What an option of this name takes. One that is not here is drawn by its type, so that a new option is tried, too.
@@ -69,6 +78,8 @@ GOOD: dict[str, list[str]] = {
     "columns": ["params,macs"],
     "notes": ["none", "below"],
     "published": ["published.toml"],
+    "table": ["published.toml", "external_attention"],
+    "block": ["linear=mine.py:Mine", "linear=se"],
     "crossover": ["linear:se"],
     "class_name": ["Mine"],
     "path": ["new.py"],

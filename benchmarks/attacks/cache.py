@@ -89,7 +89,7 @@ def install(place: Path) -> Path:
     package = Path(ctxbench.__file__).parent
     no_bytecode = shutil.ignore_patterns("__pycache__")
     shutil.copytree(package, place / "ctxbench", ignore=no_bytecode)
-    for name in ("modules", "networks", "report", "suites"):
+    for name in ("modules", "networks", "published", "report", "suites"):
         if not (place / "ctxbench" / name).exists():
             shutil.copytree(package.parent / name, place / "ctxbench" / name, ignore=no_bytecode)
     return place

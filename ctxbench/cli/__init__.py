@@ -35,6 +35,7 @@ COMMANDS = {
     "calibrate": "Measure a few kernels on this GPU or CPU and write a file that --device takes.",
     "report": "Write tables, figures and a page from run folders; measure nothing.",
     "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
+    "audit": "Recount a published cost table; print a verdict on each figure. Nothing is measured.",
     "env": "Print the hardware, software and settings that a run records, as JSON.",
     "list": "List the modules that ctxbench and installed packages bring, by family; the suites; or the networks.",
 }
@@ -44,7 +45,7 @@ GROUPS = {
     "Measure": ("run", "resume", "compare"),
     "Predict": ("choose", "memory", "predict", "calibrate"),
     "Modules": ("list", "show", "new", "verify"),
-    "Read and decide": ("report", "check", "env"),
+    "Read and decide": ("report", "check", "audit", "env"),
 }
 WHERE = ("device", "threads")
 OPTIONS = {
@@ -75,6 +76,10 @@ EXAMPLES = {
     "report": (
         "ctxbench report results/table3-cpu",
         "ctxbench report RUN --columns params,macs,latency_infer --label tab:cost    # a LaTeX table",
+    ),
+    "audit": (
+        "ctxbench audit hamburger",
+        "ctxbench audit paper.toml --block mine=my_module.py:MyContext    # a table of your own",
     ),
     "check": (
         "ctxbench check --against main --module my_module.py:MyContext",

@@ -9,7 +9,7 @@ import typer
 
 from ctxbench import limits
 from ctxbench.cli.options import Modules, Settings, Texts, names, overrides_of, with_conditions
-from ctxbench.cli.printing import render
+from ctxbench.cli.printing import gate_progress, render
 from ctxbench.dtypes import DTYPES
 from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES, Mode
@@ -60,12 +60,14 @@ def choose(
     suite = load("field", overrides)
     check_installed(suite.file, static=True)
     which: Mode = mode
-    with ForkServer() as server:
+    with gate_progress() as shown, ForkServer() as server:
         executor = Counted(server)
-        found = list(choosing.candidates(suite, which, executor))
-        if batch:
-            peak = choosing.peak_with(executor, Plan(suite.file.measure, ["memory"]), which)
-            found = [replace(each, batch=choosing.largest_batch(each, limit, peak)) for each in found]
+        found = []
+        peak = choosing.peak_with(executor, Plan(suite.file.measure, ["memory"]), which)
+        for each in choosing.candidates(suite, which, executor, shown.stage):
+            if batch:
+                shown.stage(f"the largest batch of {each.case.title}")
+            found.append(replace(each, batch=choosing.largest_batch(each, limit, peak)) if batch else each)
     for conditions_text in dict.fromkeys(map(choosing.conditions_of, found)):
         own = [each for each in found if choosing.conditions_of(each) == conditions_text]
         for part in chosen_modules(own, limit, asked, f"{which} at {conditions_text}"):

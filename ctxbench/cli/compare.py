@@ -21,7 +21,8 @@ from ctxbench.cli.options import (
     split,
     with_conditions,
 )
-from ctxbench.cli.printing import print_interrupted, print_networks, render, reporter
+from ctxbench.cli.printing import gate_progress, print_interrupted, print_networks, render, reporter
+from ctxbench.cli.run import ASKED_FOR
 from ctxbench.terminal import say
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def compare(
     also_on: AlsoOn = None,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="NAME[,NAME]", help="Metrics instead of the suite's, such as recall,latency,memory."),
+        typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(ASKED_FOR)}."),
     ] = None,
     processes: Processes = None,
     sample_s: SampleTime = None,
@@ -85,7 +86,9 @@ def compare(
         environment = machine(server)
         broken: list[str] = []
         for candidate in candidates:
-            for name, results in comparing.check_contract(request, candidate, server, channels):
+            with gate_progress() as shown:
+                checked = list(comparing.check_contract(request, candidate, server, channels, shown.stage))
+            for name, results in checked:
                 for result in results:
                     if result.outcome in ("failed", "not decided"):
                         render(lines.line(result))

@@ -68,11 +68,13 @@ def plan(planned: "list[Planned]", measure: "Measure") -> Table:
 def chosen_modules(
     found: "Sequence[Candidate]", limit: int, devices: Sequence[str], what: str
 ) -> Iterator[Table | str]:
-    """What fits, the fastest on the first device first; then what does not; then what does not mix positions."""
+    """What fits, the fastest on the first device first, then what does not; then the same of other kinds of module."""
     yield f"{what}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
+    others = [each for each in found if not each.mixes]
     for title, part in (
         ("", [each for each in found if each.mixes]),
-        ("of what is far away, every position gets the same context", [each for each in found if not each.mixes]),
+        ("of what is far away, every position gets the same context", [each for each in others if not each.is_empty]),
+        ("without a module, for comparison", [each for each in others if each.is_empty]),
     ):
         if part:
             yield _chosen(part, limit, devices, title)

@@ -47,7 +47,7 @@ def report(
         bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
     ] = False,
     published: Annotated[
-        Path | None, typer.Option(help="A TOML file with published numbers, which stand beside the runs'.")
+        Path | None, typer.Option(help="A file with a published table, which stands beside the runs'.")
     ] = None,
     crossover: Annotated[
         str | None,
@@ -67,13 +67,13 @@ def report(
     from ctxbench.report.tables.compact import Choice
     from ctxbench.report.write import write_report
     from ctxbench.results.run_folder import run_folders
-    from ctxbench.suite.read import load_published
+    from ctxbench.suite.read import read_published
 
     sheet, choice = Sheet.of(width, heading=not no_heading), None
     if any((columns, modules, conditions, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in conditions.get("shape", [])]
         choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
-    numbers = load_published(published) if published else None
+    numbers = read_published(str(published)) if published else None
     pairs = split(crossover) or ()
     folders = [folder for path in runs for folder in run_folders(path)]
     written = write_report(
@@ -86,4 +86,4 @@ def report(
     for kind in ("tables", "figures"):
         names_ = dict.fromkeys(Path(file).stem for file in written.files if Path(file).parent.name == kind)
         say(f"{kind}: {', '.join(names_) or 'none'}")
-    say(f"{len(written.files)} files; open {written.page}")
+    say(f"{len(written.files)} files; open {written.page}, or send it: that file alone is the whole page")

@@ -119,7 +119,9 @@ def onnx(subject: Subject) -> CheckResult:
     except Exception as error:  # whatever the exporter or the runtime raises is what the check reports
         return failed(
             describe_failure(error).message,
-            "what commonly prevents it: shapes that depend on values, complex numbers, torch.linalg, hooks",
+            "torch.onnx.export(module.eval(), (x,), dynamo=True) prints all that the exporter says"
+            if "exported to ONNX" in str(error)
+            else "",
         )
     moved = difference(expected, y)
     if moved > ONNX_AGREES:

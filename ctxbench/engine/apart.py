@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 class Apart:
     """While it is entered, the registry asks a child of its fork server what a user's file declares.
 
-    This process then runs no code of a user's. The server starts with the first question.
+    This process then runs no code of a user's. The server starts with the first question; where many are to come,
+    it imports before what `static` metrics need.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, static: bool = False) -> None:
+        self._static = static
         self._stack = ExitStack()
         self._server: ForkServer | None = None
         self._entries: dict[str, Entry] = {}
@@ -88,7 +90,7 @@ class Apart:
                     on_reply(reply)
 
         if self._server is None:
-            self._server = self._stack.enter_context(client.ForkServer(static=False))
+            self._server = self._stack.enter_context(client.ForkServer(static=self._static))
         ended = self._server.run(task, take)
         if sentence := wrong or (ended.sudden and f"{about} {ended.sudden}"):
             raise UsageError(sentence)

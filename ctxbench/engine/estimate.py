@@ -4,8 +4,11 @@ Over the committed runs the estimate of all processes of a run is 0.75 to 1.10 t
 (`tests/test_estimate.py`).
 """
 
+from collections.abc import Sequence
+
 from ctxbench.case import Measure
 from ctxbench.executions import execution
+from ctxbench.metrics import wanted
 from ctxbench.mode import MODES, Mode
 from ctxbench.results.record import Record
 
@@ -28,6 +31,11 @@ def pass_s(record: Record, mode: Mode, rate: float) -> float:
 def once_s(record: Record, rate: float) -> float:
     """Seconds of the process that measures what needs one: counts, and a pass of each mode for memory."""
     return PROCESS_S + sum(pass_s(record, mode, rate) for mode in MODES)
+
+
+def whole_s(metrics: Sequence[str], measure: Measure) -> float:
+    """Seconds that metrics take once for a case beside its passes, such as those of trainings."""
+    return sum(metric.takes_s(measure) for metric in wanted(metrics))
 
 
 def process_s(record: Record, measure: Measure, rate: float) -> float:

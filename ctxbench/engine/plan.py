@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from ctxbench.case import Case, Measure
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.counted import Counted
-from ctxbench.engine.estimate import START_S, once_s, process_s
+from ctxbench.engine.estimate import START_S, once_s, process_s, whole_s
 from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
 from ctxbench.engine.run import cases_on, check_installed, machine
 from ctxbench.metrics import static_metrics
 from ctxbench.mode import MODES
+from ctxbench.notes import joined
 from ctxbench.suite.cases import Suite
 
 
@@ -31,7 +32,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     """What `run_suite` would measure, without measuring it: static metrics and one matrix product a device.
 
     The seconds are warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs
-    and the device's matmul rate suggest.
+    and the device's matmul rate suggest; and the trainings of a metric that trains.
     """
     check_installed(suite.file, static)
     measure = suite.file.measure
@@ -50,8 +51,10 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
                 if rate := rates[yardstick]:
                     once, each = once_s(record, rate), process_s(record, measure, rate)
                     seconds, least = once + measure.processes * each, once + each
+            if not static and (trained := whole_s(suite.file.metrics, measure)):
+                seconds, least = (trained + (each or 0.0) for each in (seconds, least))
             peaks = [record.get(f"memory_{mode}_predicted_bytes") for mode in MODES]
-            note = record.message or "; ".join(map(str, record.notes))
+            note = record.message or joined(record.notes)
             planned.append(Planned(case, max((b for b in peaks if b is not None), default=None), seconds, least, note))
     return planned
 

@@ -166,7 +166,7 @@ class Live(Quiet):
 
 
 class QuietGate(_Context):
-    """Shows nothing of a gate's progress."""
+    """Shows nothing of the progress of a gate, or of a command whose steps are stages alone."""
 
     def stage(self, text: str) -> None:
         """A step before or between the rounds of processes begins."""

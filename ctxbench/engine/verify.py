@@ -28,16 +28,18 @@ def verify(
     size: tuple[int, int] = SIZE,
     timeout_s: float = TIMEOUT_S,
     compilers: bool = True,
+    on_start: Callable[[str], None] = lambda name: None,
     on_result: Callable[[CheckResult], None] = lambda result: None,
 ) -> list[CheckResult]:
     """Check a module (a key, `path.py:Class` or `package.module:Class`) in a fresh process of `executor`.
 
-    `on_result` gets each result as soon as it is known. Without `compilers`, torch.compile and torch.export are left
-    out: they take seconds and only inform. A check that takes more than `timeout_s` of processor time is not decided;
-    nor is one in which the process reaches PROCESS_LIMIT times as much on the wall's clock. The others go on in a new
-    process, but not without a check that they need, nor after MOST_HANGS required ones that were stopped. A check in
-    which the process crashes or runs out of memory has failed, and no check runs after it. Raises UsageError, with the
-    traceback of the module's own file, if there is nothing to check.
+    `on_start` gets the name of each check that begins, `on_result` each result as soon as it is known. Without
+    `compilers`, torch.compile and torch.export are left out: they take seconds and only inform. A check that takes more
+    than `timeout_s` of processor time is not decided; nor is one in which the process reaches PROCESS_LIMIT times as
+    much on the wall's clock. The others go on in a new process, but not without a check that they need, nor after
+    MOST_HANGS required ones that were stopped. A check in which the process crashes or runs out of memory has failed,
+    and no check runs after it. Raises UsageError, with the traceback of the module's own file, if there is nothing to
+    check.
     """
     if min(size) < 1:
         raise UsageError(f"size {size[0]} {size[1]} is not a height and a width of at least 1")
@@ -56,6 +58,7 @@ def verify(
         match message:
             case CheckStarted():
                 running = message
+                on_start(message.name)
             case CheckDone(result):
                 add(result)
             case WrongInput(sentence):

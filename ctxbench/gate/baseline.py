@@ -13,8 +13,8 @@ from ctxbench.conditions import from_columns
 from ctxbench.devices import has_clock
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
+from ctxbench.gate.process_rules import ProcessLogs
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange
-from ctxbench.gate.rules import ProcessLogs
 from ctxbench.machine_load import disturbed
 from ctxbench.metrics.base import RecordRow
 from ctxbench.mode import MODES

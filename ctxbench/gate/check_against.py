@@ -60,7 +60,7 @@ def _time(
     check.deadline.seconds = pairs.seconds
     rule = check.request.rule(cases)
     rows = run_gate(list(pairs.candidate.rows), pairs, rule, check.deadline.has_time, end_at_regression=True)
-    if any(row.reason in (NO_TIME, UNCONFIRMED) for row in rows) and pairs.seconds:
+    if any(row.reason.startswith((NO_TIME, UNCONFIRMED)) for row in rows) and pairs.seconds:
         # The last look, and a confirmation run as long.
         minutes = math.ceil(2 * rule.looks[-1] * pairs.seconds[0] / 60)
         check.notes.append(f"a pair of processes took {pairs.seconds[0]:.0f} s; --budget {minutes}m is always enough")

@@ -17,10 +17,10 @@ from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
 from ctxbench.gate.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
 from ctxbench.gate.check import Check
+from ctxbench.gate.process_rules import ProcessLogs, judge_processes
 from ctxbench.gate.request import Request
 from ctxbench.gate.result import EXACT_COLUMNS, ExactChange, GateResult
 from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict, failed_now, unmeasured
-from ctxbench.gate.rules import ProcessLogs, judge_processes
 from ctxbench.gate.tree_cases import list_cases, measured
 from ctxbench.gate.trees import Modules, modules_here
 from ctxbench.messages import Failure

@@ -1,7 +1,7 @@
 """The rows of a gate: what each is, what is estimated of it, and the verdict on it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,8 @@ Verdict = Literal["ok", "regressed", "inconclusive"]
 Status = Literal["measured", "broken", "not compared"]
 NO_ROOM = "The GPU had no room for one side while it had for the other:"
 OUT_OF_TIME = "It was stopped at a time limit, which other work on the machine can cause:"
+# The interval of a row without a verdict says nothing if its ends are more than so many times apart.
+WIDEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,18 @@ class Estimate:
 
     change: Number
     control: float
+
+    def alone(self) -> "Estimate":
+        """With an interval that is not known."""
+        return replace(self, change=Number(self.change.value, -math.inf, math.inf))
+
+    def undecided(self, log_margin: float) -> "Estimate":
+        """For a row without a verdict: with the interval only if that is why, and says something.
+
+        It is why if it holds the margin: one that lies on one side decided nothing, as where the control changed.
+        """
+        low, high = self.change.ends
+        return self if low <= log_margin <= high and high - low <= math.log(WIDEST) else self.alone()
 
     def verdict(self, row: RowKey, status: Status, verdict: Verdict | None, replicates: int, reason: str) -> RowVerdict:
         """The verdict on the row, with these figures as relative changes."""

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ctxbench.gate.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
-from ctxbench.machine_load import OTHERS_LIMIT
 from ctxbench.number import Number
-from ctxbench.statistics import FEWEST_PROCESSES, FloatArray, holm, p_value_above, t_interval, t_quantile, t_test_above
+from ctxbench.statistics import FloatArray, holm, t_interval, t_test_above
 
 Side = Literal["baseline", "candidate", "both"]
 
@@ -20,11 +19,12 @@ BELOW = "The whole confidence interval lies below the margin."
 ABOVE = "The whole confidence interval lies above the margin."
 FLAGGED = "The first pairs showed a regression"
 CONTAINED = "The confidence interval contains the margin."
+CORRECTED = (
+    "The confidence interval lies above the margin, but by too little for one of several rows (Holm's correction)."
+)
+CONTROL_MOVED = "The control workload changed by more than the margin: the machine became slower or faster."
 NO_TIME = "The time budget was spent before a decision."
-UNCONFIRMED = f"{FLAGGED}, and the time budget was spent before the confirmation run decided."
-# By how much of the control workload's change a row's change may differ from it when the whole machine changes: with a
-# control that other load moved by 28 and by 43 % (standard deviations), 19 and 20 of 22 rows kept within this.
-CONTROL_SHARE = 0.25
+UNCONFIRMED = f"{FLAGGED}; a second, independent confirmation is missing: the time budget was spent."
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,6 @@ class PairFailure:
     message: str
     process_ended: bool = False
     excuse: str = ""
-
-
-@dataclass(frozen=True)
-class ProcessLogs:
-    """What the processes of one time say of a row, a number each: logs of medians in ms.
-
-    `row` is the row's latency in units of the control workload. `disturbed`: by other work (`ctxbench.machine_load`).
-    """
-
-    row: Sequence[float] = ()
-    control: Sequence[float] = ()
-    disturbed: bool = False
-
-    @property
-    def enough(self) -> bool:
-        return len(self.row) >= FEWEST_PROCESSES
 
 
 PairResult = PairRatios | PairFailure
@@ -127,58 +111,6 @@ def estimate_from_pairs(pairs: Sequence[PairRatios], confidence: float) -> Estim
     return Estimate(Number(float(np.mean(ratios)), interval.low, interval.high), control)
 
 
-def compare_processes(before: ProcessLogs, now: ProcessLogs, confidence: float, bound: float) -> tuple[Estimate, float]:
-    """The difference of the mean logs with its interval, and the one-sided p value that it lies above `bound`.
-
-    Student's two-sample interval and test with pooled variance. The interval is wider by CONTROL_SHARE of the control
-    workload's change, and the test is as strict. Fewer than FEWEST_PROCESSES on a side say nothing.
-    """
-    if not (before.enough and now.enough):
-        return UNKNOWN, 1.0
-    change = float(np.mean(now.row) - np.mean(before.row))
-    control = float(np.mean(now.control) - np.mean(before.control))
-    sizes = len(before.row), len(now.row)
-    freedom = sum(sizes) - 2
-    variance = float(np.dot([np.var(before.row), np.var(now.row)], sizes)) / freedom
-    error = math.sqrt(variance * (1 / sizes[0] + 1 / sizes[1]))
-    allowance = CONTROL_SHARE * abs(control)
-    reach = t_quantile(confidence, freedom + 1) * error + allowance
-    estimate = Estimate(Number(change, change - reach, change + reach), control)
-    return estimate, p_value_above(change - bound - allowance, error, freedom + 1)
-
-
-def judge_processes(rows: Mapping[RowKey, tuple[ProcessLogs, ProcessLogs]], rule: GateRule) -> tuple[RowVerdict, ...]:
-    """The verdict on each row from its processes of then and now, in one look.
-
-    Regressed by Holm's test over the rows, ok if the interval lies below the margin. Rows with too few processes, or
-    with processes that other work disturbed, are inconclusive and no part of the test.
-    """
-    found = {row: compare_processes(*sides, 1 - rule.alpha, rule.log_margin(row)) for row, sides in rows.items()}
-    doubts = {row: _doubt(*sides) for row, sides in rows.items()}
-    sound = [row for row, doubt in doubts.items() if not doubt]
-    p_values = dict(zip(sound, holm([found[row][1] for row in sound]), strict=True))
-    verdicts = []
-    for row, (estimate, _) in found.items():
-        verdict: Verdict = "inconclusive"
-        reason = doubts[row] or CONTAINED
-        if row in p_values and p_values[row] <= rule.alpha / 2:
-            verdict, reason = "regressed", ABOVE
-        elif row in p_values and estimate.change.high < rule.log_margin(row):
-            verdict, reason = "ok", BELOW
-        verdicts.append(estimate.verdict(row, "measured", verdict, len(rows[row][1].row), reason))
-    return tuple(verdicts)
-
-
-def _doubt(before: ProcessLogs, now: ProcessLogs) -> str:
-    """Why the processes cannot be judged, whatever their times; empty if they can."""
-    for side, when in ((before, "in the baseline"), (now, "now")):
-        if not side.enough:
-            return f"Fewer than {FEWEST_PROCESSES} processes were measured {when}."
-        if side.disturbed:
-            return f"Other work kept more than {OTHERS_LIMIT:.0%} of the cores busy {when}."
-    return ""
-
-
 def run_gate(
     rows: Sequence[RowKey],
     measure_pair: MeasurePair,
@@ -217,7 +149,7 @@ class _PairGate:
         while rows and len(self.samples[rows[0]]) < look:
             if not self.has_time():
                 for row in rows:
-                    self.settle(row, "inconclusive", UNCONFIRMED if self.screening_samples[row] else NO_TIME)
+                    self.leave(row, UNCONFIRMED if self.screening_samples[row] else NO_TIME)
                 return []
             answers = self.measure_pair(rows)
             for row in rows:
@@ -234,14 +166,23 @@ class _PairGate:
         return self.screening_samples[row] + len(self.samples[row])
 
     def estimate_at(self, row: RowKey, look: int) -> Estimate:
-        return estimate_from_pairs(self.samples[row], 1 - self.rule.look_alpha(look))
+        return estimate_from_pairs(self.samples[row][:look], 1 - self.rule.look_alpha(look))
 
-    def estimate_now(self, row: RowKey) -> Estimate:
-        """With the confidence of the planned look that the row's samples have come to or are on the way to."""
-        return self.estimate_at(row, next(look for look in self.rule.looks if look >= len(self.samples[row])))
+    def last_look(self, row: RowKey) -> int:
+        """The count of pairs at which the row was judged last, 0 before the first look."""
+        return max((look for look in self.rule.looks if look <= len(self.samples[row])), default=0)
 
     def settle(self, row: RowKey, verdict: Verdict | None, reason: str, status: Status = "measured") -> None:
-        self.settled[row] = self.estimate_now(row).verdict(row, status, verdict, self.used(row), reason)
+        """With what the row was judged by last; before the first look, with the mean of its samples alone."""
+        look = self.last_look(row)
+        estimate = self.estimate_at(row, look) if look else self.estimate_at(row, self.rule.looks[0]).alone()
+        if verdict == "inconclusive":
+            estimate = estimate.undecided(self.rule.log_margin(row))
+        self.settled[row] = estimate.verdict(row, status, verdict, self.used(row), reason)
+
+    def leave(self, row: RowKey, why: str = "") -> None:
+        """Settle an undecided row: why it goes no further, and what left it open at its last look."""
+        self.settle(row, "inconclusive", f"{why} {self._doubt(row)}".strip())
 
     def screen(self, end_at_regression: bool) -> None:
         """Settle every row."""
@@ -256,10 +197,10 @@ class _PairGate:
             rows = self.undecided(rows)
             if end_at_regression and any(row.verdict == "regressed" for row in self.settled.values()):
                 for row in rows:
-                    self.settle(row, "inconclusive", "The check ended at the regression of another row.")
+                    self.leave(row, "The check ended at the regression of another row.")
                 return
         for row in rows:
-            self.settle(row, "inconclusive", self._doubt(row))
+            self.leave(row)
 
     def confirm(self, rows: list[RowKey]) -> None:
         """Settle flagged rows from new pairs alone: regressed if Holm's test over them says so again."""
@@ -276,7 +217,7 @@ class _PairGate:
                     self.settle(row, "inconclusive", f"{FLAGGED}, the confirmation run showed none.")
             rows = self.undecided(rows)
         for row in rows:
-            self.settle(row, "inconclusive", f"{FLAGGED}, the confirmation run did not decide. {self._doubt(row)}")
+            self.leave(row, f"{FLAGGED}, the confirmation run did not decide.")
 
     def take(self, row: RowKey, answer: PairResult) -> None:
         if isinstance(answer, PairRatios):
@@ -299,6 +240,11 @@ class _PairGate:
         return "regressed" if change.low > log_margin else "ok" if change.high < log_margin else "inconclusive"
 
     def _doubt(self, row: RowKey) -> str:
-        if abs(self.estimate_now(row).control) > self.rule.log_margin(row):
-            return "The control workload changed by more than the margin: the machine became slower or faster."
-        return CONTAINED
+        """What left an undecided row open at its last look; empty before the first."""
+        look, log_margin = self.last_look(row), self.rule.log_margin(row)
+        if not look:
+            return ""
+        estimate = self.estimate_at(row, look)
+        moved = abs(estimate.control) > log_margin
+        doubt = CONTROL_MOVED if moved else CORRECTED if estimate.change.low > log_margin else CONTAINED
+        return doubt if look == len(self.samples[row]) else f"The first {look} of these pairs left it open: {doubt}"

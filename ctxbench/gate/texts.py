@@ -143,18 +143,18 @@ def clean(text: str) -> str:
 
 
 def change_cells(row: RowVerdict) -> tuple[str, str]:
-    """A row's change in percent, and its interval; a dash if unknown."""
+    """A row's change in percent, and its interval; a dash or words if unknown."""
     if not math.isfinite(row.change.value):
         return "-", "-"
     change, interval = row.change.over(0.01).texts(sign="+")
-    return f"{change} %", interval or "-"
+    return f"{change} %", interval or ("not known yet" if row.verdict == "inconclusive" else "-")
 
 
 def explanation(result: GateResult, row: RowVerdict) -> str:
-    """The change with its interval if there is one, and the reason."""
+    """The change with its interval, and the reason; of a row with one of both alone, the reason."""
     change, interval = change_cells(row)
-    measured = f"{change} {interval} in {row.replicates:,} {PLURAL[result.evidence]}. " if interval != "-" else ""
-    return measured + clean(row.reason)
+    measured = f"{change} {interval} in {row.replicates:,} {PLURAL[result.evidence]}. "
+    return measured * row.change.has_interval + clean(row.reason)
 
 
 def percent(share: float | None) -> str:

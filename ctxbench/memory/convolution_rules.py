@@ -9,6 +9,26 @@ from torch._prims_common import suggest_memory_format
 
 from ctxbench.memory.kernel_rules import Call, Sizes, copies_in, half_sum, size_of
 
+# Input channels from which a 3x3 convolution's workspace is told.
+WIDE_CHANNELS = 1024
+
+
+def winograd(call: Call) -> int:
+    """Bytes that cuDNN may take for a wide 3x3 convolution while it runs; 0 for any other.
+
+    Winograd's F(4x4, 3x3) in separate steps (cuDNN's WINOGRAD_NONFUSED) transforms maps and weights: 36 numbers for
+    each 4x4 of a map, and for each of the weight's 3x3. Whether cuDNN takes it, its heuristics decide.
+    """
+    backward = call.operator == "convolution_backward"
+    data, weight = call.args[1:3] if backward else call.args[:2]
+    stride, dilation, groups = (call.args[i] for i in ((4, 6, 9) if backward else (3, 5, 8)))
+    plain = tuple(weight.shape[2:]) == (3, 3) and groups == 1 and {*stride, *dilation} == {1}
+    if not plain or weight.shape[1] < WIDE_CHANNELS:
+        return 0
+    outputs, inputs = (int(side) for side in weight.shape[:2])
+    tiles = int(data.shape[0]) * math.prod(-(-int(side) // 4) for side in data.shape[2:])
+    return int(36 * (tiles * (inputs + outputs) + inputs * outputs) * weight.element_size())
+
 
 def convolution_cuda(call: Call) -> Sizes:
     """Copies of what is not in the format that cuDNN computes in."""

@@ -184,6 +184,20 @@ def is_half(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() < 4
 
 
+def dropout_mask_cuda(call: Call) -> Sizes | str:
+    """None where whole channels are dropped: one number each, as on meta."""
+    mask = call.args[0]
+    if mask.dim() > 2 and mask.shape[2:].numel() == 1:
+        return []
+    return "CUDA's dropout keeps a mask of one byte an element, meta's one of a float"
+
+
+def topk_cuda(call: Call) -> Sizes | str:
+    """None in slices of up to 1024 numbers."""
+    data, _, dim = (*call.args, -1)[:3]
+    return [] if data.shape[dim] <= 1024 else "long slices are sorted, with a workspace"
+
+
 def index(call: Call) -> Sizes:
     """Indices of 32 bits are cast to 64."""
     return [8 * tensor.numel() for tensor in _indices(call) if tensor.dtype == torch.int32]

@@ -7,10 +7,10 @@ pointwise (by PyTorch's own tags) and is not in `FREE` is marked by name.
 
 Devices: `cuda` is the PyTorch that is installed, with cuDNN. `cuda-2020` is the convention that gives the figures of
 that year's papers: the sum of two gradients is a new block (since 2.0 the engine adds in place if it has the only
-reference), and batch norm reads the gradient of a sum without a copy, as PyTorch's own kernel does.
+reference), batch norm reads the gradient of a sum without a copy, as PyTorch's own kernel does, log-softmax and ReLU
+keep their inputs (`INPUT_KEPT`), and cuDNN takes its workspace for wide 3x3 convolutions.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -22,6 +22,7 @@ from ctxbench.memory import convolution_rules as convolutions
 from ctxbench.memory import kernel_rules as rules
 from ctxbench.memory import norm_rules as norms
 from ctxbench.memory import transform_rules as transforms
+from ctxbench.memory.convolution_rules import winograd
 from ctxbench.memory.kernel_rules import Call, Sizes
 
 Device = Literal["cuda", "cuda-2020", "cpu"]
@@ -66,10 +67,17 @@ KERNELS = (
            "BLAS needs one unit stride", "cuda/Blas.cpp, prepare_batch_matrix_for_cublas"),
     Kernel("bmm baddbmm", _CPU, rules.batched_product_cpu,
            "copies one image's matrix at a time", "LinearAlgebra.cpp, bmm_out_or_baddbmm_; " + _PROFILER),
-    Kernel("convolution", _CUDA, convolutions.convolution_cuda,
+    Kernel("convolution", ("cuda",), convolutions.convolution_cuda,
            "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, _convolution"),
-    Kernel("convolution_backward", _CUDA, convolutions.convolution_backward_cuda,
+    Kernel("convolution_backward", ("cuda",), convolutions.convolution_backward_cuda,
            "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, convolution_backward"),
+    Kernel("convolution", ("cuda-2020",), lambda call: [*convolutions.convolution_cuda(call), winograd(call)],
+           "cuDNN reads arguments of one format; wide 3x3 convolutions have a workspace",
+           "Convolution.cpp, _convolution; that it is taken, mmsegmentation's published peaks show (docs/memory.md)"),
+    Kernel("convolution_backward", ("cuda-2020",),
+           lambda call: [*convolutions.convolution_backward_cuda(call), winograd(call)],
+           "cuDNN reads arguments of one format; wide 3x3 convolutions have a workspace",
+           "Convolution.cpp, convolution_backward; as above"),
     Kernel("convolution", _CPU, convolutions.convolution_cpu,
            "unfolds its input; oneDNN is not predicted", _PROFILER),
     Kernel("convolution_backward", _CPU, convolutions.convolution_backward_cpu,
@@ -96,6 +104,10 @@ KERNELS = (
            "cuda/layer_norm_kernel.cu, LayerNormBackwardKernelImpl, LaunchGammaBetaBackwardCUDAKernel"),
     Kernel("native_layer_norm_backward", _CPU, norms.layer_norm_backward_cpu,
            "a buffer for the parameters' gradients", _PROFILER),
+    Kernel("native_group_norm", ("cuda",), norms.group_norm_cuda,
+           "a factor and a shift of each image and channel", "cuda/group_norm_kernel.cu, GroupNormKernelImplInternal"),
+    Kernel("native_group_norm_backward", ("cuda",), norms.group_norm_backward_cuda,
+           "sums by channel and group", "cuda/group_norm_kernel.cu, GroupNormBackwardKernelImplInternal"),
     Kernel("native_group_norm", _CPU, lambda _: (),
            "none: its input is made contiguous before", _PROFILER),
     Kernel("native_group_norm_backward", _CPU, norms.group_norm_backward_cpu,
@@ -170,8 +182,12 @@ KERNELS = (
            "index vectors", _PROFILER),
     Kernel("repeat", _CUDA, lambda _: (),
            "none that grows with the input", "TensorShape.cpp, repeat"),
-    Kernel("bernoulli", _CUDA, lambda _: "CUDA's dropout keeps a mask of one byte an element, meta's one of a float",
-           "another path on meta", "Dropout.cpp, is_fused_kernel_acceptable"),
+    Kernel("bernoulli", _CUDA, rules.dropout_mask_cuda,
+           "another path on meta", "Dropout.cpp, is_fused_kernel_acceptable, _feature_dropout"),
+    Kernel("topk", _CUDA, rules.topk_cuda,
+           "short slices are searched in place", "cuda/TensorTopK.cu, gatherTopK, should_use_sort"),
+    Kernel("nll_loss2d_forward nll_loss2d_backward scatter", _CUDA, lambda _: (),
+           "none that grows with the input", "cuda/NLLLoss2d.cu, cuda/ScatterGatherKernel.cu"),
     Kernel("mean", _CPU, rules.mean_cpu,
            "divides the sum by a number; sums half types in float32", _PROFILER),
     Kernel("sum", _CPU, rules.sum_cpu,
@@ -205,11 +221,14 @@ OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
 OUTPUTS_CPU = {
     **OUTPUTS,
     "native_batch_norm": norms.batch_norm_outputs_cpu,
+    "native_group_norm": norms.group_norm_outputs_cpu,
     "native_layer_norm": norms.layer_norm_outputs_cpu,
 }
 
-# Input channels from which a 3x3 convolution's workspace is told as a range of the peak.
-WIDE_CHANNELS = 1024
+# Forward and backward of what kept its input beside its output until PyTorch 1.10 (issues 63027, 64000 of pytorch).
+# Softmax did so too and is left out: the modules' products, channel-first, hold a map more instead (docs/memory.md).
+INPUT_KEPT = {"aten._log_softmax": "aten._log_softmax_backward_data", "aten.relu": "aten.threshold_backward"}
+
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.
 WORKSPACES = (
     ("mm addmm bmm baddbmm mv addmv dot", "cuBLAS",
@@ -256,22 +275,13 @@ class Table:
         return {name: size for names, name, size in WORKSPACES if operators & set(names.split())}
 
     def workspace_limit(self, call: Call) -> int:
-        """Bytes that cuDNN may take for a wide 3x3 convolution while it runs; 0 for any other call, and on the CPU.
+        """Bytes that cuDNN may take while this call runs, beside what the table counts."""
+        is_convolution = call.operator in ("convolution", "convolution_backward")
+        return winograd(call) if self.device == "cuda" and is_convolution else 0
 
-        Winograd's F(4x4, 3x3) in separate steps (cuDNN's WINOGRAD_NONFUSED) transforms maps and weights: 36 numbers for
-        each 4x4 of a map, and for each of the weight's 3x3. Whether cuDNN takes it, its heuristics decide.
-        """
-        if self.device == "cpu" or call.operator not in ("convolution", "convolution_backward"):
-            return 0
-        backward = call.operator == "convolution_backward"
-        data, weight = call.args[1:3] if backward else call.args[:2]
-        stride, dilation, groups = (call.args[i] for i in ((4, 6, 9) if backward else (3, 5, 8)))
-        plain = tuple(weight.shape[2:]) == (3, 3) and groups == 1 and {*stride, *dilation} == {1}
-        if not plain or weight.shape[1] < WIDE_CHANNELS:
-            return 0
-        outputs, inputs = (int(side) for side in weight.shape[:2])
-        tiles = int(data.shape[0]) * math.prod(-(-int(side) // 4) for side in data.shape[2:])
-        return int(36 * (tiles * (inputs + outputs) + inputs * outputs) * weight.element_size())
+    def keeps_input(self, call: Call) -> bool:
+        """Whether autograd keeps the input of this call beside the output, though its backward reads the output."""
+        return self.device == "cuda-2020" and call.packet in INPUT_KEPT
 
     def outputs(self, call: Call, out: Any) -> Any:
         """The outputs with the layouts that the device's kernels give them."""

@@ -78,10 +78,27 @@ def layer_norm_backward_cuda(call: Call) -> Sizes | str:
     return copies(0, 1)(call)
 
 
+def group_norm_cuda(call: Call) -> Sizes:
+    """Half types: the statistics in float32. A factor and a shift of each image and channel, if there are weights."""
+    data, weight, bias, batch, channels, positions, groups = call.args[:7]
+    wide = max(data.element_size(), 4)
+    statistics = [wide * batch * groups] * 2 if is_half(data) else []
+    has_factors = positions > 1 and (weight is not None or bias is not None)
+    return [*statistics, *([wide * batch * channels] * 2 if has_factors else [])]
+
+
+def group_norm_backward_cuda(call: Call) -> Sizes:
+    """Two sums for each image and channel, a factor with weights; for the input's gradient two numbers of a group."""
+    data, weight, (batch, channels, positions, groups), mask = call.args[1], call.args[4], call.args[5:9], call.args[9]
+    wide = max(data.element_size(), 4)
+    by_channel = 0 if positions == 1 else 3 if mask[0] and weight is not None else 2
+    return [*[wide * batch * channels] * by_channel, *([wide * batch * groups] * 2 if mask[0] else [])]
+
+
 def group_norm_backward_cpu(call: Call) -> Sizes:
-    """Two sums for each image and channel."""
+    """Two sums for each image and channel, of half types in float32."""
     batch, channels = call.args[5:7]
-    return [2 * batch * channels * call.args[1].element_size()]
+    return [2 * batch * channels * max(call.args[1].element_size(), 4)]
 
 
 def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -96,8 +113,13 @@ def batch_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[t
     return _with_statistics_as(call.args[1], batch_norm_outputs(call, out))
 
 
-def layer_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def group_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """The statistics have the dtype of the weights."""
+    return _with_statistics_as(call.args[1], out)
+
+
+def layer_norm_outputs_cpu(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The same."""
     return _with_statistics_as(call.args[2], out)
 
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call
-from ctxbench.memory.kernels import Table
+from ctxbench.memory.kernels import INPUT_KEPT, Table
 from ctxbench.memory.profile import Allocation, Category, Phase, Step
 
 # Dtypes of an index that chooses by value.
@@ -44,6 +44,8 @@ class Tracker(TorchDispatchMode):
         self.in_linear = False  # inside functional.linear
         self._node: tuple[str, int] | None = None  # the autograd node that is running
         self._node_reads: list[Allocation | None] = []  # what its operators have read
+        self._kept: dict[int, torch.UntypedStorage] = {}  # storage of an output -> the input that is kept beside it
+        self._read_back = 0  # the storage of the output that the last call's backward read
         self._sum: tuple[Allocation, Allocation] | None = None  # an addition that may really be in place: first, total
 
     def add_weight(self, name: str, tensor: torch.Tensor) -> None:
@@ -86,6 +88,7 @@ class Tracker(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         self._settle_sum()
+        self._kept.pop(self._read_back, None)
         kwargs = kwargs or {}
         call = Call(func, args, kwargs, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
@@ -105,6 +108,7 @@ class Tracker(TorchDispatchMode):
         if call.packet == "aten.add" and len(new) == 1:
             self._note_sum(call, new[0])
         self._note_reads(reads)
+        self._note_kept(call)
         if self.on_call is not None:
             self.on_call(call, step)
         return out
@@ -189,6 +193,13 @@ class Tracker(TorchDispatchMode):
             wanted = self.in_linear
         if wanted and block is not None:
             self._sum = (block, total)
+
+    def _note_kept(self, call: Call) -> None:
+        """Keep an input as long as autograd does where it keeps more than its backward reads."""
+        if self.table.keeps_input(call) and torch.is_grad_enabled() and call.tensors[0].requires_grad:
+            self._kept[self._key(call.out[0])] = call.tensors[0].untyped_storage()
+            self.mark_saved(call.tensors[0], call.name)
+        self._read_back = self._key(call.tensors[1]) if call.packet in INPUT_KEPT.values() else 0
 
     def _settle_sum(self) -> None:
         if self._sum is None:

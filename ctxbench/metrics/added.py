@@ -25,15 +25,16 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
         return
     measurement.emit(Doing(f"added_{mode}"))
     clock = measurement.clock()
-    steps = (one_pass.step, _without(measurement, mode), _alone(measurement, mode))
+    alone = _alone(measurement, mode)
+    steps = (one_pass.step, _without(measurement, mode), *filter(None, [alone]))
     for step in steps:
         clock.time_block(step, 1)
     rounds: list[list[float]] = []
     end = clock.now() + settings.sample_s
     while len(rounds) < FEWEST_ROUNDS or clock.now() < end:
         rounds.append([clock.time_block(step, 1) * 1e3 for step in steps])
-    added = median(with_it - without for with_it, without, _ in rounds)
-    measurement.report({f"added_{mode}_ms": added, f"alone_{mode}_ms": median(alone for *_, alone in rounds)})
+    values = {f"added_{mode}_ms": median(with_it - without for with_it, without, *_ in rounds)}
+    measurement.report(values | ({f"alone_{mode}_ms": median(each[2] for each in rounds)} if alone else {}))
 
 
 def _without(measurement: Measurement, mode: Mode) -> Callable[[], object]:
@@ -43,8 +44,8 @@ def _without(measurement: Measurement, mode: Mode) -> Callable[[], object]:
     return measurement.step_of(mode, model, measurement.x, [*model.parameters()])
 
 
-def _alone(measurement: Measurement, mode: Mode) -> Callable[[], object]:
-    """A pass of all uses of the module, on the inputs that they get in the network."""
+def _alone(measurement: Measurement, mode: Mode) -> Callable[[], object] | None:
+    """A pass of all uses of the module, on the inputs that they get in the network; None if no slot gets any."""
     from ctxbench.registry.slot import uses
 
     model = measurement.model
@@ -60,7 +61,7 @@ def _alone(measurement: Measurement, mode: Mode) -> Callable[[], object]:
         for each in passes:
             each()
 
-    return step
+    return step if passes else None
 
 
 def combine(processes: Sequence[RecordRow]) -> dict[str, Any]:

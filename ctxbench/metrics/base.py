@@ -311,8 +311,8 @@ class Metric:
     metrics are measured once.
 
     Its `settings` are keys of `[measure]`. A process that measures it has `limit_s` seconds more than the `timeout_s`
-    of all else. `sentence` says of a row what its values mean for the module, in words that follow the module's name;
-    "" if it says nothing.
+    of all else, and takes about `takes_s` seconds for it beside the passes. `sentence` says of a row what its values
+    mean for the module, in words that follow the module's name; "" if it says nothing.
     The `extra` of ctxbench brings the packages that it needs.
     """
 
@@ -332,6 +332,7 @@ class Metric:
     combine: Callable[[Sequence[RecordRow]], Mapping[str, Any]] | None = None
     settings: type[Settings] | None = None
     limit_s: Callable[["Measure"], float] = lambda measure: 0.0
+    takes_s: Callable[["Measure"], float] = lambda measure: 0.0
     sentence: Callable[[RecordRow], str] = lambda row: ""
     extra: str = ""
 

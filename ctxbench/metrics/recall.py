@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ctxbench.case import Numbers, Repeats, Seconds
+from ctxbench.case import Measure, Numbers, Repeats, Seconds
 from ctxbench.errors import UsageError
 from ctxbench.messages import Doing
 from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
@@ -34,6 +34,13 @@ NOISE = 3.0
 CHANCE = 10.0
 
 
+NOT_ASKED = "not asked for"
+# Seconds of a training step at USUAL_SHAPE: the median of the modules of results/recall-cpu, whose steps take 0.007 to
+# 0.09 s.
+STEP_S = 0.0164
+USUAL_SHAPE = (64, 8, 8)
+
+
 class Recall(Settings):
     """The module is built for `recall_shape` (channels, height, width), whatever the case's input is, and trained on
     each of `recall_tasks` for `recall_steps` (`segment`: `recall_segment_steps`) with `recall_seeds` seeds, and with
@@ -41,11 +48,24 @@ class Recall(Settings):
     """
 
     recall_tasks: list[str] = Field(["segment", "global", "lookup-8", "where"], min_length=1)
-    recall_shape: list[Numbers] = Field([64, 8, 8], min_length=3, max_length=3)
+    recall_shape: list[Numbers] = Field([*USUAL_SHAPE], min_length=3, max_length=3)
     recall_steps: Repeats = 800
     recall_segment_steps: Repeats = 300
     recall_seeds: Repeats = 5
     recall_timeout_s: Seconds = 3600.0
+
+
+def takes_s(measure: Measure) -> float:
+    """About how many seconds the trainings of a row take: STEP_S a step, in proportion to the size of the scenes.
+
+    On each task one to three learning rates are tried; it is reckoned with two.
+    """
+    settings = Recall.of(measure)
+    each = [
+        settings.recall_segment_steps if name == "segment" else settings.recall_steps for name in settings.recall_tasks
+    ]
+    steps = sum(each) * (settings.recall_seeds + 2)
+    return STEP_S * steps * math.prod(settings.recall_shape) / math.prod(USUAL_SHAPE)
 
 
 def compute(measurement: Measurement) -> None:
@@ -81,7 +101,7 @@ def compute(measurement: Measurement) -> None:
     asked = {task.kind for task in tasks}
     for kind in KINDS:
         values = [each["accuracy"] for name, each in curve.items() if name.partition("-")[0] == kind]
-        reason = "its training diverged" if kind in asked else "not asked for"
+        reason = "its training diverged" if kind in asked else NOT_ASKED
         measurement.report({f"recall_{kind}": values[0]} if values else {f"recall_{kind}_reason": reason})
     seconds = median(each.seconds for own in found.values() for each in own)
     measurement.report({"recall_curve": json.dumps(curve), "recall_s": seconds})
@@ -240,6 +260,7 @@ METRIC = Metric(
     compute=compute,
     settings=Recall,
     limit_s=lambda measure: Recall.of(measure).recall_timeout_s,
+    takes_s=takes_s,
     sentence=sentence,
     extra="recall",
 )

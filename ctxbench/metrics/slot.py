@@ -34,6 +34,9 @@ def count(measurement: Measurement) -> None:
     measurement.report({"slots": text, "network_parts": json.dumps(parts)})
     if measurement.case.module == EMPTY:
         return
+    if not given_to:
+        measurement.lacks(["alone_params", "alone_macs"], Note("no_slot_input"))
+        return
     modules = {id(module): module for module, _ in given_to}
     values = {"alone_params": sum(map(count_params, modules.values())), "alone_macs": parts.get(SLOT, 0)}
     first = {tuple(given.shape): (module, given) for module, given in reversed(given_to)}

@@ -245,7 +245,9 @@ class _Run:
     def _loss_of(self, batch: Scenes) -> Tensor:
         scores, targets = self.network(batch.x), (batch.label, batch.own, batch.other)
         losses = [
-            functional.cross_entropy(score, target) for score, target in zip(scores, targets, strict=True) if target is not None
+            functional.cross_entropy(score, target)
+            for score, target in zip(scores, targets, strict=True)
+            if target is not None
         ]
         return torch.stack(losses).sum()
 

@@ -43,6 +43,12 @@ def evaluate(formula: str, names: Mapping[str, Any]) -> int:
     return value
 
 
+def names_in(formula: str) -> set[str]:
+    """The names that a closed form uses."""
+    nodes = ast.walk(ast.parse(formula, mode="eval"))
+    return {node.id for node in nodes if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
+
+
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=int() | str() | bool() as constant):

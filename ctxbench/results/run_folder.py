@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Of run folders: it changes only when a column or a key of run.json changes its meaning.
-SCHEMA = 9
+SCHEMA = 10
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ctxbench.errors import UsageError
+from ctxbench.suite.published import Published
 
 
 class _Part(BaseModel):
@@ -30,21 +31,6 @@ class _Environment(_Part):
     malloc: dict[str, Any] | str | None = None
 
 
-class _Footnote(_Part):
-    module: str
-    column: str
-    text: str
-
-
-class _Published(_Part):
-    rows: dict[str, dict[str, str]] = {}
-    shape: list[int] | None = None
-    device: str = ""
-    params_unit: str = ""
-    macs_unit: str = ""
-    footnotes: list[_Footnote] = []
-
-
 class _Sheet(_Part):
     title: str
 
@@ -53,7 +39,7 @@ class _Definition(_Part):
     title: str = ""
     crossover: list[str] = []
     measure: dict[str, Any] = {}
-    published: _Published | None = None
+    published: Published | None = None
     figures: list[dict[str, Any]] = []
 
 

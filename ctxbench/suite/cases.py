@@ -53,9 +53,9 @@ class Suite:
         for row in self.file.gate.margins:
             if row.removesuffix(" infer").removesuffix(" train") not in modules:
                 raise UsageError(f"{self.path}: [gate] margins: {unknown('module', row, modules)}")
-        for name in self.file.published.rows:
-            if name.partition("(")[0] not in modules:
-                raise UsageError(f"{self.path}: [published.rows]: {unknown('module', name, modules)}")
+        for block in self.file.published.blocks if self.file.published else ():
+            if block not in modules:
+                raise UsageError(f"{self.path}: published: {unknown('module', block, modules)}")
         self._check_figures(found)
         self._check_exclude(found)
         for name in (name for pair in self.file.crossover for name in parse_pair(pair)):

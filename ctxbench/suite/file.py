@@ -16,11 +16,11 @@ from pydantic import (
 
 from ctxbench import metrics
 from ctxbench.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, as_list
-from ctxbench.conditions import CONDITIONS, SHAPE, Condition, Shape, parse_shape
+from ctxbench.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.errors import UsageError, unknown
-from ctxbench.metrics.base import Unit
+from ctxbench.suite.keys import OneShape, QuantityKey, Scalar
+from ctxbench.suite.published import Published
 
-Scalar = bool | int | float | str
 # What a figure may stand against, besides hyper-parameters: what a case's input says.
 POINTS = ("positions", "batch", "channels")
 # The same of how it is computed.
@@ -39,9 +39,6 @@ def _metric(name: str) -> str:
     return name
 
 
-OneShape = Annotated[Shape, BeforeValidator(parse_shape)]
-
-
 def _type(condition: Condition) -> Any:
     """What a suite may say of a condition, for pydantic."""
     if condition is SHAPE:
@@ -58,9 +55,7 @@ def _axis(condition: Condition) -> Any:
 
 
 MetricName = Annotated[str, AfterValidator(_metric)]
-QuantityKey = Annotated[str, AfterValidator(lambda key: metrics.quantity(key).key)]
 PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
-UnitText = Annotated[str, AfterValidator(lambda text: Unit.parse(text) and text)]
 
 
 class _Strict(BaseModel):
@@ -97,28 +92,6 @@ def _conditions(values: dict[str, Any]) -> dict[str, Any]:
                     f"{key} {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
                 ) from None
     return values
-
-
-class Footnote(_Strict):
-    """Why a published figure differs or cannot be reproduced; printed below the table."""
-
-    module: str
-    column: QuantityKey
-    text: str
-
-
-class Published(_Strict):
-    """A paper's numbers as printed, for the input `shape`. A column's unit is given once; the digits stay strings.
-
-    A row is named by its module (`sa`), or by module and settings (`criss_cross(reduction=8)`).
-    """
-
-    device: str = ""
-    shape: OneShape | None = None
-    params_unit: UnitText = "M = 10^6"
-    macs_unit: UnitText = "G = 10^9"
-    rows: dict[str, dict[QuantityKey, str]] = {}
-    footnotes: list[Footnote] = []
 
 
 _SETTINGS = [metric.settings for metric in metrics.metrics().values() if metric.settings]
@@ -168,6 +141,8 @@ class Figure(_Strict):
 class SuiteFile(_Strict):
     """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?
 
+    `published` is a table of the folder published/ by its name, a file of that form beside the suite, or the table.
+
     `question` and `minutes` (on two cores) are for those who choose a suite.
     """
 
@@ -186,7 +161,7 @@ class SuiteFile(_Strict):
     crossover: list[PairText] = []
     measure: MeasureTable = MeasureTable()
     gate: Gate = Gate()
-    published: Published = Published()
+    published: Published | None = None
     figures: list[Figure] = []
 
     @model_validator(mode="after")

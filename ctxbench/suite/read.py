@@ -13,7 +13,8 @@ from ctxbench import disk, registry
 from ctxbench.errors import UsageError, unknown
 from ctxbench.registry import networks
 from ctxbench.suite.cases import Suite
-from ctxbench.suite.file import Axes, Figure, Footnote, Gate, MeasureTable, Published, SuiteFile
+from ctxbench.suite.file import Axes, Figure, Gate, MeasureTable, SuiteFile
+from ctxbench.suite.published import Alternative, Bound, Keep, Published, PublishedRow, line_of, plain_keys
 from ctxbench.suite.settings import class_name
 
 # Where values come from that a command or a Python caller has given.
@@ -42,31 +43,49 @@ class Overrides:
         return "processes" in self.measure and "total_s" not in self.measure
 
 
-def available() -> list[str]:
-    """The names of the suites that come with ctxbench."""
-    return sorted(
-        item.name.removesuffix(".toml") for item in files("ctxbench.suites").iterdir() if item.name.endswith(".toml")
-    )
+def available(folder: str = "suites") -> list[str]:
+    """The names of the suites, or of the `published` tables, that come with ctxbench."""
+    found = files(f"ctxbench.{folder}").iterdir()
+    return sorted(item.name.removesuffix(".toml") for item in found if item.name.endswith(".toml"))
 
 
 def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
     """Read a suite by name, or by the path of a TOML file, and apply overrides. UsageError for anything malformed."""
     path = _find(name_or_path)
-    suite = _validate(disk.read_toml(path), str(path))
+    content = disk.read_toml(path)
+    if isinstance(named := content.get("published"), str):
+        content["published"] = read_published(named, path.parent).model_dump()
+    suite = _validate(content, str(path))
     if overrides is not None:
         suite = _override(suite, overrides)
     return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
 
 
-def load_published(path: Path) -> dict[str, Any]:
-    """The table `[published]` of a TOML file as plain values. UsageError for anything malformed."""
+def read_published(name_or_path: str, beside: Path | None = None) -> Published:
+    """A published table by its name, or by the path of its file, which may be relative to the folder `beside`.
+
+    UsageError names the file and the line of anything malformed.
+    """
+    path = published_path(name_or_path)
+    path = beside / path if beside else path
     content = disk.read_toml(path)
-    if "published" not in content:
-        raise UsageError(f"{path} has no table [published]")
     try:
-        return Published.model_validate(content["published"]).model_dump(mode="json")
+        return Published.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"{path}: [published]: {_first_sentence(error)}") from None
+        where = place_of(path, plain_keys(error.errors()[0]["loc"]))
+        raise UsageError(f"{where}: {_first_sentence(error, Published)}") from None
+
+
+def published_path(name_or_path: str) -> Path:
+    """The file of a published table. UsageError for a name that there is not."""
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        return Path(name_or_path)
+    return _built_in("published", "published table", name_or_path)
+
+
+def place_of(path: Path, keys: tuple[str, ...]) -> str:
+    """`FILE, line 7`, where the last of these keys stands."""
+    return f"{path}, line {line_of(disk.read_text(path), keys)}"
 
 
 def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
@@ -77,9 +96,14 @@ def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
 def _find(name_or_path: str) -> Path:
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         return Path(name_or_path)
-    if name_or_path not in available():
-        raise unknown("suite", name_or_path, available())
-    return Path(str(files("ctxbench.suites") / f"{name_or_path}.toml"))
+    return _built_in("suites", "suite", name_or_path)
+
+
+def _built_in(folder: str, kind: str, name: str) -> Path:
+    """The file of a name in a folder of ctxbench. UsageError if there is none."""
+    if name not in available(folder):
+        raise unknown(kind, name, available(folder))
+    return Path(str(files(f"ctxbench.{folder}") / f"{name}.toml"))
 
 
 def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
@@ -94,18 +118,19 @@ def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
         raise UsageError(f"{where}: {sentence}") from None
 
 
-def _first_sentence(error: ValidationError) -> str:
-    """The first problem of a validation: key, what is wrong, value."""
+def _first_sentence(error: ValidationError, whole: type[BaseModel] = SuiteFile) -> str:
+    """The first problem of a validation of the model `whole`: key, what is wrong, value."""
     problem = error.errors()[0]
-    names = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "list[", "tuple["))]
+    names = [*plain_keys(problem["loc"])]
     key = ".".join(names)
     if problem["type"] == "extra_forbidden":
-        model = _model_at(names[:-1])
+        model = _model_at(names[:-1], whole)
         return str(unknown("key", names[-1], model.model_fields)) + (
             f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
         )
     if problem["type"] == "missing":
-        return f"the key {key!r} is missing; docs/suite-files.md has an example with every key"
+        page = "suite-files" if whole is SuiteFile else "audit"
+        return f"the key {key!r} is missing; docs/{page}.md has an example with every key"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if isinstance(problem["input"], dict):  # of a whole table, which is too long to print
@@ -113,16 +138,19 @@ def _first_sentence(error: ValidationError) -> str:
     return f"key {key!r} is {problem['input']!r}: {message}"
 
 
-def _model_at(names: list[str]) -> type[BaseModel]:
+def _model_at(names: list[str], whole: type[BaseModel]) -> type[BaseModel]:
     models: dict[str, type[BaseModel]] = {
         "axes": Axes,
         "measure": MeasureTable,
         "gate": Gate,
         "published": Published,
-        "footnotes": Footnote,
         "figures": Figure,
+        "rows": PublishedRow,
+        "alternatives": Alternative,
+        "bounds": Bound,
+        "keeps": Keep,
     }
-    return next((models[name] for name in reversed(names) if name in models), SuiteFile)
+    return next((models[name] for name in reversed(names) if name in models), whole)
 
 
 def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
@@ -143,7 +171,7 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     if overrides.leaves_out_budget:
         content["measure"]["total_s"] = None
     content["axes"]["device"] += overrides.also_on
-    if suite.published.shape and not _is_of_its_table(suite, content):
+    if suite.published and suite.published.shape and not _is_of_its_table(suite, content):
         content["title"] = OTHER_TITLE
     if overrides.modules is not None:
         gone = [*suite.modules, *(str(case.get("module")) for case in suite.cases)]

@@ -86,6 +86,14 @@ class TellCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class CountCase:
+    """Count these of a case; the names are `ctxbench.suite.published.COUNTS`."""
+
+    case: Case
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class TellMemory:
     """Tell what is in memory at a case's predicted peak on `target`, and draw the pass into the file `plot`."""
 
@@ -221,6 +229,14 @@ class NetworkShape:
 
 
 @dataclass(frozen=True, slots=True)
+class CaseCounts:
+    """The answer to CountCase: numbers of parameters, MACs and bytes by name; `missing` says why one is not known."""
+
+    values: Mapping[str, int]
+    missing: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What a person is to see next: a text, or rows below their headings, each with what its column holds."""
 
@@ -250,19 +266,32 @@ class Cases:
     without_class: Sequence[str] = ()
 
 
+# The name of the control workload among kernels.
+CONTROL = "control"
+
+
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The time of a kernel in milliseconds; the control workload has the name `control`."""
+    """The time of a kernel or of the control workload, in milliseconds.
+
+    Meanwhile others used `others_share` of the cores, and the thread that computed had one for `on_core` of the time.
+    """
 
     name: str
     ms: float
+    others_share: float = 0.0
+    on_core: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProperties:
-    """What the driver tells of a GPU: processors, clocks in kHz, the memory's width in bits, L2 in bytes."""
+    """What the driver tells of a GPU: processors, clocks in kHz, the memory's width in bits, L2 in bytes.
+
+    `other_processes` compute on it too; none where that is not known.
+    """
 
     values: Mapping[str, int]
+    other_processes: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +311,11 @@ class Imported:
 
 
 Task = (
-    DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime | TakeSide |
-    MatmulRate | TimeKernels | MeasureCase
+    DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory |
+    TellTime | TakeSide | MatmulRate | TimeKernels | MeasureCase
 )  # fmt: skip
 Reply = (
     Ready | Started | Done | Ended | NoProcess | Environment | CheckStarted | CheckDone | WrongInput | Cases |
-    ReadEntry | NetworkShape | Told | KernelTime | GpuProperties | Answer | Imported
+    ReadEntry | NetworkShape | CaseCounts | Told | KernelTime | GpuProperties | Answer | Imported
     | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip

@@ -10,6 +10,7 @@ from ctxbench.failures import describe_failure
 from ctxbench.messages import Progress
 from ctxbench.sources import own_files
 from ctxbench.worker.protocol import (
+    CountCase,
     DescribeEnvironment,
     Environment,
     Imported,
@@ -67,7 +68,7 @@ def preload(static: bool = True) -> None:
 
 def prepare(task: Task) -> None:
     """Import what a task's network is made of once, before the fork; the child tells what goes wrong."""
-    if isinstance(task, MeasureCase) and task.case.network and ":" not in task.case.network:
+    if isinstance(task, MeasureCase | CountCase) and task.case.network and ":" not in task.case.network:
         with contextlib.suppress(Exception):
             from ctxbench.networks._parts import timm
 
@@ -118,7 +119,7 @@ def perform(task: Task, emit: Emit) -> None:
                     _answer(task, emit)
 
 
-def _answer(task: ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime, emit: Emit) -> None:
+def _answer(task: ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory | TellTime, emit: Emit) -> None:
     """Tell what a command asks of one module or network."""
     from ctxbench import registry
     from ctxbench.registry import networks
@@ -130,6 +131,10 @@ def _answer(task: ReadModule | ReadNetwork | TellCosts | TellMemory | TellTime, 
                 emit(ReadEntry(registry.get(task.reference).plain))
             case ReadNetwork():
                 emit(NetworkShape(networks.get(task.name).shape))
+            case CountCase():
+                from ctxbench.worker.counts import count_case
+
+                emit(count_case(task))
             case TellCosts():
                 from ctxbench.worker import tell
 

@@ -19,12 +19,13 @@ def caption_lines(
     """What a reader must know to use the numbers: the `units` shown; `hidden` rows are in the CSV only."""
     lines = []
     if any(column.origin == "published" for column in columns):
-        device = run.published.get("device")
+        assert run.published is not None
+        device = run.published.device
         lines.append(
-            f"paper: {run.definition.get('source', 'published numbers')}"
+            f"paper: {run.published.source}"
             + (f", on {device}; times on different devices are not compared." if device else ".")
         )
-    elif run.published.get("rows"):
+    elif run.published:
         lines.append("No published number is shown: none belongs to these inputs, dtypes and hyper-parameters.")
     lines.append(f"here: {setup(run)}.")
     lines += convention_lines(units, values_in(run.frame))

@@ -1,6 +1,6 @@
 """The suite's table: published numbers beside ours in the paper's layout, with ratios, intervals and footnotes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,9 @@ from ctxbench.number import fixed, order, rough_ratio
 from ctxbench.ranking import listed
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.suite.published import Printed
 
-from ..published import decimals_of, leading_value, unit_of, with_published
+from ..published import unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell
@@ -91,8 +92,8 @@ def _is_explained(run: RunData, quantity: Quantity) -> bool:
     """Whether the run says why it has no number, or that only papers have one."""
     if quantity.reason_column and (run.frame[quantity.reason_column].fillna("") != "").any():
         return True
-    rows: Mapping[str, Mapping[str, str]] = run.published.get("rows") or {}
-    return quantity.origin == "published" and any(quantity.key in row for row in rows.values())
+    rows = run.published.rows.values() if run.published else ()
+    return quantity.origin == "published" and any(quantity.key in row.printed for row in rows)
 
 
 def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
@@ -174,18 +175,15 @@ def _status_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
 
 def published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
     """What the paper printed, with the sentences that explain it."""
-    reasons: dict[str, list[str]] = {}
-    for footnote in run.published.get("footnotes") or []:
-        if footnote["column"] == key:
-            reasons.setdefault(footnote["module"], []).append(footnote["text"])
     cells = []
     for row in records:
-        text = row[f"{key}_published"]
-        if pd.isna(text):
+        text, name = row[f"{key}_published"], row["published_row"]
+        if text is None or run.published is None:
             cells.append(Cell())
             continue
-        numbers = tuple(notes.number(reason) for reason in reasons.get(row["module"], []))
-        cells.append(Cell(str(text), leading_value(text), notes=numbers, detail="as printed"))
+        reasons = filter(None, (run.published.rows[name].notes.get(key), run.published.notes.get(key)))
+        numbers = tuple(map(notes.number, reasons))
+        cells.append(Cell(str(text), float(Printed.parse(text).value), notes=numbers, detail="as printed"))
     return cells
 
 
@@ -194,7 +192,7 @@ def _number_cells(frame: pd.DataFrame, quantity: Quantity, unit: Unit, column: s
     cells = []
     for row, text in zip(rows_of(frame), frame[f"{quantity.key}_published"], strict=True):
         cell = quantity_cell(row, quantity, unit, column)
-        decimals = decimals_of(text) if pd.notna(text) and quantity.origin != "measured" else None
+        decimals = Printed.parse(text).decimals if pd.notna(text) and quantity.origin != "measured" else None
         cells.append(_as_printed(cell, decimals))
     return cells
 

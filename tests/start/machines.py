@@ -44,6 +44,9 @@ class Quiet(this_machine.Machine):
     def others(self) -> Callable[[], float]:
         return lambda: 0.0
 
+    def on_core(self) -> Callable[[], float]:
+        return lambda: 1.0
+
 
 class Restless(Quiet):
     """Others use all cores, all the time, and a pass takes a fifth longer after every eight blocks."""
@@ -56,6 +59,9 @@ class Restless(Quiet):
 
     def others(self) -> Callable[[], float]:
         return lambda: 1.0
+
+    def on_core(self) -> Callable[[], float]:
+        return lambda: 0.4
 
 
 MACHINES = {"real": this_machine.Machine, "quiet": Quiet, "restless": Restless}

@@ -1,0 +1,1 @@
+"""Published cost tables, recounted: each figure beside what ctxbench counts, with a verdict."""

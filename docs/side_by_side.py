@@ -1,0 +1,72 @@
+"""The tables of what other tools count of the same blocks, from the run of `benchmarks/other_tools.py`."""
+
+import json
+from collections.abc import Sequence
+
+import pandas as pd
+from lists import ROOT, markdown, stored_run
+
+from ctxbench.mode import MODES, NOUNS
+from ctxbench.report.published import with_published
+
+RUN = ROOT / "results" / "other-tools"
+TOOLS = ("fvcore", "calflops", "torchinfo")
+MIB, NEAR = 2**20, 0.01
+
+
+def source() -> str:
+    """Versions, commit and day of the run."""
+    evidence = json.loads((RUN / "evidence.json").read_text(encoding="utf-8"))
+    versions = ", ".join(f"{name} {evidence[name]}" for name in ("torch", *TOOLS))
+    return f"`results/other-tools`: {versions}; commit {evidence['commit'][:7]}, {evidence['date']}."
+
+
+def memory_table() -> str:
+    """How many peaks are those of the paper, and of the profiler: MemTracker's beside ours."""
+    peaks = pd.read_csv(RUN / "memory.csv")
+    paper = with_published(stored_run("table3-static")).set_index("module")
+    rows = []
+    for mode in reversed(MODES):
+        own = peaks[(peaks["of"] == "table3") & (peaks["mode"] == mode)].set_index("block")
+        printed = pd.to_numeric(paper.loc[own.index, f"memory_{mode}_2020_published"])
+        shown = (own[["tracker", "ctxbench"]] / MIB).round()
+        rows.append((f"Table 3, {NOUNS[mode]}", "the paper's MiB", *_agreement(shown, printed)))
+    for mode in reversed(MODES):
+        own = peaks[(peaks["of"] == "cpu") & (peaks["mode"] == mode)].set_index("block")
+        rows.append((f"all blocks, CPU, {NOUNS[mode]}", "the profiler's bytes", *_agreement(own, own["measured"])))
+    agreement = ("MemTracker equal", "within 1 %", "furthest", "ctxbench equal")
+    headings = dict.fromkeys(("peaks of", "equal to", *agreement), "text")
+    return f"{markdown(headings, rows)}\n\n{source()}"
+
+
+def _agreement(own: pd.DataFrame, truth: "pd.Series[float]") -> Sequence[str]:
+    """Of MemTracker: how many are equal, how many near, the furthest as a share of the truth; equal ones of ours."""
+    share = own["tracker"] / truth
+    furthest = (share - 1).abs().idxmax()
+    counts = (own["tracker"] == truth, (share - 1).abs() <= NEAR, own["ctxbench"] == truth)
+    equal, near, ours = (f"{int(count.sum())} of {len(truth)}" for count in counts)
+    return equal, near, "none" if share[furthest] == 1 else f"`{furthest}`: {share[furthest]:.0%} of it", ours
+
+
+def count_table() -> str:
+    """For each counter: how many parameter counts and MACs of the blocks are right, and how far off the others are."""
+    counts = pd.read_csv(RUN / "counts.csv").set_index("block")
+    rows = []
+    for tool in TOOLS:
+        share = counts[f"{tool}_macs"] / counts["macs_matmul"]
+        conventions = [counts[f"{tool}_macs"] == counts[name] for name in ("macs_matmul", "macs")]
+        equal, low, high = conventions[0] | conventions[1], share.idxmin(), share.idxmax()
+        right = (counts[f"{tool}_params"] == counts["params"]).sum()
+        rows.append((
+            f"`{tool}`", f"{right} of {len(counts)}", f"{equal.sum()} of {len(counts)}",
+            _beyond(share[(share < 1) & ~equal], low), _beyond(share[(share > 1) & ~equal], high),
+        ))  # fmt: skip
+    headings = {"tool": "label", "params equal": "text", "MACs equal": "text", "below": "text", "above": "text"}
+    return f"{markdown(headings, rows)}\n\n{source()}"
+
+
+def _beyond(share: "pd.Series[float]", furthest: str) -> str:
+    return f"{len(share)}, to {share[furthest]:.0%} (`{furthest}`)" if len(share) else "0"
+
+
+SIDE_BY_SIDE = {"other-tools-memory": memory_table, "other-tools-counts": count_table}
