@@ -205,6 +205,7 @@ def sentence(row: RecordRow) -> str:
     if told := [f"{verb}{', '.join(texts)}" for verb, texts in parts.items() if texts]:
         return f"{'; '.join(told)}: accuracy on small tasks, chance is {CHANCE:g} %."
     reasons = dict.fromkeys(str(row[f"recall_{kind}_reason"]) for kind in KINDS if row[f"recall_{kind}_reason"])
+    reasons.pop(NOT_ASKED, None)
     return f"has no recall: {'; '.join(reasons)}" if reasons else ""
 
 
