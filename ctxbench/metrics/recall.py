@@ -84,7 +84,7 @@ def compute(measurement: Measurement) -> None:
         if own:
             measurement.report({f"recall_{kind}": curve[own[0]]["accuracy"]})
         else:
-            asked = any(task.name.partition("-")[0] == kind for task in tasks)
+            asked = any(task.kind == kind for task in tasks)
             measurement.report({f"recall_{kind}_reason": "its training diverged" if asked else NOT_ASKED})
     measurement.report({"recall_curve": json.dumps(curve), "recall_s": median(seconds)})
 
