@@ -40,7 +40,8 @@ lint: .venv/.dev
 # What needs the runtimes of the extras onnx and openvino, timm and scikit-learn; these are installed into .venv.
 extras: .venv/.dev
 	$(PIP) --editable ".[onnx,openvino,networks,recall]"
-	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py tests/test_recall.py
+	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py tests/test_recall.py \
+	    tests/test_mmsegmentation.py tests/test_audit.py
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed

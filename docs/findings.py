@@ -207,14 +207,18 @@ def audit_of(name: str) -> str:
 
 def mmsegmentation_near() -> str:
     """How many of mmsegmentation's figures, and of what heads add to the FCN of the same column, are near the count."""
-    found = {each.row: float(each.printed) - float(each.counted) for each in audits()["mmsegmentation"]}
-    near = sum(abs(off) <= NEAR for off in found.values())
-    plain = {row.partition(" ")[2]: off for row, off in found.items() if row.startswith("fcn ")}
-    heads = {row: off for row, off in found.items() if row.partition(" ")[2] in plain and not row.startswith("fcn ")}
-    added = sum(round(abs(off - plain[row.partition(" ")[2]]), 6) <= NEAR_ADDED for row, off in heads.items())
+    off: dict[tuple[str, ...], float] = {}
+    for each in audits()["mmsegmentation"]:
+        head, _, column = each.row.partition(" ")
+        off[head, column] = float(each.printed) - float(each.counted)
+    near = sum(abs(each) <= NEAR for each in off.values())
+    added = [
+        own - off["fcn", column] for (head, column), own in off.items() if head != "fcn" and ("fcn", column) in off
+    ]
+    near_added = sum(round(abs(each), 6) <= NEAR_ADDED for each in added)
     return (
-        f"As printed, {near} of {len(found)} figures are within {NEAR:g} GB of the count, and of what a head adds "
-        f"to the FCN of its column {added} of {len(heads)} within {NEAR_ADDED:g} GB."
+        f"As printed, {near} of {len(off)} figures are within {NEAR:g} GB of the count, and of what a head adds "
+        f"to the FCN of its column {near_added} of {len(added)} within {NEAR_ADDED:g} GB."
     )
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -195,6 +196,7 @@ def _exported() -> str:
     )
 
 
+@cache
 def audits() -> dict[str, list[Finding]]:
     """The stored findings about published tables, by the name of the table."""
     return {path.stem: read(path) for path in sorted((ROOT / "results" / "audit").glob("*.csv"))}

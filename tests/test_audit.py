@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 FINDINGS = ROOT / "results" / "audit"
 # Of mmsegmentation's networks, which take ten minutes, a few rows are counted.
 STORED = sorted(path for path in FINDINGS.glob("*.csv") if path.stem != "mmsegmentation")
+NO_TIMM = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make extras")
 Command = Callable[..., Done]
 
 
@@ -369,13 +371,16 @@ def test_a_table_of_one_s_own_with_a_block_of_one_s_own(command: Command, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "stored", [pytest.param(path, id=path.stem, marks=[NO_TIMM] * (path.stem == "timm")) for path in STORED]
+)
 def test_the_stored_findings_are_those_of_today(command: Command, tmp_path: Path, stored: Path) -> None:
     out = tmp_path / "findings.csv"
     assert command("audit", stored.stem, "--out", out).returncode == 0
     assert finding.read(out) == finding.read(stored)
 
 
+@NO_TIMM
 @pytest.mark.slow
 def test_rows_of_mmsegmentation_are_as_stored(command: Command, tmp_path: Path) -> None:
     rows = ("fcn R-50-D8 512x1024", "gcnet R-50-D8 512x1024", "ccnet R-50-D8 512x1024", "ann R-50-D8 512x1024")

@@ -14,22 +14,11 @@ from ctxbench.errors import UsageError
 from ctxbench.memory import MemoryProfile, predict_peak
 from ctxbench.memory.kernels import Device
 from ctxbench.mode import Mode
+from ctxbench.networks import mmsegmentation
 from ctxbench.registry import networks
 
 FILE = "ctxbench.networks.mmsegmentation"
-HEADS = (
-    "ANN",
-    "APCNet",
-    "DANet",
-    "DMNet",
-    "DNLNet",
-    "DeepLabV3",
-    "DeepLabV3Plus",
-    "EMANet",
-    "EncNet",
-    "ISANet",
-    "PSPNet",
-)
+HEADS = mmsegmentation.__all__
 Shape = tuple[int, int, int, int]
 pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make extras")
 
