@@ -7,7 +7,7 @@ from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for
 from ctxbench.metrics.recall import CHANCE, KINDS, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
 from ctxbench.number import Number
 
-LOOKUPS = ("global", "lookup", "where")
+SUMS = ("global", "lookup")
 # Percent, in lookup-8: 15 other digits have marks.
 POOLED = from_histogram(15) + NOISE
 # Percent: the least gap between two kinds of context in `segment`.
@@ -38,7 +38,7 @@ def best(rows: Rows, kind: str, module: str) -> float:
 
 def chance(rows: Rows) -> Finding:
     def judge(module: str) -> Outcome:
-        values = {kind: reached(rows, kind, module=module).value for kind in ("global", "lookup")}
+        values = {kind: reached(rows, kind, module=module).value for kind in SUMS}
         return all(abs(value - CHANCE) <= NOISE for value in values.values()), _percents(values)
 
     return for_each(("identity",), judge)
@@ -54,17 +54,17 @@ def ladder(rows: Rows) -> Finding:
 
 
 def attention(rows: Rows) -> Finding:
-    values = {kind: reached(rows, kind, module="mhsa").value for kind in LOOKUPS}
+    values = {kind: reached(rows, kind, module="mhsa").value for kind in SUMS}
     return decided(all(value >= SOLVED for value in values.values()), _percents(values))
 
 
 def pooling(rows: Rows) -> Finding:
-    values = {kind: best(rows, kind, "gc") for kind in ("global", "lookup")}
+    values = {kind: best(rows, kind, "gc") for kind in SUMS}
     return decided(values["global"] >= SOLVED and values["lookup"] <= POOLED, _percents(values))
 
 
 def mixing(rows: Rows) -> Finding:
-    values = {kind: reached(rows, kind, module="Mixing").value for kind in ("global", "lookup")}
+    values = {kind: reached(rows, kind, module="Mixing").value for kind in SUMS}
     return decided(all(value < SOLVED for value in values.values()), _percents(values))
 
 
@@ -85,7 +85,7 @@ def families(rows: Rows) -> Finding:
     if not rows.modules():
         raise Missing("no row")
     parts = []
-    for kind in LOOKUPS:
+    for kind in SUMS:
         solved = [m for m in rows.modules() if best(rows, kind, m) >= SOLVED]
         parts.append(f"{kind}: {len(solved)} ({', '.join(solved)})")
     return measured("; ".join(parts))
@@ -96,7 +96,7 @@ def one_step(rows: Rows) -> Finding:
 
     def judge(module: str) -> Outcome:
         parts, holds = [], True
-        for kind in KINDS:
+        for kind in ("segment", *SUMS):
             one, every = (
                 _judged(kind, found(rows, kind, module=module, gradient=gradient))
                 for gradient in ("none" if module == "ema" else "one_step", ALL_STEPS[module])
@@ -132,7 +132,7 @@ CLAIMS = (
         ladder,
     ),
     Claim("Without a module no digit of another cell is found", f"identity within {NOISE:g} of {CHANCE:g} %", chance),
-    Claim("Self-attention solves global, lookup and where", f"median {SOLVED:g} % or more in each", attention),
+    Claim("Self-attention solves global and lookup", f"median {SOLVED:g} % or more in both", attention),
     Claim(
         "A block that pools solves global and fails lookup",
         f"gc: {SOLVED:g} % or more in global; in lookup {POOLED:.0f} % or less, what the digits' histogram allows, and "

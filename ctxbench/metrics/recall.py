@@ -47,7 +47,7 @@ class Recall(Settings):
     eight where some seeds learn and others do not; `recall_timeout_s` is for all of a row.
     """
 
-    recall_tasks: list[str] = Field(["segment", "global", "lookup-8", "where"], min_length=1)
+    recall_tasks: list[str] = Field(["segment", "global", "lookup-8"], min_length=1)
     recall_shape: list[Numbers] = Field([*USUAL_SHAPE], min_length=3, max_length=3)
     recall_steps: Repeats = 800
     recall_segment_steps: Repeats = 300
