@@ -44,7 +44,7 @@ class Machine:
         start, busy, own = monotonic(), _machine_s(), _own_s()
 
         def share() -> float:
-            seconds = (monotonic() - start) * len(_usable())
+            seconds = (monotonic() - start) * len(usable_cores())
             used = (_machine_s() - busy) - (_own_s() - own)
             return round(max(used, 0.0) / seconds, 4)
 
@@ -59,7 +59,7 @@ class Machine:
 here = Machine()
 
 
-def _usable() -> list[int]:
+def usable_cores() -> list[int]:
     """The cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
@@ -70,7 +70,7 @@ def _machine_s() -> float:
 
     cores = psutil.cpu_times(percpu=True)
     names = ("user", "nice", "system", "irq", "softirq", "steal")
-    return sum(float(getattr(cores[core], name, 0.0)) for core in _usable() for name in names)
+    return sum(float(getattr(cores[core], name, 0.0)) for core in usable_cores() for name in names)
 
 
 def _own_s() -> float:

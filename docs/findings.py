@@ -1,11 +1,10 @@
 """The generated tables of what runs found: Table 3 in short, which module to take, ability beside cost."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import pandas as pd
-from headlines import audits, is_printed, recalled
+from headlines import RECALLED, audits, is_printed, recalled
 from lists import built_in, markdown, peaks, stored_run
 from scipy.stats import spearmanr
 
@@ -13,7 +12,7 @@ from ctxbench.audit.finding import Verdict
 from ctxbench.audit.table import audit_table
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import KINDS, accuracy_of, first_of
+from ctxbench.metrics.recall import accuracy_of, first_of, learned_of
 from ctxbench.mode import MODES
 from ctxbench.number import significant
 from ctxbench.report.formats.markdown import render_markdown
@@ -24,7 +23,7 @@ from ctxbench.results.rows import rows_of
 from ctxbench.suite.read import read_published
 
 # The accuracies of recall, a column each.
-PERCENT = dict.fromkeys((f"{kind}, %" for kind in KINDS), "measured")
+PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")
 # Of a list of the cheapest, so many are named, and those that cost the same as the last.
 MOST_NAMED = 5
 # GB: what counts as near mmsegmentation's figure, and near what a head adds by two of its figures.
@@ -119,33 +118,22 @@ PUBLISHED_MIOU = {
 
 
 def recall_cost() -> str:
-    """Ability beside cost: accuracy on the three tasks, and what the block costs at a segmentation head."""
+    """What each block reached on each task, whether its gradient reaches other positions, and what it costs."""
     memory = "memory_train_predicted_bytes"
-    found = sorted((row for row in recalled() if row[memory] is not None), key=lambda row: -_mean(row))
+    found = sorted(recalled(), key=lambda row: -row["recall_segment"])
     rows = []
     for row in found:
         ahead = any(
-            _mean(other) > _mean(row)
-            and other["latency_infer_ms"] < row["latency_infer_ms"]
+            other["recall_segment"] > row["recall_segment"]
+            and other["macs"] < row["macs"]
             and other[memory] < row[memory]
             for other in found
         )
-        costs = (amount(row, quantity("latency_infer"), quantity("latency_infer").unit), f"{row[memory] / 2**20:.0f}")
-        rows.append((_name(row), *_accuracies(row), *costs, "" if ahead else "yes"))
-    costs = {"inference, ms": "measured", "training, MiB": "predicted"}
-    return markdown({"module": "label", **PERCENT, **costs, "front": "text"}, rows)
-
-
-def recall_marks() -> str:
-    """Accuracy in looking up, by the number of marks, and the learning rates that were chosen."""
-    rows = rows_of(stored_run("recall_marks-cpu").frame)
-    found = [json.loads(row["recall_curve"]) for row in rows]
-    cells = [
-        (_name(row), *map(_interval, curve.values()), ", ".join(f"{each['rate']:g}" for each in curve.values()))
-        for row, curve in zip(rows, found, strict=True)
-    ]
-    shares = dict.fromkeys((f"{name}, %" for name in found[0]), "measured")
-    return markdown({"module": "label", **shares, "learning rates": "text"}, cells)
+        costs = (f"{row['macs'] / 1e9:.2f}", f"{row[memory] / 2**20:.0f}")
+        reaches = row["recall_gradient"] or "local"
+        rows.append((_name(row), *_abilities(row), reaches, *costs, "" if ahead else "yes"))
+    costs = {"MACs, G": "counted", "training, MiB": "predicted"}
+    return markdown({"module": "label", **PERCENT, "gradient reaches others": "text", **costs, "front": "text"}, rows)
 
 
 def recall_published() -> str:
@@ -154,7 +142,7 @@ def recall_published() -> str:
     found = {row["module"]: row for row in every if not row["changed"]}
     exact = found | {row["module"]: row for row in every if row["changed"]}
     rows = [
-        (f"`{key}`", *(f"{each:g}" if each else "" for each in PUBLISHED_MIOU[key]), *_accuracies(row))
+        (f"`{key}`", *(f"{each:g}" if each else "" for each in PUBLISHED_MIOU[key]), *_abilities(row))
         for key, row in sorted(found.items(), key=lambda item: -(PUBLISHED_MIOU[item[0]][0] or 0))
     ]
     printed = dict.fromkeys(("PASCAL Context, mIoU", "PASCAL VOC, mIoU"), "published")
@@ -162,7 +150,7 @@ def recall_published() -> str:
     published = [PUBLISHED_MIOU[key][0] for key in found]
 
     def ranks(rows: Mapping[str, RecordRow]) -> str:
-        values = {kind: [row[f"recall_{kind}"] for row in rows.values()] for kind in KINDS}
+        values = {kind: [row[f"recall_{kind}"] for row in rows.values()] for kind in RECALLED}
         return ", ".join(f"{kind} {spearmanr(published, own)[0]:+.2f}" for kind, own in values.items())
 
     return (
@@ -171,21 +159,21 @@ def recall_published() -> str:
     )
 
 
-def _mean(row: RecordRow) -> float:
-    return sum(row[f"recall_{kind}"] for kind in KINDS) / len(KINDS)
-
-
 def _name(row: RecordRow) -> str:
     return f"`{row['module']}`" + (f" ({row['settings']})" if row["changed"] else "")
 
 
-def _accuracies(row: RecordRow) -> list[str]:
-    """`94 [92, 96]` for each task."""
-    return [_interval(first_of(kind, row["recall_curve"])) for kind in KINDS]
-
-
-def _interval(found: Mapping[str, float]) -> str:
-    return accuracy_of(found).text(decimals=0)
+def _abilities(row: RecordRow) -> list[str]:
+    """`94 [92, 96]` of segment; `83, 5 of 8 [24, 91]` elsewhere: the median, and how many seeds learned."""
+    texts = []
+    for kind in RECALLED:
+        name, found = first_of(kind, row["recall_curve"])
+        text = accuracy_of(name, found).text(decimals=0)
+        if kind != "segment":
+            share = learned_of(found)
+            text += f", {found['learned']} of {len(found['accuracies'])} [{share.low:.0f}, {share.high:.0f}]"
+        texts.append(text)
+    return texts
 
 
 def audit_summary() -> str:
@@ -226,7 +214,6 @@ FINDINGS: dict[str, Callable[[], str]] = {
     "table3-short": table3_short,
     "choices": choices,
     "recall-cost": recall_cost,
-    "recall-marks": recall_marks,
     "recall-published": recall_published,
     "audit-summary": audit_summary,
     "mmsegmentation-near": mmsegmentation_near,

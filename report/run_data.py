@@ -97,7 +97,9 @@ class RunData:
     @property
     def trainings(self) -> str:
         """The same, with how often and how long each was trained."""
-        return f"{self.scenes}, mean of {self._recall.recall_seeds} seeds, {self._recall.recall_steps} steps"
+        own = self._recall
+        steps = f"{own.recall_steps} steps (segment {own.recall_segment_steps})"
+        return f"{self.scenes}, {own.recall_seeds} to 8 seeds, {steps}"
 
     @property
     def _recall(self) -> Recall:

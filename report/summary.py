@@ -1,6 +1,5 @@
 """What a page says first: a few plain sentences made from the numbers."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import pandas as pd
 from ctxbench.case import EMPTY
 from ctxbench.metrics import quantities, read_number
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.metrics.recall import KINDS, NOUNS, SOLVED, failed_up_to
+from ctxbench.metrics.recall import KINDS, NOUNS, SOLVED, failed_up_to, first_of
 from ctxbench.number import Number, order, rough_ratio, times
 from ctxbench.ranking import listed
 from ctxbench.results.rows import rows_of
@@ -101,8 +100,13 @@ def _abilities(frame: pd.DataFrame) -> list[str]:
     for kind in KINDS:
         known = [row for row in rows_of(frame) if row.get(f"recall_{kind}") is not None]
         values = {label_of(row): row[f"recall_{kind}"] for row in known}
+        if known and kind == "segment":
+            (least, low), *_, (most, high) = sorted([*values.items()] * 2, key=lambda each: each[1])
+            found.append(f"Recall, {kind} ({NOUNS[kind]}): from {low:.0f} % ({least}) to {high:.0f} % ({most}).")
+            continue
         solved = [name for name, value in sorted(values.items(), key=lambda each: -each[1]) if value >= SOLVED]
-        failed = sum(row[f"recall_{kind}"] <= failed_up_to(kind, json.loads(row["recall_curve"])) for row in known)
+        tasks = [first_of(kind, row["recall_curve"]) for row in known]
+        failed = sum(each["accuracy"] <= failed_up_to(name, each["cells"]) for name, each in tasks)
         if known:
             found.append(
                 f"Recall, {kind} ({NOUNS[kind]}): {len(solved)} of {_rows(len(known))} reach {SOLVED:.0f} %"

@@ -1,6 +1,7 @@
 """What a run of the suite `recall` says: which blocks learn to bring which context."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
@@ -24,7 +25,7 @@ ALL_STEPS = {"ham_nmf": "bptt", "ham_vq": "bptt", "ham_cd": "bptt", "ema": "unro
 
 
 def found(rows: Rows, kind: str, **wanted: object) -> dict[str, Any]:
-    return first_of(kind, rows.row("recall_curve", **wanted)["recall_curve"])
+    return first_of(kind, rows.row("recall_curve", **wanted)["recall_curve"])[1]
 
 
 def reached(rows: Rows, kind: str, **wanted: object) -> Number:
@@ -46,7 +47,7 @@ def chance(rows: Rows) -> Finding:
 
 def ladder(rows: Rows) -> Finding:
     steps = [reached(rows, "segment", **wanted) for wanted in LADDER]
-    pairs = list(zip(steps, steps[1:], strict=False))
+    pairs = list(pairwise(steps))
     apart = all(low.high < high.low and high.value - low.value >= GAP for low, high in pairs)
     return decided(
         apart, ", ".join(f"{each['module']} {step.value:.0f} %" for each, step in zip(LADDER, steps, strict=True))
@@ -73,7 +74,7 @@ def honest(rows: Rows) -> Finding:
     if not rows.modules():
         raise Missing("no row")
     most = max(
-        (first_of(kind, row["recall_curve"])["shuffled"], row["module"])
+        (first_of(kind, row["recall_curve"])[1]["shuffled"], row["module"])
         for row in rows.rows
         for kind in KINDS
         if row["recall_curve"] and row[f"recall_{kind}"] is not None

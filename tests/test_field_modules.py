@@ -14,8 +14,8 @@ from test_macs import SIZE_ARITHMETIC
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.contract.reach import changed_by
 from ctxbench.errors import UsageError
+from ctxbench.influence import changed_by
 from ctxbench.macs.counter import count_macs, count_macs_torchprofile
 from ctxbench.memory import predict_peak
 from ctxbench.metrics.params import count_params

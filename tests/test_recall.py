@@ -19,6 +19,7 @@ from ctxbench.case import Case
 from ctxbench.compare import Request, expected_s
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
+from ctxbench.influence import gradient_reaches
 from ctxbench.metrics.recall import STEP_S, from_histogram, learned_of, sentence, takes_s
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
@@ -27,7 +28,6 @@ from ctxbench.recall.training import (
     RATES,
     Network,
     Trained,
-    gradient_reaches,
     mean_iou,
     plan,
     repeats,

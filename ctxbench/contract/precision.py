@@ -3,10 +3,11 @@
 import torch
 
 from ctxbench.contract import CheckResult
-from ctxbench.contract.subject import Subject, difference, failed, forward, not_applicable, passed, step_input
+from ctxbench.contract.subject import Subject, difference, failed, not_applicable, passed, step_input
 from ctxbench.devices import Unsupported
 from ctxbench.executions import execution
 from ctxbench.failures import describe_failure
+from ctxbench.influence import forward
 
 # Another layout sums in another order: this many times what is taken for equal.
 ORDER_OF_SUMS = 1e4

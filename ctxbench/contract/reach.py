@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.contract import CheckResult
-from ctxbench.contract.subject import AGREES, Subject, failed, forward, is_refusal, not_applicable, passed
+from ctxbench.contract.subject import Subject, failed, is_refusal, not_applicable, passed
+from ctxbench.influence import TRIALS, changed_by, forward, seen_by_gradient, with_change
 
 # Larger than a usual large kernel (31), so that such a window does not count as global.
 REACH_SIZE = (33, 31)
-# (seed, scale of the input): a saturated softmax can hide a path at one scale, an inactive ReLU at one seed.
-TRIALS = ((0, 0.1), (0, 1.0), (1, 0.1), (1, 1.0), (2, 3.0))
 # Effects of far positions whose relative difference is below this count as the same.
 UNIFORM = 1e-6
 UNMIXED = (
@@ -75,28 +74,6 @@ def tells_positions_apart(subject: Subject) -> CheckResult:
     return passed(f"as declared, {fact}") if not declared else failed(fact, UNMIXED)
 
 
-def changed_by(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
-    """Which positions of the output change when the input changes at one position: [H, W], true or false."""
-    with torch.no_grad():
-        y = forward(module, x)
-        moved = (forward(module, _with_change(x, position)) - y).abs().amax(dim=(0, 1))
-        return moved > AGREES[y.dtype] * y.abs().max()
-
-
-def seen_by_gradient(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
-    """Which positions of the input the gradient of one output position reaches: [H, W], true or false."""
-    x = x.clone().requires_grad_()
-    y = forward(module, x)[:, :, *position]
-    if not y.requires_grad:
-        return torch.zeros(x.shape[2:], dtype=torch.bool)
-    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(3), dtype=y.dtype)
-    (gradient,) = torch.autograd.grad(y, x, weights, allow_unused=True)
-    if gradient is None:
-        return torch.zeros(x.shape[2:], dtype=torch.bool)
-    size = gradient.abs().amax(dim=(0, 1))
-    return size > AGREES[y.dtype] * size.max()
-
-
 def _trials(subject: Subject) -> Iterator[tuple[nn.Module, Tensor]]:
     size = REACH_SIZE
     for seed, scale in TRIALS:
@@ -111,14 +88,6 @@ def _trials(subject: Subject) -> Iterator[tuple[nn.Module, Tensor]]:
         yield module, scale * subject.image(size, batch=1, seed=seed)
 
 
-def _with_change(x: Tensor, position: tuple[int, int]) -> Tensor:
-    """`x` with noise added at one position, in all channels, with the standard deviation of `x`."""
-    change = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(2), dtype=x.dtype)
-    moved = x.clone()
-    moved[:, :, *position] += x.std() * change
-    return moved
-
-
 def _far_effects(module: nn.Module, x: Tensor, places: list[tuple[int, int]]) -> Tensor:
     """The change of the 2x2 outputs in the last corner, relative to the output's largest element: [places, 4 C'].
 
@@ -126,7 +95,7 @@ def _far_effects(module: nn.Module, x: Tensor, places: list[tuple[int, int]]) ->
     """
     with torch.no_grad():
         y = forward(module, x)
-        corners = [(forward(module, _with_change(x, place)) - y)[0, :, -2:, -2:].flatten() for place in places]
+        corners = [(forward(module, with_change(x, place)) - y)[0, :, -2:, -2:].flatten() for place in places]
         return torch.stack(corners) / y.abs().max()
 
 

@@ -5,8 +5,9 @@ import inspect
 import torch
 
 from ctxbench.contract import CheckResult
-from ctxbench.contract.subject import Subject, failed, forward, is_refusal, listed, not_applicable, passed
+from ctxbench.contract.subject import Subject, failed, is_refusal, listed, not_applicable, passed
 from ctxbench.failures import describe_failure
+from ctxbench.influence import forward
 
 # Odd, wide, tall, square, one row; each with at least 64 positions.
 SIZES = ((9, 13), (13, 9), (8, 8), (1, 65), (65, 1))

@@ -11,14 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.contract import CheckResult
+from ctxbench.influence import AGREES, forward, with_noise
 from ctxbench.registry.entry import Entry
 
-# Two outputs are equal if their difference, relative to their largest element, is below this.
-AGREES = {torch.float64: 1e-12, torch.float32: 1e-5}
 # torch on operands of two dtypes.
 _MIXED = re.compile(r"(Float|Double|dtype|scalar type)")
-# Standard deviation of the noise that `Subject.randomised` adds to every parameter.
-GATE_NOISE = 0.1
 
 
 def passed(fact: str) -> CheckResult:
@@ -58,12 +55,7 @@ class Subject:
 
     def randomised(self, seed: int = 0) -> nn.Module:
         """In eval, with noise on all parameters, so that a factor that starts at 0 hides nothing."""
-        module = self.build(seed).to(self.dtype).eval()
-        with torch.no_grad():
-            for parameter in module.parameters():
-                if parameter.is_floating_point() or parameter.is_complex():
-                    parameter.add_(GATE_NOISE * torch.randn_like(parameter))
-        return module
+        return with_noise(self.build(seed).to(self.dtype))
 
     def image(
         self, size: tuple[int, int] | None = None, *, batch: int = 2, seed: int = 0, dtype: torch.dtype | None = None
@@ -92,13 +84,6 @@ def in_its_dtype(subject: Subject) -> Subject:
     except Exception:  # what else it raises is for the checks to tell
         return subject
     return subject
-
-
-def forward(module: nn.Module, x: Tensor, seed: int = 1) -> Tensor:
-    """One forward pass from a fixed seed, so that a module that draws random numbers draws the same ones."""
-    torch.manual_seed(seed)
-    y: Tensor = module(x)
-    return y
 
 
 def difference(first: Tensor, second: Tensor) -> float:

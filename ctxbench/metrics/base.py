@@ -158,7 +158,7 @@ class Quantity:
     A quantity with `derive` is in no record: it is made from others when records are read, as the column `column`.
     Where `origin_column` of a record holds an origin, it is that number's. What is not `in_suite_table` is shown only
     where it is asked for, or beside what is published. `interval` reads the interval of a number that is no time
-    from its record.
+    from its record, and `beside` what else stands in its cell.
 
     `method_column` says by which counter or for which device `column` was obtained; values of two methods are not
     compared. `reason_column` says why a record has no number: the quantity does not apply to its module or size.
@@ -187,6 +187,7 @@ class Quantity:
     origin_column: str = ""
     in_suite_table: bool = True
     interval: "Callable[[RecordRow], tuple[float, float] | None]" = lambda row: None
+    beside: "Callable[[RecordRow], str]" = lambda row: ""
 
     def detail(self, name: str) -> str:
         """The column of a detail, such as `low_ms` or `samples`."""

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial, reduce
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from ctxbench.messages import Doing
 from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
 from ctxbench.notes import Note
 from ctxbench.number import Number
+from ctxbench.this_machine import usable_cores
 
 if TYPE_CHECKING:
     from ctxbench.recall.scenes import Task
@@ -35,8 +36,7 @@ CHANCE = 10.0
 
 
 NOT_ASKED = "not asked for"
-# Seconds of a training step at USUAL_SHAPE: the median of the modules of results/recall-cpu, whose steps take 0.007 to
-# 0.09 s.
+# Seconds of a training step at USUAL_SHAPE on one core of an AMD EPYC: the median of 33 modules, of 0.007 to 0.09 s.
 STEP_S = 0.0164
 USUAL_SHAPE = (64, 8, 8)
 
@@ -44,7 +44,8 @@ USUAL_SHAPE = (64, 8, 8)
 class Recall(Settings):
     """The module is built for `recall_shape` (channels, height, width), whatever the case's input is, and trained on
     each of `recall_tasks` for `recall_steps` (`segment`: `recall_segment_steps`) with `recall_seeds` seeds, and with
-    eight where some seeds learn and others do not; `recall_timeout_s` is for all of a row.
+    eight where some seeds learn and others do not; `recall_timeout_s` is for all of a row. With `recall_stored` a
+    module that results/recall-cpu has, with this recipe and the same code, is not trained again.
     """
 
     recall_tasks: list[str] = Field(["segment", "global", "lookup-8"], min_length=1)
@@ -53,10 +54,12 @@ class Recall(Settings):
     recall_segment_steps: Repeats = 300
     recall_seeds: Repeats = 5
     recall_timeout_s: Seconds = 3600.0
+    recall_stored: bool = True
 
 
 def takes_s(measure: Measure) -> float:
-    """About how many seconds the trainings of a row take: STEP_S a step, in proportion to the size of the scenes.
+    """About how many seconds the trainings of a row take, side by side on the cores: STEP_S a step, in proportion to
+    the size of the scenes.
 
     On each task one to three learning rates are tried; it is reckoned with two.
     """
@@ -65,13 +68,14 @@ def takes_s(measure: Measure) -> float:
         settings.recall_segment_steps if name == "segment" else settings.recall_steps for name in settings.recall_tasks
     ]
     steps = sum(each) * (settings.recall_seeds + 2)
-    return STEP_S * steps * math.prod(settings.recall_shape) / math.prod(USUAL_SHAPE)
+    return STEP_S * steps * math.prod(settings.recall_shape) / math.prod(USUAL_SHAPE) / len(usable_cores())
 
 
 def compute(measurement: Measurement) -> None:
-    """Train on each task with each seed, and report what they reached."""
+    """Train on each task with each seed, and report what they reached; or what the stored run reached."""
+    from ctxbench.influence import gradient_reaches
     from ctxbench.recall.scenes import task_of
-    from ctxbench.recall.training import gradient_reaches, repeats, trainings
+    from ctxbench.recall.training import repeats, trainings
 
     settings = Recall.of(measurement.settings)
     channels, height, width = shape = tuple(settings.recall_shape)
@@ -81,6 +85,11 @@ def compute(measurement: Measurement) -> None:
             task: settings.recall_segment_steps if task.kind == "segment" else settings.recall_steps
             for task in (task_of(name, height, width) for name in settings.recall_tasks)
         }
+        if settings.recall_stored and (row := _stored(measurement, settings)):
+            curve = json.loads(row["recall_curve"])
+            _report(measurement, {task.kind for task in tasks}, {task.name: curve[task.name] for task in tasks})
+            measurement.report({"recall_gradient": row["recall_gradient"], "recall_s": float(row["recall_s"])})
+            return
         reached = gradient_reaches(make, shape)
         found = trainings(
             make, shape, tasks, settings.recall_seeds, lambda text: measurement.emit(Doing(f"recall: {text}"))
@@ -90,25 +99,49 @@ def compute(measurement: Measurement) -> None:
         return
     steady = repeats(make, shape, next(iter(tasks)))
     measurement.report({"recall_gradient": reached}, *[Note("recall_unsteady")] * (not steady))
-    curve: dict[str, dict[str, Any]] = {}
+    summed = {}
     for task, own in found.items():
         if broken := [each.diverged for each in own if each.diverged]:
             measurement.report({}, Note("recall_diverged", {"task": task.name, "reason": broken[0]}))
             continue
-        curve[task.name] = _summary(task, own, tasks[task], height * width)
+        summed[task.name] = _summary(task, own, tasks[task], height * width)
         if median(each.shuffled for each in own) > (CHANCE + NOISE) / 100:
             measurement.report({}, Note("recall_peeks", {"task": task.name}))
-    asked = {task.kind for task in tasks}
+    _report(measurement, {task.kind for task in tasks}, summed)
+    measurement.report({"recall_s": median(each.seconds for own in found.values() for each in own)})
+
+
+def _stored(measurement: Measurement, settings: Recall) -> dict[str, str] | None:
+    """The row of the stored run with the same module, code and recipe, if that has all tasks; it is noted."""
+    from ctxbench.recall.stored import RUN, stored_row, stored_run
+
+    if not (run := stored_run()):
+        return None
+    then = Recall(**{key: value for key, value in run["definition"]["measure"].items() if key in Recall.model_fields})
+    recipe = ("recall_shape", "recall_steps", "recall_segment_steps", "recall_seeds")
+    same = all(getattr(then, key) == getattr(settings, key) for key in recipe)
+    if not same or not {*settings.recall_tasks} <= {*then.recall_tasks}:
+        return None
+    entry, case = measurement.entry, measurement.case
+    row = stored_row(entry.reference, case.hparams_json, entry.file)
+    if not row or not {*settings.recall_tasks} <= {*json.loads(row["recall_curve"])}:
+        return None
+    about = {"run": f"{RUN.parent.name}/{RUN.name}", "torch": run["environment"]["packages"]["torch"]}
+    measurement.report({}, Note("recall_stored", about))
+    return row
+
+
+def _report(measurement: Measurement, asked: Collection[str], curve: Mapping[str, Mapping[str, Any]]) -> None:
+    """What was found by task, and of each kind its first one."""
     for kind in KINDS:
         values = [each["accuracy"] for name, each in curve.items() if name.partition("-")[0] == kind]
         reason = "its training diverged" if kind in asked else NOT_ASKED
         measurement.report({f"recall_{kind}": values[0]} if values else {f"recall_{kind}_reason": reason})
-    seconds = median(each.seconds for own in found.values() for each in own)
-    measurement.report({"recall_curve": json.dumps(curve), "recall_s": seconds})
+    measurement.report({"recall_curve": json.dumps(curve)})
 
 
 def _summary(task: "Task", found: "Sequence[Trained]", steps: int, cells: int) -> dict[str, Any]:
-    """Of the seeds of a task: accuracies in percent, their median (of `segment` the mean), how many learned, rate, steps.
+    """Of the seeds of a task: accuracies in percent, their median (of `segment` the mean), how many learned.
 
     The steps to 90 % are None where most seeds never reached it.
     """
@@ -144,10 +177,9 @@ def from_histogram(others: int) -> float:
     return 100 * expected / others
 
 
-def first_of(kind: str, curve: str) -> dict[str, Any]:
-    """What was found on the first task of a kind: the accuracies of its seeds in percent, and what sums them up."""
-    found: dict[str, Any] = next(each for name, each in json.loads(curve).items() if name.partition("-")[0] == kind)
-    return found
+def first_of(kind: str, curve: str) -> tuple[str, dict[str, Any]]:
+    """The first task of a kind: its name, and the accuracies of its seeds in percent with what sums them up."""
+    return next((name, each) for name, each in json.loads(curve).items() if name.partition("-")[0] == kind)
 
 
 def accuracy_of(name: str, found: Mapping[str, Any]) -> Number:
@@ -178,8 +210,20 @@ def interval_of(kind: str) -> "Callable[[RecordRow], tuple[float, float] | None]
     def read(row: RecordRow) -> tuple[float, float] | None:
         if row[f"recall_{kind}"] is None:
             return None
-        found = accuracy_of(kind, first_of(kind, row["recall_curve"]))
+        found = accuracy_of(*first_of(kind, row["recall_curve"]))
         return found.ends if found.has_interval else None
+
+    return read
+
+
+def seeds_of(kind: str) -> "Callable[[RecordRow], str]":
+    """What reads how many seeds learned a kind's task, as `(5 of 8)`; of `segment` there is no such thing."""
+
+    def read(row: RecordRow) -> str:
+        if kind == "segment" or row[f"recall_{kind}"] is None:
+            return ""
+        _, found = first_of(kind, row["recall_curve"])
+        return f"({found['learned']} of {len(found['accuracies'])})"
 
     return read
 
@@ -235,6 +279,7 @@ METRIC = Metric(
                 reason_column=f"recall_{kind}_reason",
                 decimals=0,
                 interval=interval_of(kind),
+                beside=seeds_of(kind),
             )
             for kind in KINDS
         ),
@@ -255,7 +300,7 @@ METRIC = Metric(
         "Recall: accuracy of a small network around the module, trained on scenes of handwritten digits; chance is "
         "10 %, and the recognition of the digits allows about 95 %; segment: mean IoU of noisy regions, mean over "
         "seeds; global: the framed digit, lookup: the one with the same mark, where: the one at the mirrored place, "
-        "median over seeds; see docs/suites/recall.md"
+        f"median over seeds, and how many of these reached {SOLVED:g} %; see docs/suites/recall.md"
     ),
     default=False,
     compute=compute,

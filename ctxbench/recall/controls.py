@@ -18,7 +18,7 @@ class Local(nn.Module):
 
 
 class Mixing(nn.Module):
-    """[B, C, H, W] -> [B, C, H, W]: fixed random weights between all positions, the same for every input and channel."""
+    """[B, C, H, W] -> [B, C, H, W]: fixed random weights between all positions, the same for every input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

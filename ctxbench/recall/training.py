@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from os import sched_getaffinity
 from statistics import fmean
 from time import monotonic  # bound before a module can replace it
 
@@ -13,10 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.contract.reach import TRIALS, changed_by, seen_by_gradient
-from ctxbench.contract.subject import GATE_NOISE
 from ctxbench.errors import UsageError
 from ctxbench.recall.scenes import DIGITS, Part, Scenes, Task, inputs_of, scenes
+from ctxbench.this_machine import usable_cores
 
 HIDDEN = 128
 BATCH, DECAY, CLIP = 32, 1e-2, 1.0
@@ -136,7 +134,7 @@ def trainings(
     """
     plans = {task: plan(seeds) for task in tasks}
     found: dict[Task, list[Trained]] = {}
-    with ProcessPoolExecutor(len(sched_getaffinity(0)), get_context("fork")) as pool:
+    with ProcessPoolExecutor(len(usable_cores()), get_context("fork")) as pool:
         rounds: dict[Task, list[Future[Trained]]] = {}
 
         def ask(task: Task, wanted: Sequence[Wanted]) -> None:
@@ -178,24 +176,6 @@ def repeats(make_module: MakeModule, shape: Shape, task: Task) -> bool:
         torch.manual_seed(0)
         run.train()
     return first.losses == second.losses or not all(map(math.isfinite, first.losses))
-
-
-def gradient_reaches(make_module: MakeModule, shape: Shape) -> str:
-    """Whether the gradient of an output reaches the features of other positions: yes or no, "" for a local module.
-
-    Measured as the contract does, on a module with noise on its parameters: a factor that starts at 0 hides nothing.
-    """
-    mixes, reached, middle = False, False, (shape[1] // 2, shape[2] // 2)
-    for seed, scale in TRIALS:
-        torch.manual_seed(seed)
-        module, x = make_module().eval(), scale * torch.randn(1, *shape)
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.add_(GATE_NOISE * torch.randn_like(parameter))
-        changed, seen = changed_by(module, x, middle), seen_by_gradient(module, x, middle)
-        changed[middle] = seen[middle] = False
-        mixes, reached = mixes or bool(changed.any()), reached or bool(seen.any())
-    return ("yes" if reached else "no") if mixes else ""
 
 
 def mean_iou(found: Tensor, label: Tensor) -> float:

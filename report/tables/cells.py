@@ -44,7 +44,7 @@ def amount(row: RecordRow, quantity: Quantity, unit: Unit, column: str = "", dig
     """A known number of a record as text in `unit`, without the unit's symbol, with its interval if it has one."""
     value = float(row[column or quantity.column])
     interval = interval_of(row, quantity) or ()
-    return text_of(Number(value, *interval), quantity, unit, digits)
+    return f"{text_of(Number(value, *interval), quantity, unit, digits)} {quantity.beside(row)}".rstrip()
 
 
 def text_of(number: Number, quantity: Quantity, unit: Unit, digits: int = 3) -> str:
