@@ -217,7 +217,7 @@ def audited() -> str:
 
 
 def recall_lead() -> str:
-    """Where the blocks stand in `segment`, which of them look up, and what the gradient of the hams has to do with it."""
+    """Where the blocks stand in `segment`, which of them look up, and what the hams' gradient has to do with it."""
     rows = sorted(recalled(), key=lambda row: -row["recall_segment"])
     at = {(row["module"], row["settings"]): reached(row, "segment") for row in rows}
     best = [f"`{row['module']}` {reached(row, 'segment')}" for row in rows[:MOST_NAMED]]

@@ -1,6 +1,5 @@
 """Verdicts from rows worked by hand; what a run lacks makes a claim undecided; the report shows them."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 NAMES = sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
 SUITES = [name for name in NAMES if claims_of(name, load(name).file.title)]
 # About each module of a run; the claims of the other suites are about particular modules.
-OF_ANY = ("recall", "recall_marks", "compile", "deploy", "precision", "scaling", "scaling-static")
+OF_ANY = ("recall", "compile", "deploy", "precision", "scaling", "scaling-static")
 
 
 def committed(suite: str) -> pd.DataFrame:
@@ -72,13 +71,6 @@ def test_two_times_are_told_apart_by_their_intervals() -> None:
     assert faster(fast, slow) == (True, "2.00")
     assert faster(slow, fast) == (False, "0.50")
     assert faster(wide, slow) == (None, "the intervals overlap")
-
-
-@pytest.mark.parametrize(("suite", "place"), [("recall", -1), ("recall_marks", 1), ("recall_marks", 2)])
-def test_accuracies_of_one_seed_have_no_interval_and_decide_nothing(suite: str, place: int) -> None:
-    frame = committed(suite)
-    without = [re.sub(r'"(low|high)": [0-9.]+', r'"\1": null', curve) for curve in frame["recall_curve"]]
-    assert verdicts(suite, frame.assign(recall_curve=without))[place] == "undecided"
 
 
 def rows_of(*settings: str, **values: Any) -> Rows:

@@ -253,9 +253,9 @@ def with_recall(path: Path, accuracies: dict[str, tuple[float, float]]) -> Path:
     """A run of modules whose accuracy is the same on each task, with the inference time that is given in ms."""
     folder = new_run(path, definition=definition(published=None))
     for module, (accuracy, ms) in accuracies.items():
-        found = {"accuracy": accuracy, "low": accuracy - 5, "high": accuracy + 5, "rate": 3e-3, "steps": None}
-        tasks = ("global", "lookup-2", "lookup-8", "where")
-        values: dict[str, Any] = {f"recall_{kind}": accuracy for kind in ("global", "lookup", "where")}
+        found = {"accuracy": accuracy, "accuracies": [accuracy - 5, accuracy, accuracy + 5], "learned": 0}
+        tasks = ("segment", "global", "lookup-8")
+        values: dict[str, Any] = {f"recall_{kind}": accuracy for kind in ("segment", "global", "lookup")}
         add(folder, record(module, latency_infer_ms=ms, recall_curve=json.dumps(dict.fromkeys(tasks, found)), **values))
     return path
 
@@ -273,7 +273,10 @@ def test_ability_against_cost_has_the_front_of_what_is_cheaper_and_better(tmp_pa
     assert "sa, lookup: 95 %, 40 ms" in drawing.details.values()
     assert time.get_xlabel() == "inference latency, ms\n(measured)"
     (heading,) = headings_of(drawing)
-    assert "input [1, 512, 128, 128], float32, accuracy on scenes [64, 8, 8], mean of 3 seeds, 800 steps" in heading
+    assert (
+        "input [1, 512, 128, 128], float32, accuracy on scenes [64, 8, 8], 5 to 8 seeds, 800 steps (segment 300)"
+        in heading
+    )
     with styled():
         assert headings_of(figure_recall.recall_by_task(panels(path))) == [
             heading[heading.index("acc") : heading.index(", pale")]
@@ -288,28 +291,28 @@ def test_a_task_without_an_accuracy_is_named(tmp_path: Path) -> None:
             "linear",
             latency_infer_ms=1.0,
             recall_global=94.0,
-            recall_curve='{"global": {"accuracy": 94.0, "low": null}}',
+            recall_curve='{"global": {"accuracy": 94.0, "accuracies": [94.0], "learned": 1}}',
         ),
     )
     found = panels(folder.path)
     with styled():
         by_task, ability = figure_recall.recall_by_task(found), figure_recall.ability(found)
-    assert [[text.get_text() for text in axes.texts] for axes in by_task.figure.axes] == [[], ["none"], ["none"]]
+    assert [[text.get_text() for text in axes.texts] for axes in by_task.figure.axes] == [["none"], [], ["none"]]
     drawn = [[line for line in axes.lines if line.get_gid()] for axes in ability.figure.axes[:2]]
-    assert [len(points) for points in drawn] == [3, 2]
+    assert [len(points) for points in drawn] == [2, 3]
 
 
-def test_recall_by_marks_has_a_point_for_each_number_of_marks(tmp_path: Path) -> None:
-    path = with_recall(tmp_path / "run", {"sa": (95, 40.0), "linear": (60, 4.0)})
+def test_each_seed_has_a_point_and_only_segment_has_an_interval(tmp_path: Path) -> None:
+    found = panels(with_recall(tmp_path / "run", {"sa": (90, 40.0), "linear": (60, 4.0)}))
     with styled():
-        drawing = figure_recall.recall_by_marks(panels(path))
-    assert [axes.get_title() for axes in drawing.figure.axes] == ["sa", "linear"]
-    legend = drawing.figure.axes[1].get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["default", "guess from the digits\nwith marks"]
-    line = drawing.figure.axes[1].lines[0]
-    assert (list(line.get_xdata()), list(line.get_ydata())) == ([2, 8], [60, 60])
-    assert names(panels(path)) == ["cost", "pareto", "recall", "marks", "ability"]
+        by_task, ability = figure_recall.recall_by_task(found), figure_recall.ability(found)
+    for axes in by_task.figure.axes:
+        assert [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 3] == [
+            [85, 90, 95],
+            [55, 60, 65],
+        ]
+    assert [len(axes.collections) for axes in ability.figure.axes[:3]] == [2, 0, 0]
+    assert names(found) == ["cost", "pareto", "recall", "ability"]
 
 
 def test_scaling_names_failed_sizes(tmp_path: Path) -> None:

@@ -83,16 +83,18 @@ def test_counts_that_are_close_are_told_apart_in_percent(tmp_path: Path) -> None
 def test_a_report_of_recall_says_what_was_found_on_which_input(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published=None))
     for module, lookup in (("sa", 95.0), ("da", 85.0), ("linear", 40.0), ("ham_nmf", 10.0)):
-        curve = {"lookup-8": {"accuracy": lookup, "low": lookup - 6.25, "high": lookup + 5.0}}
-        add(folder, record(module, recall_lookup=lookup, recall_curve=json.dumps(curve)))
-    assert sentences(folder.path)[0] == (
+        found = {"accuracies": [lookup] * 5, "learned": 5 * (lookup >= 80), "cells": 64}
+        curve = {"segment": {"accuracy": lookup / 2, **found}, "lookup-8": {"accuracy": lookup, **found}}
+        add(folder, record(module, recall_segment=lookup / 2, recall_lookup=lookup, recall_curve=json.dumps(curve)))
+    assert sentences(folder.path)[0] == "Recall, segment (mean IoU of noisy regions): from 5 % (ham_nmf) to 48 % (sa)."
+    assert sentences(folder.path)[1] == (
         "Recall, lookup (accuracy from a partner with the same mark): 2 of 4 rows reach 80 %: sa and da; "
         "1 learned nothing of it."
     )
     table = suite_table(open_run(folder.path))
     assert table.title.endswith(": accuracy on scenes [64, 8, 8], costs at [1, 512, 128, 128]")
     (place,) = [i for i, column in enumerate(table.columns) if column.key == "recall_lookup"]
-    assert [row.cells[place].text for row in table.rows][:2] == ["95 [89, 100]", "85 [79, 90]"]
+    assert [row.cells[place].text for row in table.rows][:2] == ["95 (5 of 5)", "85 (5 of 5)"]
 
 
 def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def takes_s(measure: Measure) -> float:
     """About how many seconds the trainings of a row take, side by side on the cores: STEP_S a step, in proportion to
     the size of the scenes.
 
-    On each task one to three learning rates are tried; it is reckoned with two.
+    On each task one or two learning rates are tried; it is reckoned with two.
     """
     settings = Recall.of(measure)
     each = [

@@ -19,7 +19,7 @@ from ctxbench.this_machine import usable_cores
 HIDDEN = 128
 BATCH, DECAY, CLIP = 32, 1e-2, 1.0
 # Learning rates that are tried for each module and task, in this order, until one has learned.
-RATES = (3e-3, 1e-3, 1e-2)
+RATES = (3e-3, 1e-2)
 # The share of the steps in which the learning rate rises.
 RISE = 0.1
 # Scenes that a trained network is tested on, and those that tell during training whether it has learned.
