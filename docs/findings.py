@@ -12,7 +12,7 @@ from ctxbench.audit.finding import Verdict
 from ctxbench.audit.table import audit_table
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import accuracy_of, first_of, learned_of
+from ctxbench.metrics.recall import SEGMENT_BOUNDS, accuracy_of, first_of, learned_of
 from ctxbench.mode import MODES
 from ctxbench.number import significant
 from ctxbench.report.formats.markdown import render_markdown
@@ -136,6 +136,12 @@ def recall_cost() -> str:
     return markdown({"module": "label", **PERCENT, "gradient reaches others": "text", **costs, "front": "text"}, rows)
 
 
+def recall_bounds() -> str:
+    """What Bayes's decision reaches in the task `segment`, by the context that it is given."""
+    rows = [(what, f"{value:.0f}") for what, value in SEGMENT_BOUNDS.items()]
+    return markdown({"known": "label", "segment, %": "counted"}, rows)
+
+
 def recall_published() -> str:
     """Published mIoU of networks beside the recall of their module, and the rank correlation of both."""
     every = [row for row in recalled() if row["module"] in PUBLISHED_MIOU]
@@ -214,6 +220,7 @@ FINDINGS: dict[str, Callable[[], str]] = {
     "table3-short": table3_short,
     "choices": choices,
     "recall-cost": recall_cost,
+    "recall-bounds": recall_bounds,
     "recall-published": recall_published,
     "audit-summary": audit_summary,
     "mmsegmentation-near": mmsegmentation_near,

@@ -20,7 +20,7 @@ from ctxbench.compare import Request, expected_s
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
 from ctxbench.influence import gradient_reaches
-from ctxbench.metrics.recall import STEP_S, from_histogram, learned_of, sentence, takes_s
+from ctxbench.metrics.recall import SEGMENT_BOUNDS, STEP_S, from_histogram, learned_of, sentence, takes_s
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
 from ctxbench.recall.training import (
@@ -117,14 +117,9 @@ def test_what_segment_allows_without_context_with_the_histogram_with_neighbours_
     same = (torch.cdist(marks, marks) < 1e-3).float()
     rows, columns = torch.arange(64) // 8, torch.arange(64) % 8
     near = ((rows[:, None] - rows).abs() <= 1) & ((columns[:, None] - columns).abs() <= 1)
-    answers = {
-        "alone": scores,
-        "histogram": scores + histogram.clamp(min=1e-9).log()[:, None],
-        "neighbours": (same * near) @ scores,
-        "region": same @ scores,
-    }
-    found = {name: 100 * mean_iou(each.argmax(2), label) for name, each in answers.items()}
-    assert found == pytest.approx({"alone": 31.5, "histogram": 54.0, "neighbours": 71.0, "region": 98.0}, abs=3)
+    answers = [scores, scores + histogram.clamp(min=1e-9).log()[:, None], (same * near) @ scores, same @ scores]
+    found = [100 * mean_iou(each.argmax(2), label) for each in answers]
+    assert found == pytest.approx([*SEGMENT_BOUNDS.values()], abs=1)
 
 
 def test_labels_of_other_scenes_are_right_by_chance_alone() -> None:
