@@ -41,7 +41,7 @@ EXCEPTIONS = {
         "sharing.md": ("3.3\ninches, 6.9 (the default), or your own from 3 to 20", "7 to 9 pt"),
         "suite-files.md": ("1,024 threads, 1,000 processes", "10,000 cases"),
         "suites/recall.md": (
-            "800 steps of 32 scenes (`segment`: 300)", "decay 0.01", "0.003 or 0.01", "(90 %)", "256 test scenes",
+            "800 steps of 32 scenes", ": 300)", "decay 0.01", "0.003 or 0.01", "(90 %)", "256 test scenes",
             "(80 % or more)", "Chance is 10 %", "64 channels in",
         ),
     },

@@ -1,11 +1,16 @@
 """Recall: what scenes ask, what a module must do to answer, and what wrong modules and settings get."""
 
+import contextlib
 import inspect
 import json
 import re
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import StatisticsError
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,8 +25,11 @@ from ctxbench.compare import Request, expected_s
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
 from ctxbench.influence import gradient_reaches
-from ctxbench.metrics.recall import SEGMENT_BOUNDS, STEP_S, from_histogram, learned_of, sentence, takes_s
+from ctxbench.metrics.recall import SEGMENT_BOUNDS, STEP_S, compute, from_histogram, learned_of, sentence, takes_s
+from ctxbench.notes import Note
 from ctxbench.recall import scenes as scenes_file
+from ctxbench.recall import stored as stored_file
+from ctxbench.recall import training as training_file
 from ctxbench.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
 from ctxbench.recall.training import (
     CHOOSING_SEED,
@@ -446,6 +454,87 @@ def test_trainings_have_a_time_limit_of_their_own() -> None:
     for metrics in (["params"], ["params", "recall"]):
         measure_case(case, Plan(measure, metrics), script)
     assert script.timeouts == [7, 107]
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A clone with a stored run of `identity` and the code that it trained, committed."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "results" / "recall-cpu").mkdir(parents=True)
+    (file := tmp_path / "modules" / "mine.py").write_text("# code\n")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    about = {"commit": commit, "packages": {"torch": "2.13.0"}}
+    meta = {"state": "finished", "environment": about, "definition": {"measure": {"recall_tasks": ["global", "where"]}}}
+    (tmp_path / "results" / "recall-cpu" / "run.json").write_text(json.dumps(meta))
+    curve = json.dumps({"global": found_on(10, 11, 12), "where": found_on(90, 91, 92)}).replace('"', '""')
+    (tmp_path / "results" / "recall-cpu" / "records.csv").write_text(
+        f'reference,hparams,recall_curve,recall_gradient,recall_s\nmine:Mine,{{}},"{curve}",yes,2.5\n'
+    )
+    monkeypatch.setattr(stored_file, "ROOT", tmp_path)
+    monkeypatch.setattr(stored_file, "RUN", tmp_path / "results" / "recall-cpu")
+    for each in (stored_file.stored_run, stored_file._is_same):
+        each.cache_clear()
+    yield file
+    for each in (stored_file.stored_run, stored_file._is_same):
+        each.cache_clear()
+
+
+@dataclass
+class Asked:
+    """A measurement of `mine:Mine`, and what was reported of it."""
+
+    file: Path
+    settings: MeasureTable
+    values: dict[str, object] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.entry = SimpleNamespace(reference="mine:Mine", file=str(self.file), build=lambda *_: nn.Identity())
+        self.case = SimpleNamespace(hparams={}, hparams_json="{}")
+
+    def report(self, values: Mapping[str, object], *notes: Note) -> None:
+        self.values |= values
+        self.notes += [note.code for note in notes]
+
+    def emit(self, message: object) -> None: ...
+
+
+def read_or_trained(file: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> Asked:
+    """What `compute` reports; where it trains, its trainings find nothing."""
+    monkeypatch.setattr(training_file, "trainings", lambda *_: {})
+    asked = Asked(file, MeasureTable(recall_tasks=["global"], **settings))
+    with contextlib.suppress(StatisticsError):  # of no trainings
+        compute(asked)  # type: ignore[arg-type]  # a part of a measurement
+    return asked
+
+
+def test_what_the_stored_run_has_with_the_same_code_and_recipe_is_not_trained(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = read_or_trained(stored, monkeypatch)
+    assert asked.notes == ["recall_stored"]
+    assert (asked.values["recall_global"], asked.values["recall_gradient"], asked.values["recall_s"]) == (
+        11,
+        "yes",
+        2.5,
+    )
+    assert asked.values["recall_where_reason"] == "not asked for"
+    assert list(json.loads(str(asked.values["recall_curve"]))) == ["global"]
+
+
+@pytest.mark.parametrize("changed", [{"recall_steps": 7}, {"recall_seeds": 2}, {"recall_stored": False}])
+def test_another_recipe_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object]) -> None:
+    assert "recall_stored" not in read_or_trained(stored, monkeypatch, **changed).notes
+
+
+def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored.write_text("# other code\n")
+    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
+    (elsewhere := tmp_path.parent / "mine.py").write_text("# code\n")
+    assert "recall_stored" not in read_or_trained(elsewhere, monkeypatch).notes
 
 
 @pytest.mark.processes
