@@ -27,7 +27,7 @@ from attacks import small
 from trials import LONG, refuse, try_command
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
-COMMAND_LINES, SUITE_FILES, RUN_FOLDERS = 2000, 500, 1000
+COMMAND_LINES, SUITE_FILES, RUN_FOLDERS = 500, 200, 300
 # The same trials each time unless another seed is given.
 SEED = os.environ.get("CTXBENCH_TEST_SEED", "1")
 # A seed for each trial: of hypothesis' own draws, which vary earlier ones, two thirds were alike.
