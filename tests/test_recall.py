@@ -531,6 +531,10 @@ def test_another_recipe_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (stored.parent / "_new.py").write_text("# what no old code imports\n")
+    subprocess.run(["git", "-C", str(tmp_path), "add", "."], check=True)
+    assert "recall_stored" in read_or_trained(stored, monkeypatch).notes
+    stored_file._is_same.cache_clear()
     stored.write_text("# other code\n")
     assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
     (elsewhere := tmp_path.parent / "mine.py").write_text("# code\n")

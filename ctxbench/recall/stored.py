@@ -40,10 +40,10 @@ def stored_row(reference: str, hparams: str, file: str) -> dict[str, str] | None
 
 @cache
 def _is_same(commit: str, file: str) -> bool:
-    """Whether git knows that neither the file nor CODE differs from that commit."""
+    """Whether git knows that neither the file nor CODE differs from that commit, but for new files."""
     if not Path(file).resolve().is_relative_to(ROOT):
         return False
-    command = ["git", "-C", str(ROOT), "diff", "--quiet", commit, "--", *CODE, file]
+    command = ["git", "-C", str(ROOT), "diff", "--quiet", "--diff-filter=a", commit, "--", *CODE, file]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:
