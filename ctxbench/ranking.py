@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ctxbench.metrics import quantities, quantity
+from ctxbench.metrics import metrics, quantities, quantity
 from ctxbench.number import Number, obstacle, only_far, order, times
 
 FRONT = "On the Pareto front"
@@ -36,15 +36,19 @@ def order_by(key: str, first: Standing, second: Standing) -> int:
     return -found if quantity(key).better == "larger" else found
 
 
-def axes_of_front() -> list[str]:
-    """The quantities that the Pareto front is made of."""
-    return [key for key, quantity in quantities().items() if quantity.on_front]
+def axes_of_front(standings: Sequence[Standing]) -> list[str]:
+    """The quantities that the Pareto front is made of: what is measured by default, and what any standing has."""
+    usual = {each.key for metric in metrics().values() if metric.default for each in metric.quantities}
+    known = usual.union(*(standing.values for standing in standings))
+    return [key for key, quantity in quantities().items() if quantity.on_front and key in known]
 
 
 def shared_axes(standings: Sequence[Standing]) -> list[str]:
     """The axes that every measured standing has: the ones that a front can be made of."""
     measured = [standing for standing in standings if standing.status == "ok"]
-    return [axis for axis in axes_of_front() if measured and all(axis in standing.values for standing in measured)]
+    return [
+        axis for axis in axes_of_front(standings) if measured and all(axis in standing.values for standing in measured)
+    ]
 
 
 def dominates(first: Standing, second: Standing, axes: Sequence[str]) -> bool:
@@ -75,7 +79,7 @@ def ranked(standings: Sequence[Standing], key: str) -> list[Standing]:
 def sentences(standings: Sequence[Standing]) -> list[str]:
     """The front, then each candidate beside every other row."""
     axes = shared_axes(standings)
-    left_out = [quantity(axis).noun for axis in axes_of_front() if axis not in axes]
+    left_out = [quantity(axis).noun for axis in axes_of_front(standings) if axis not in axes]
     found = [f"Not compared, since not every row has it: {listed(left_out)}."] if left_out else []
     if not axes:
         return found

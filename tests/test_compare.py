@@ -40,6 +40,19 @@ def standing(
     return Standing(label, candidate, values if status == "ok" else {}, status, "why")
 
 
+def test_ability_is_on_the_front_where_it_is_known_and_its_intervals_decide() -> None:
+    def able(label: str, macs: int, *segment: float) -> Standing:
+        return Standing(label, label == "mine", {"macs": Number(macs), "recall_segment": Number(*segment)})
+
+    rows = [able("mine", 2, 60, 55, 65), able("better", 2, 70, 66, 74), able("alike", 1, 58, 50, 65)]
+    axes = shared_axes(rows)
+    assert axes == ["macs", "recall_segment"]
+    assert [row.label for row in front(rows, axes)] == ["better", "alike"]
+    assert sentences(rows)[0] == (
+        "Not compared, since not every row has it: parameters, training memory and inference latency."
+    )
+
+
 MINE = standing("mine", 100, 1000, 500, 9.9, 10.1, candidate=True)
 
 

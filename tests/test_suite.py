@@ -273,6 +273,7 @@ def test_settings_are_toml_values_or_words() -> None:
     assert settings.parse(["ham_nmf.steps=3", "ham_nmf.rank=8"]) == {"ham_nmf": {"steps": 3, "rank": 8}}
     assert settings.parse(["ham_cd.init=fixed"]) == {"ham_cd": {"init": "fixed"}}
     assert settings.parse(["ham_cd.beta=[0.1, 0.2]"]) == {"ham_cd": {"beta": [0.1, 0.2]}}
+    assert settings.parse(["rank=8,16,64", "mode=dot,0.5"]) == {"": {"rank": [8, 16, 64], "mode": ["dot", 0.5]}}
     assert settings.parse(["my.py:Mine.k=1", "t=0.5"]) == {"my.py:Mine": {"k": 1}, "": {"t": 0.5}}
     for wrong in ("steps", "ham_nmf.steps", "=3", "ham_nmf.=3", ".steps=3"):
         with pytest.raises(UsageError, match=r"\[module\.\]hyperparameter=value"):

@@ -88,7 +88,8 @@ def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number 
         return time and time.through(lambda ms: derive.value(row, ms))
     if not quantity.has_interval:
         measured = column and column == quantity.measured_column
-        return Number(value, origin="measured" if measured else quantity.origin_of(row))
+        ends = quantity.interval(row) or ()
+        return Number(value, *ends, origin="measured" if measured else quantity.origin_of(row))
     low, high = (row[quantity.detail(end)] for end in ("low_ms", "high_ms"))
     if low is None or high is None:
         low, high = 0.0, math.inf

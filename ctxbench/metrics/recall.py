@@ -283,6 +283,7 @@ METRIC = Metric(
                 noun=NOUNS[kind],
                 comparative="more",
                 better="larger",
+                on_front=kind == "segment",
                 reason_column=f"recall_{kind}_reason",
                 decimals=0,
                 interval=interval_of(kind),

@@ -12,7 +12,8 @@ def parse(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Hyper-parameters by module; those without a module stand under the empty name.
 
     A module is named by its key, by `path.py:Class`, by `package.module:Class` or by its class. A value is TOML, or a
-    plain word; one that is given several values gets their list. UsageError for a text of another form.
+    plain word, or several with commas between them; one that is given several values gets their list. UsageError for a
+    text of another form.
     """
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -64,4 +65,5 @@ def _value(text: str) -> Any:
     except RecursionError:
         raise UsageError(f"--set {text[:40]!r}... is nested too deeply") from None
     except ValueError:  # also for a number of thousands of digits, which is then refused as a word
-        return text.strip()
+        words = [word.strip() for word in text.split(",")]
+        return words[0] if len(words) == 1 else [_value(word) for word in words]

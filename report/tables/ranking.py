@@ -31,7 +31,7 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
         (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
     ]
     timed = [key for key, each in quantities().items() if each.has_interval]
-    for key in dict.fromkeys([*axes_of_front(), *timed, *asked_for(), rank_by]):
+    for key in dict.fromkeys([*axes_of_front(standings), *timed, *asked_for(), rank_by]):
         if any(key in row.values for row in rows):
             filled += _columns(quantity(key), rows, candidate, notes)
     if any(row.status != "ok" for row in rows):
