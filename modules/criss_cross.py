@@ -21,6 +21,7 @@ from ctxbench.registry import register
     params="C**2 + C + 2*(C + 1)*(C//reduction) + 1",
     macs="recurrence*(N*(C**2 + 2*C*(C//reduction)) + N*(H + W)*(C//reduction + C) + N*C)",
     complexity="n*(H + W)*C + n*C**2",
+    reach="n if recurrence > 1 else H + W - 1",
     public_code="speedinghzl/CCNet, MIT",
 )
 class CrissCross(nn.Module):

@@ -26,6 +26,7 @@ def module(entry: Entry) -> Iterator[Table | str]:
         "MACs": entry.macs,
         "growth": entry.complexity,
         "position mixing": str(entry.position_mixing),
+        "reach": entry.reach,
         "public code": entry.public_code,
         "file": entry.file,
         "broken": entry.broken,
