@@ -21,7 +21,7 @@ from ctxbench.registry import register
     params="4*C**2 + 27*C + heads + (7*C if bias else 0)",
     macs="N*(4*C**2 + 27*C) + 2*N*C*(C//heads) + B*C*(C//heads)",
     complexity="n*C**2",
-    public_code="swz30/Restormer, for academic use",
+    public_code="swz30/Restormer, Academic Public License",
 )
 class TransposedAttention(ChannelAttention):
     """[B, C, H, W] to [B, C, H, W]; `bias` is that of the convolutions."""

@@ -30,7 +30,7 @@ from ctxbench.registry import register
         "*(2*C**2 + 2*n*C + (reduction**2*C**2 + C if reduction > 1 else 0))"
     ),
     complexity="n**2*C/reduction**2 + n*C**2",
-    public_code="whai362/PVT, Apache-2.0; NVlabs/SegFormer, for non-commercial use",
+    public_code="NVlabs/SegFormer, NVIDIA Source Code License (non-commercial)",
 )
 class SpatialReductionAttention(nn.Module):
     """[B, C, H, W] to [B, C, H, W]; the cells of the coarser map are `reduction` x `reduction` positions."""
