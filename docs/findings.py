@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 from headlines import RECALLED, audits, is_printed, recalled
-from lists import built_in, markdown, peaks, stored_run
+from lists import POSITIONS, built_in, markdown, peaks, reach, stored_run
 from scipy.stats import spearmanr
 
 from ctxbench.audit.finding import Verdict
@@ -81,8 +81,12 @@ def choices() -> str:
             rows.append((f"the fastest {what} at {size}", _fastest(part, mode, mixing)))
     params = field.drop_duplicates("module").set_index("module")["params"] / 1e6
     rows.append(("the fewest parameters at 512 channels", _least(params[params.index.isin(mixing)], mixing, "M")))
-    controls = ", ".join(f"`{entry.key}`" for entry in built_in() if entry.key not in mixing)
-    rows.append(("one context for all positions (`aspp`: beside what lies near)", controls))
+    controls = [entry for entry in built_in() if entry.key not in mixing]
+    for need, is_local in (
+        ("one context for all positions (`aspp`: beside what lies near)", False),
+        ("a window, or the own row and column (`coord`), and nothing from elsewhere", True),
+    ):
+        rows.append((need, ", ".join(f"`{each.key}`" for each in controls if (reach(each) < POSITIONS) == is_local)))
     free = [entry.key for entry in built_in() if entry.public_code and "no licence" not in entry.public_code]
     rows.append(
         ("public code under a licence, where trained weights may be found", ", ".join(f"`{key}`" for key in free))

@@ -38,6 +38,7 @@ from ctxbench.suite.read import available, load
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (1, 512, 128, 128)  # that of Table 3
+POSITIONS = SHAPE[2] * SHAPE[3]
 # A prediction within this factor of a published time is counted as near.
 NEAR = 1.5
 
@@ -240,8 +241,11 @@ def table3_predictions() -> str:
 
 def module_list() -> str:
     """The registry: what each module computes, and what it costs at SHAPE."""
-    rows = [(f"[`{entry.key}`](#{entry.key})", entry.about, *_costs(entry)) for entry in built_in()]
-    counts = dict.fromkeys(("params, M", "MACs, G"), "counted")
+    rows = []
+    for entry in built_in():
+        reached = "all" if reach(entry) == POSITIONS else f"{reach(entry):,}"
+        rows.append((f"[`{entry.key}`](#{entry.key})", entry.about, reached, *_costs(entry)))
+    counts = dict.fromkeys(("reach", "params, M", "MACs, G"), "counted")
     predicted = dict.fromkeys(("memory, train, MiB", "memory, infer, MiB"), "predicted")
     return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
 
@@ -252,13 +256,21 @@ def module_details() -> str:
     for entry in built_in():
         growth = entry.complexity.replace("**2", "²").replace("*", " ")
         mixes = {True: "yes", False: "no"}.get(entry.position_mixing, f"if `{entry.position_mixing}`")
+        reached = "" if entry.reach == "n" else f" *Reach*: {entry.reach.replace('*', ' ')}."
         facts = [
-            f"*Family*: {entry.family}. *Growth*: {growth}. *Mixes positions*: {mixes}.",
+            f"*Family*: {entry.family}. *Growth*: {growth}. *Mixes positions*: {mixes}.{reached}",
             f"*Source*: {entry.paper}.",
         ]
         facts += [f"*Public code*: {entry.public_code}."] if entry.public_code else []
         parts.append(f"### {entry.key}\n\n{' '.join(facts)} {_mended(entry)}\n")
     return "\n".join(parts)
+
+
+def reach(entry: Entry) -> int:
+    """How many positions at SHAPE the one in the centre reaches, as declared."""
+    found = entry.closed_form("reach", SHAPE)
+    assert found is not None
+    return found
 
 
 def built_in() -> list[Entry]:

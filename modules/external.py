@@ -7,6 +7,7 @@ the memory. Half types take both in float32: the public version gives NaN there.
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.registry import register
@@ -42,10 +43,14 @@ class ExternalAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "external")
+        context = torch.bmm(self.values.expand(x.size(0), -1, -1), self._weights(x))
+        y = self.norm(self.output(torch.unflatten(context, 2, x.shape[2:]))) + x
+        return functional.relu(y, inplace=True)
+
+    def _weights(self, x: Tensor) -> Tensor:
+        """How much each position asks of each memory vector: [B, S, n]."""
         features = self.input(x).flatten(2)  # [B, C, n]
         wide = torch.promote_types(x.dtype, torch.float32)  # float16 holds neither 1e-9 nor the softmax's small weights
         logits = torch.bmm(self.keys.expand(x.size(0), -1, -1), features)  # [B, S, n]
         weights = torch.softmax(logits, dim=2, dtype=wide)
-        weights = (weights / (OFFSET + weights.sum(1, keepdim=True))).to(x.dtype)
-        context = torch.bmm(self.values.expand(x.size(0), -1, -1), weights)
-        return torch.relu(self.norm(self.output(torch.unflatten(context, 2, x.shape[2:]))) + x)
+        return (weights / (OFFSET + weights.sum(1, keepdim=True))).to(x.dtype)

@@ -63,14 +63,18 @@ class InterlacedAttention(nn.Module):
         height, width = int(x.size(2)), int(x.size(3))
         down, across = -height % self.block, -width % self.block
         top, left = down // 2, across // 2
-        padded = functional.pad(x, (left, across - left, top, down - top))
-        rows, columns = padded.size(2) // self.block, padded.size(3) // self.block
-        cells = torch.unflatten(torch.unflatten(padded, 3, (columns, self.block)), 2, (rows, self.block))
-        apart = cells.permute(0, 3, 5, 1, 2, 4)  # [B, P, P, C, rows, columns]
-        apart = torch.unflatten(self.long(apart.flatten(0, 2)), 0, (-1, self.block, self.block))
-        inside = apart.permute(0, 4, 5, 3, 1, 2)  # [B, rows, columns, C, P, P]
-        inside = torch.unflatten(self.short(inside.flatten(0, 2)), 0, (-1, rows, columns))
-        context = inside.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)  # [B, C, rows * P, columns * P]
-        context = context[:, :, top : top + height, left : left + width]
+        # Without padding, `pad` would copy.
+        padded = functional.pad(x, (left, across - left, top, down - top)) if down or across else x
+        context = self._interlaced(padded)[:, :, top : top + height, left : left + width]
         out: Tensor = self.output(torch.cat([x, context], dim=1))
         return out
+
+    def _interlaced(self, image: Tensor) -> Tensor:
+        """Both attentions on an image [B, C, rows * P, columns * P], P being the block."""
+        rows, columns = image.size(2) // self.block, image.size(3) // self.block
+        cells = torch.unflatten(torch.unflatten(image, 3, (columns, self.block)), 2, (rows, self.block))
+        cells = cells.permute(0, 3, 5, 1, 2, 4)  # [B, P, P, C, rows, columns]
+        cells = torch.unflatten(self.long(cells.flatten(0, 2)), 0, (-1, self.block, self.block))
+        cells = cells.permute(0, 4, 5, 3, 1, 2)  # [B, rows, columns, C, P, P]
+        cells = torch.unflatten(self.short(cells.flatten(0, 2)), 0, (-1, rows, columns))
+        return cells.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)

@@ -24,7 +24,7 @@ BASE = 10000.0
     year=2024,
     family="linear attention",
     params="5*C**2 + 25*C",
-    macs="5*N*C**2 + 18*N*C + 2*N*C*(C//heads) + N*C + 5*N*C + B*C + (C//4)*(H + W)",
+    macs="5*N*C**2 + 18*N*C + 2*N*C*(C//heads) + N*C + 6*N*C + B*C + (C//4)*(H + W)",
     complexity="n*C**2",
     public_code="LeapLabTHU/MLLA, MIT",
 )
@@ -67,7 +67,7 @@ class MambaInspiredAttention(nn.Module):
         query, key, value = self._split(query), self._split(key), self._split(value)
         weights = torch.bmm(key.mean(2, keepdim=True).transpose(1, 2), query) + OFFSET  # [B * heads, 1, n]
         memory = torch.bmm(turned_key, value.transpose(1, 2)) / value.size(2)  # [B * heads, C / heads, C / heads]
-        context = torch.bmm(memory.transpose(1, 2), turned_query) / weights
+        context = torch.bmm(memory.transpose(1, 2), turned_query) * weights.reciprocal()
         return torch.unflatten(context, 0, (-1, self.heads)).flatten(1, 2)
 
     def _split(self, tokens: Tensor) -> Tensor:

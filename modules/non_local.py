@@ -85,15 +85,19 @@ class NonLocal(nn.Module):
         if self.weight is not None:
             first, second = (part.expand(query.size(0), -1, -1) for part in self.weight)
             affinity = torch.relu(torch.bmm(first, query).transpose(1, 2) + torch.bmm(second, key))  # [B, n, m]
-            return torch.bmm(value, affinity.transpose(1, 2)) / key.size(2)
+            return _read(affinity, value) / key.size(2)
         if self.mode == "dot_product":
-            return torch.bmm(value, torch.bmm(query.transpose(1, 2), key).transpose(1, 2)) / key.size(2)
+            return _read(torch.bmm(query.transpose(1, 2), key), value) / key.size(2)
         if self.mode == "gaussian":
             # Sums over C of squares: in float16 they overflow.
             wide = torch.promote_types(query.dtype, torch.float32)
             query, key = query.to(wide), key.to(wide)
-        logits = torch.bmm(query.transpose(1, 2), key)
         if self.mode == "embedded_gaussian" and self.scale:
-            logits = logits / self.width**0.5
-        affinity = torch.softmax(logits, dim=2).to(value.dtype)
-        return torch.bmm(value, affinity.transpose(1, 2))
+            query = query / self.width**0.5
+        affinity = torch.softmax(torch.bmm(query.transpose(1, 2), key), dim=2).to(value.dtype)
+        return _read(affinity, value)
+
+
+def _read(affinity: Tensor, value: Tensor) -> Tensor:
+    """[B, n, m] and [B, d, m] to [B, d, n]; so the gradient of the affinity is contiguous and not copied."""
+    return torch.bmm(affinity, value.transpose(1, 2)).transpose(1, 2)

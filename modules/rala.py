@@ -19,7 +19,7 @@ from ._gated_linear import OFFSET, GatedLinearAttention, rotated_memory
     year=2025,
     family="linear attention",
     params="5*C**2 + 31*C",
-    macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + 2*N*C + 6*N*C + N*heads + 2*B*C + (C//heads//4)*(H + W)",
+    macs="5*N*C**2 + 25*N*C + 2*N*C*(C//heads) + 2*N*C + 7*N*C + N*heads + 2*B*C + (C//heads//4)*(H + W)",
     complexity="n*C**2",
     public_code="qhfan/RALA, no licence",
 )
@@ -32,4 +32,4 @@ class RankAugmentedAttention(GatedLinearAttention):
         asked = torch.bmm(query.mean(2, keepdim=True).transpose(1, 2), key) / query.size(1) ** 0.5  # [G, 1, n]
         key = key * (torch.softmax(asked, dim=2) * key.size(2))
         weights = torch.bmm(key.mean(2, keepdim=True).transpose(1, 2), query) + OFFSET
-        return rotated_memory(query, key, value, cosine, sine) / weights
+        return rotated_memory(query, key, value, cosine, sine) * weights.reciprocal()

@@ -14,14 +14,12 @@ from ctxbench.modules._norm import conv_norm_relu
 from ctxbench.registry import register
 
 
-def _inverse(spectrum: Tensor, height: int, width: int) -> Tensor:
-    """The real image [B, d, H, W] of a half spectrum [B, d, H, W // 2 + 1] that need not be Hermitian."""
-    columns = torch.fft.ifft(spectrum, n=height, dim=2, norm="ortho")
-    drop = torch.zeros(columns.size(3), dtype=torch.bool, device=columns.device)
-    drop[0] = True
+def _image(columns: Tensor, width: int) -> Tensor:
+    """The real image [B, d, H, W] of columns [B, d, H, W // 2 + 1], which it changes; rows need not be Hermitian."""
+    imaginary = torch.view_as_real(columns)[..., 1]
+    imaginary[..., 0].zero_()
     if width % 2 == 0:
-        drop[-1] = True
-    columns = torch.complex(columns.real, columns.imag.masked_fill(drop, 0.0))
+        imaginary[..., -1].zero_()
     image: Tensor = torch.fft.irfft(columns, n=width, dim=3, norm="ortho")
     return image
 
@@ -52,9 +50,13 @@ class SpectralTransform(nn.Module):
         check_input(x, self.channels, "spectral")
         image = self.input(x)
         wide = torch.promote_types(x.dtype, torch.float32)  # there is no transform of half precision on the CPU
-        spectrum = torch.view_as_real(torch.fft.rfft2(image.to(wide), norm="ortho"))  # [B, d, H, W // 2 + 1, 2]
-        parts = spectrum.permute(0, 1, 4, 2, 3).flatten(1, 2).to(x.dtype)  # real and imaginary parts in turn
-        parts = torch.unflatten(self.bins(parts), 1, (-1, 2)).permute(0, 1, 3, 4, 2).to(wide)
-        changed = torch.view_as_complex(parts.contiguous())
-        out: Tensor = self.output(image + _inverse(changed, int(x.size(2)), int(x.size(3))).to(x.dtype))
+        columns = torch.fft.ifft(self._changed(image, wide), dim=2, norm="ortho")
+        out: Tensor = self.output(image + _image(columns, int(x.size(3))).to(x.dtype))
         return out
+
+    def _changed(self, image: Tensor, wide: torch.dtype) -> Tensor:
+        """The half spectrum [B, d, H, W // 2 + 1] of an image [B, d, H, W], its channels mixed."""
+        parts = torch.view_as_real(torch.fft.rfft2(image.to(wide), norm="ortho"))
+        parts = parts.permute(0, 1, 4, 2, 3).flatten(1, 2).to(image.dtype)  # real and imaginary parts in turn
+        parts = torch.unflatten(self.bins(parts), 1, (-1, 2)).permute(0, 1, 3, 4, 2).to(wide)
+        return torch.view_as_complex(parts.contiguous())

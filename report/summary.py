@@ -23,8 +23,9 @@ from .tables.table import Table
 
 # Failed rows that are named; the others are counted.
 MOST_NAMES = 5
-# The family whose modules give every position the same: beside others they win each cost.
-CONTROLS = "pooling"
+# The families whose modules give every position the same of what is far away, or none of it: beside others they win
+# each cost.
+CONTROLS = ("pooling", "large kernel")
 # Counts that differ by less than this factor are told apart in percent.
 CLOSE = 1.1
 SUPERLATIVES = {"less": "least", "more": "most"}
@@ -48,11 +49,11 @@ def run_sentences(panel: Panel) -> list[str]:
     rows = panel.alike
     done = rows[rows["status"] == "ok"]
     found = _abilities(panel.frame)
-    controls = done[(done["family"] == CONTROLS) | (done["module"] == EMPTY)]
+    controls = done[done["family"].isin(CONTROLS) | (done["module"] == EMPTY)]
     if 0 < len(controls) < len(done) and done["family"].nunique() > 2:
         done = done.drop(controls.index)
         names = listed([label_of(row) for row in rows_of(controls)])
-        found.append(f"Left out of the sentences on costs, since their positions do not mix: {names}.")
+        found.append(f"Left out of the sentences on costs, since their far positions do not mix: {names}.")
     if len(panel.frame) > len(rows):
         others = len(panel.frame) - len(rows)
         found.append(

@@ -103,7 +103,7 @@ def test_no_module_stands_under_a_heading_of_its_own() -> None:
     ]
     assert [(part.title, [str(row.cells[0].text) for row in part.rows]) for part in parts] == [
         ("", ["sa"]),
-        ("of what is far away, every position gets the same context", ["se"]),
+        ("of what is far away, every position gets the same context, or none", ["se"]),
         ("without a module, for comparison", ["identity"]),
     ]
 

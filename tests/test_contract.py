@@ -354,6 +354,11 @@ class SaysUnmixed(Base):
     pass
 
 
+@register("says_local", title="Local", reach="7*7")
+class SaysLocal(Base):
+    pass
+
+
 @register("right_forms", title="Right", params="2*C**2 + 2*C", macs="2*N*C**2 + N*C")
 class RightForms(Base):
     pass
@@ -417,6 +422,7 @@ def test_a_constructor_may_accept_any_argument() -> None:
         ("channels_last", ReadsMemoryOrder, "the output differs by"),
         ("global", Local, "reaches 49 of 1023 positions (5%), a 7x7 window in a 33x31 input"),
         ("global", Pointwise, "reaches no other position"),
+        ("global", SaysLocal, "a change at the centre reaches 1023 of 1023 positions (100%)"),
         ("position mixing", Squeeze, "global, but without position mixing"),
         ("position mixing", SaysUnmixed, "far positions has different effects"),
         ("closed forms", WrongParams, "params at [2, 8, 11, 9]: counted 144, the closed form gives 136"),

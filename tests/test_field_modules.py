@@ -1,4 +1,4 @@
-"""The eighteen modules of the field: outputs, gradients, exact counts, edge cases and refusals."""
+"""The modules of the field: outputs, gradients, exact counts, edge cases and refusals."""
 
 import inspect
 import itertools
@@ -9,7 +9,9 @@ import pytest
 import torch
 from field_cases import CASES, Shape
 from reference_attention import project
-from reference_field import REFERENCES, em_steps
+from reference_blocks import REFERENCES as BLOCKS
+from reference_field import REFERENCES as FIELD
+from reference_field import em_steps
 from test_macs import SIZE_ARITHMETIC
 from torch import Tensor, nn
 
@@ -24,6 +26,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
+REFERENCES = FIELD | BLOCKS
 FULL: Shape = (1, 512, 128, 128)
 
 # Params and MACs at the full shape, as counted on the public code.
@@ -41,6 +44,12 @@ FIGURES: dict[str, tuple[int, int]] = {
     "external": (591_360, 9_672_065_024),
     "spectral": (525_824, 6_484_459_520),
     "se": (33_312, 8_421_888),
+    "mdta": (1_062_408, 18_480_136_192),
+    "xca": (1_050_632, 18_253_643_776),
+    "msca": (844_288, 13_757_317_120),
+    "lka": (826_880, 13_514_047_488),
+    "cbam": (33_412, 18_481_664),
+    "coord": (25_648, 21_110_784),
 }
 # Params and the MACs of products and convolutions alone, where the public code has more elementwise multiplications.
 PRODUCTS: dict[str, tuple[int, int]] = {
@@ -49,6 +58,10 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "rala": (1_326_592, 22_775_070_720),
     "mala": (1_326_592, 22_766_682_112),
     "polaformer": (1_315_968, 23_865_589_760),
+    "sra": (5_246_464, 30_601_641_984),
+    # The public code sums the keys of each head by a product with ones.
+    "lite_mla": (1_399_296, 24_016_584_704 - 2 * 128 * 128 * 512),
+    "focal": (1_069_571, 17_490_247_680),
 }
 
 
@@ -60,6 +73,8 @@ UNCOUNTED = {
     "rala": {"aten::elu"},
     "mala": {"aten::elu"},
     "polaformer": {"aten::softplus"},
+    "mdta": {"aten::linalg_vector_norm"},
+    "xca": {"aten::linalg_vector_norm"},
 }
 
 
@@ -239,6 +254,17 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("mala", 6, {"heads": 4}, "mala needs a multiple of heads"),
         ("polaformer", 16, {"kernel": 4}, "polaformer needs an odd size"),
         ("polaformer", 24, {}, "polaformer has 3 channels a head; it needs an even number"),
+        ("sra", 6, {}, "sra needs a multiple of heads"),
+        ("sra", 8, {"reduction": 0}, "reduction is 0; it must be at least 1"),
+        ("mdta", 6, {}, "mdta needs a multiple of heads"),
+        ("xca", 6, {}, "xca needs a multiple of heads"),
+        ("lite_mla", 16, {}, "lite_mla needs a multiple of dim"),
+        ("lite_mla", 32, {"scale": 4}, "lite_mla needs an odd size"),
+        ("lka", 0, {}, "channels is 0; it must be at least 1"),
+        ("focal", 8, {"focal_window": 4}, "focal needs an odd size"),
+        ("focal", 8, {"focal_level": 0}, "focal_level is 0; it must be at least 1"),
+        ("cbam", 8, {}, "cbam has 8 channels, fewer than reduction"),
+        ("coord", 8, {"reduction": 0}, "reduction is 0; it must be at least 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_sentence(

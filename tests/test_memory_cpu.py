@@ -56,6 +56,8 @@ MARKED_IN_HALF = {  # in inference, in training
     "a2": ([], ["aten.native_batch_norm_backward"]),
     "mhsa": ([FUSED], [FUSED, f"{FUSED}_backward"]),
     "non_local": ([], ["aten.native_batch_norm_backward"]),
+    "lite_mla": ([], ["aten.native_batch_norm_backward"]),
+    "sra": ([FUSED], [FUSED, f"{FUSED}_backward"]),
 }
 
 
@@ -193,6 +195,7 @@ MLP = nn.Sequential(nn.Linear(12, 48), nn.GELU(), nn.Linear(48, 12), nn.Dropout(
         (nn.Sequential(nn.Conv2d(4, 4, 3, stride=2), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1)), (2, 4, 9, 9)),
         (nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), nn.MaxPool2d(2), nn.LeakyReLU(), nn.AvgPool2d(2)), (2, 4, 14, 14)),
         (nn.Sequential(nn.Conv2d(4, 6, 3, padding=2, dilation=2), nn.Conv2d(6, 4, 3, dilation=3)), (2, 4, 9, 9)),
+        (nn.Conv2d(6, 4, 3, padding=2, dilation=2, groups=2), (2, 6, 9, 9)),
         (nn.BatchNorm2d(4), (2, 4, 6, 6)),
         (nn.LayerNorm(8), (2, 6, 8)),
     ],

@@ -113,14 +113,14 @@ def test_two_rows_that_tie_in_everything(tmp_path: Path) -> None:
 
 def test_no_block_is_compared_with_none(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run", definition=definition(published=None))
-    for module, ms in (("identity", 0.001), ("sa", 30.0), ("da", 9.0), ("linear", 1.0)):
-        family = {"identity": "none", "linear": "linear attention"}.get(module, "attention")
+    for module, ms in (("identity", 0.001), ("lka", 0.5), ("sa", 30.0), ("da", 9.0), ("linear", 1.0)):
+        family = {"identity": "none", "lka": "large kernel", "linear": "linear attention"}.get(module, "attention")
         row = record(module)
         row.family = family
         add(folder, medians(row, [ms] * 3))
     found = sentences(folder.path)
-    assert found[0] == "Left out of the sentences on costs, since their positions do not mix: identity."
-    assert not any("identity" in sentence for sentence in found[1:])
+    assert found[0] == "Left out of the sentences on costs, since their far positions do not mix: identity and lka."
+    assert not any("identity" in sentence or "lka" in sentence for sentence in found[1:])
 
 
 def test_times_without_a_verdict_are_left_out_and_named(tmp_path: Path) -> None:

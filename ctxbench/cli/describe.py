@@ -26,6 +26,7 @@ def module(entry: Entry) -> Iterator[Table | str]:
         "MACs": entry.macs,
         "growth": entry.complexity,
         "position mixing": str(entry.position_mixing),
+        "reach": entry.reach,
         "public code": entry.public_code,
         "file": entry.file,
         "broken": entry.broken,
@@ -73,7 +74,10 @@ def chosen_modules(
     others = [each for each in found if not each.mixes]
     for title, part in (
         ("", [each for each in found if each.mixes]),
-        ("of what is far away, every position gets the same context", [each for each in others if not each.is_empty]),
+        (
+            "of what is far away, every position gets the same context, or none",
+            [each for each in others if not each.is_empty],
+        ),
         ("without a module, for comparison", [each for each in others if each.is_empty]),
     ):
         if part:

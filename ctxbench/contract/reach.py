@@ -24,7 +24,7 @@ UNMIXED = (
 
 
 def reaches_everywhere(subject: Subject) -> CheckResult:
-    """A change at one corner reaches the opposite corner; otherwise the module is local, and its window is reported."""
+    """A change at one corner reaches the opposite corner; a local module reaches as many positions as it declares."""
     corner, centre, gradient = (torch.tensor(False) for _ in range(3))
     for module, x in _trials(subject):
         near, middle = (0, 0), (x.shape[2] // 2, x.shape[3] // 2)
@@ -34,6 +34,12 @@ def reaches_everywhere(subject: Subject) -> CheckResult:
         if corner.all():
             break
     by_gradient = f"the gradient of the centre reaches {_share(gradient)}"
+    declared = subject.entry.closed_form("reach", (1, subject.channels, *centre.shape), subject.hparams)
+    if declared != centre.numel():
+        fact = f"a change at the centre reaches {_share(centre)}"
+        if centre.sum() == declared:
+            return passed(f"as declared, local: {fact}, {_window(centre)}; {by_gradient}")
+        return failed(f"{fact}; {by_gradient}", f"{declared} are declared: correct reach= in @register")
     if corner[-1, -1]:
         cut = ", because a part of the computation has no gradient" if gradient.sum() < corner.sum() else ""
         return passed(f"a change at one corner reaches {_share(corner)}, the opposite corner too; {by_gradient}{cut}")
@@ -45,7 +51,8 @@ def reaches_everywhere(subject: Subject) -> CheckResult:
     return failed(
         f"local: a change at the centre reaches {_share(centre)}, {_window(centre)}; a change at one corner does not "
         f"reach the opposite corner; {by_gradient}",
-        "a context module needs a path from every position to every other (attention, global pooling, factorisation)",
+        "a context module needs a path from every position to every other (attention, global pooling, factorisation); "
+        "one that is meant to be local declares reach= in @register",
     )
 
 
@@ -66,7 +73,8 @@ def tells_positions_apart(subject: Subject) -> CheckResult:
             fact = f"the same change at {len(places)} far positions has different effects (up to {spread:.0%} apart)"
             return passed(fact) if declared else failed(fact, "correct position_mixing= in @register")
     if largest == 0.0:
-        return not_applicable("no far position has an effect on the output")
+        fact = "no far position has an effect on the output"
+        return not_applicable(fact) if declared else passed(f"as declared, {fact}")
     fact = (
         "global, but without position mixing: the same change at any far position has the same effect on an output "
         f"(up to {largest:.1g}), so the output depends on the positions only through their average"

@@ -50,13 +50,11 @@ def convolution_cpu(call: Call) -> Sizes | str:
     data, weight, bias, *rest = call.args
     backend = _convolution_backend(data, weight, bias, rest)
     layout = _convolution_layout(data, weight)
-    if backend.name == "SlowDilated2d" and rest[5] == 1:
-        return [*copies_in(layout, data, weight), _columns(data[:1], weight, call.out[0], rest)]
-    if backend.name != "Slow2d":
+    if backend.name not in ("Slow2d", "SlowDilated2d"):
         return f"the {backend.name} convolution keeps its blocks in formats that depend on the processor"
     if rest[5] > 1 and layout is torch.channels_last:
         return "a grouped convolution of a channels-last input copies each group"
-    columns = _columns(data, weight, call.out[0], rest)
+    columns = _columns(data[:1] if backend.name == "SlowDilated2d" else data, weight, call.out[0], rest)
     return [*copies_in(layout, data, weight), _per_group([data.contiguous()], columns, call.out, rest[5])]
 
 
@@ -66,9 +64,12 @@ def convolution_backward_cpu(call: Call) -> Sizes | str:
     bias = grad.new_empty(bias_sizes) if bias_sizes and any(bias_sizes) else None
     backend = _convolution_backend(data, weight, bias, rest)
     layout = _convolution_layout(data, weight)
-    if backend.name == "SlowDilated2d" and rest[5] == 1:
-        sums = size_of(bias) if bias is not None and mask[2] else 0  # an image's, before they are added
-        return [*copies_in(layout, grad, data, weight), _columns(data[:1], weight, grad, rest), sums]
+    if backend.name == "SlowDilated2d":
+        sums = size_of(bias) // rest[5] if bias is not None and mask[2] else 0  # an image's, before they are added
+        columns = _columns(data[:1], weight, grad, rest) + sums
+        if rest[5] == 1:
+            return [*copies_in(layout, grad, data, weight), columns]
+        return [*copies_in(layout, data, weight), _per_group([grad, data.contiguous()], columns, call.out, rest[5])]
     if backend.name != "Slow2d":
         return f"the backward pass of the {backend.name} convolution keeps formats that depend on the processor"
     columns = _columns(data, weight, grad, rest)

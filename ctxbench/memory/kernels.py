@@ -188,6 +188,8 @@ KERNELS = (
            "short slices are searched in place", "cuda/TensorTopK.cu, gatherTopK, should_use_sort"),
     Kernel("nll_loss2d_forward nll_loss2d_backward scatter", _CUDA, lambda _: (),
            "none that grows with the input", "cuda/NLLLoss2d.cu, cuda/ScatterGatherKernel.cu"),
+    Kernel("scatter", _CPU, lambda _: (),
+           "none", _PROFILER),
     Kernel("mean", _CPU, rules.mean_cpu,
            "divides the sum by a number; sums half types in float32", _PROFILER),
     Kernel("sum", _CPU, rules.sum_cpu,

@@ -36,6 +36,7 @@ def register(
     out_channels: str = "C",
     complexity: str = "",
     position_mixing: bool | str = True,
+    reach: str = "n",
     listed: bool = True,
     public_code: str = "",
 ) -> Callable[["type[nn.Module]"], "type[nn.Module]"]:
@@ -60,6 +61,7 @@ def register(
             out_channels=out_channels,
             complexity=complexity,
             position_mixing=position_mixing,
+            reach=reach,
             listed=listed,
             public_code=public_code,
         )

@@ -52,11 +52,11 @@ class Hyperparameter:
 class Entry:
     """What is known of one context module without importing it.
 
-    `params`, `macs` and `out_channels` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`,
+    `params`, `macs`, `out_channels` and `reach` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`,
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
     convention. `position_mixing` says whether an output depends on which far position a value is at, or only on a mean
-    over the positions; it may be a condition on the hyper-parameters in the same language. What is not `listed` is
-    known by its key alone. For readers,
+    over the positions; it may be a condition on the hyper-parameters in the same language. `reach` is how many
+    positions the one in the centre reaches. What is not `listed` is known by its key alone. For readers,
     `complexity` is the growth in n and C, `public_code` where another version is, with its licence, `about` the first
     paragraph of the file's docstring, `details` the class's docstring, which says what the hyper-parameters mean.
     `reference` (`package.module:Class` or `/path/file.py:Class`) is what `load` imports.
@@ -74,6 +74,7 @@ class Entry:
     out_channels: str = "C"
     complexity: str = ""
     position_mixing: bool | str = True
+    reach: str = "n"
     listed: bool = True
     public_code: str = ""
     hyperparameters: tuple[Hyperparameter, ...] = ()
@@ -126,7 +127,7 @@ class Entry:
     def closed_form(
         self, which: str, shape: tuple[int, int, int, int], hparams: Mapping[str, Any] | None = None
     ) -> int | None:
-        """Evaluate the closed form `params`, `macs` or `out_channels` for a shape; None if none is declared."""
+        """Evaluate the closed form `params`, `macs`, `out_channels` or `reach` for a shape; None if there is none."""
         formula: str | None = getattr(self, which)
         if formula is None:
             return None

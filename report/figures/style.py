@@ -27,16 +27,19 @@ class Look:
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 # The look of the first member of a family (`family` of its registration). Colours: Okabe and Ito, Color Universal
-# Design (2008), without yellow and black, and a purple of Paul Tol's (2021); each is visible on white and on black.
+# Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a violet and an olive that differ from
+# them; each is visible on white and on black.
 # Markers: such that two modules with the same one differ in grey and to colour-blind readers.
 FAMILIES = {
     "attention": Look("#0072B2", "o"),
-    "sparse attention": Look("#56B4E9", ">"),
+    "sparse attention": Look("#56B4E9", "o"),
     "linear attention": Look("#009E73", "v"),
+    "channel attention": Look("#8844EE", "P"),
     "pyramid": Look("#E69F00", "P"),
-    "matrix decomposition": Look("#D55E00", "D"),
+    "matrix decomposition": Look("#D55E00", "o"),
     "pooling": Look("#CC79A7", "X"),
     "spectral": Look("#AA3377", "P"),
+    "large kernel": Look("#AAAA66", "D"),
 }
 # Every other member of a family has its colour times this.
 DARKER = 0.75

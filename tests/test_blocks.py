@@ -1,0 +1,137 @@
+"""The blocks whose published weights can be loaded: closed forms by width, names and shapes of the weights, reach."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from ctxbench import registry
+from ctxbench.contract import SIZE
+from ctxbench.contract.checks import CHECKS, run_checks
+from ctxbench.contract.subject import Subject
+from ctxbench.metrics.params import count_params
+
+# As counted on the public classes, at 64, 256 and 512 channels.
+PARAMS = {
+    "sra": (82_368, 1_312_512, 5_246_464),
+    "lite_mla": (31_552, 371_968, 1_399_296),
+    "mdta": (18_120, 269_064, 1_062_408),
+    "xca": (16_648, 263_176, 1_050_632),
+    "msca": (19_520, 225_536, 844_288),
+    "lka": (17_344, 216_832, 826_880),
+    "focal": (19_011, 272_643, 1_069_571),
+    "cbam": (680, 8_564, 33_412),
+    "coord": (1_688, 6_680, 25_648),
+}
+# Names and sizes of the published weights at 64 channels; a layer's bias has the first of its weight's sizes.
+LAYERS: dict[str, dict[str, tuple[int, ...]]] = {
+    "sra": {"q": (64, 64), "kv": (128, 64), "proj": (64, 64), "sr": (64, 64, 4, 4), "norm": (64,)},
+    "mdta": {"qkv": (192, 64, 1, 1), "qkv_dwconv": (192, 1, 3, 3), "project_out": (64, 64, 1, 1)},
+    "xca": {"qkv": (192, 64), "proj": (64, 64)},
+    "lite_mla": {
+        "qkv.conv": (192, 64, 1, 1),
+        "aggreg.0.0": (192, 1, 5, 5),
+        "aggreg.0.1": (192, 32, 1, 1),
+        "proj.conv": (64, 128, 1, 1),
+        "proj.norm": (64,),
+    },
+    "msca": {
+        "proj_1": (64, 64, 1, 1),
+        "proj_2": (64, 64, 1, 1),
+        "spatial_gating_unit.conv0": (64, 1, 5, 5),
+        "spatial_gating_unit.conv0_1": (64, 1, 1, 7),
+        "spatial_gating_unit.conv0_2": (64, 1, 7, 1),
+        "spatial_gating_unit.conv1_1": (64, 1, 1, 11),
+        "spatial_gating_unit.conv1_2": (64, 1, 11, 1),
+        "spatial_gating_unit.conv2_1": (64, 1, 1, 21),
+        "spatial_gating_unit.conv2_2": (64, 1, 21, 1),
+        "spatial_gating_unit.conv3": (64, 64, 1, 1),
+    },
+    "lka": {
+        "proj_1": (64, 64, 1, 1),
+        "proj_2": (64, 64, 1, 1),
+        "spatial_gating_unit.conv0": (64, 1, 5, 5),
+        "spatial_gating_unit.conv_spatial": (64, 1, 7, 7),
+        "spatial_gating_unit.conv1": (64, 64, 1, 1),
+    },
+    "focal": {
+        "f": (131, 64),
+        "h": (64, 64, 1, 1),
+        "proj": (64, 64),
+        "focal_layers.0.0": (64, 1, 3, 3),
+        "focal_layers.1.0": (64, 1, 5, 5),
+    },
+    "cbam": {
+        "ChannelGate.mlp.1": (4, 64),
+        "ChannelGate.mlp.3": (64, 4),
+        "SpatialGate.spatial.conv": (1, 2, 7, 7),
+        "SpatialGate.spatial.bn": (1,),
+    },
+    "coord": {"conv1": (8, 64, 1, 1), "bn1": (8,), "conv_h": (64, 8, 1, 1), "conv_w": (64, 8, 1, 1)},
+}
+WITHOUT_BIAS = {
+    "lite_mla": {"qkv.conv", "aggreg.0.0", "aggreg.0.1", "proj.conv"},
+    "mdta": {"qkv", "qkv_dwconv", "project_out"},
+    "focal": {"focal_layers.0.0", "focal_layers.1.0"},
+    "cbam": {"SpatialGate.spatial.conv"},
+}
+
+
+@pytest.mark.parametrize("key", PARAMS)
+def test_params_at_three_widths(key: str) -> None:
+    entry = registry.get(key)
+    with torch.device("meta"):
+        counted = tuple(count_params(entry.build(channels)) for channels in (64, 256, 512))
+    assert counted == PARAMS[key]
+    assert tuple(entry.closed_form("params", (1, channels, 8, 8)) for channels in (64, 256, 512)) == PARAMS[key]
+
+
+@pytest.mark.parametrize("key", LAYERS)
+def test_weights_have_the_published_names_and_sizes(key: str) -> None:
+    with torch.device("meta"):
+        module = registry.get(key).build(64)
+    found = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    batch_norms = {name for name, part in module.named_modules() if isinstance(part, torch.nn.BatchNorm2d)}
+    expected: dict[str, tuple[int, ...]] = {"temperature": (8, 1, 1)} if key in ("mdta", "xca") else {}
+    for layer, sizes in LAYERS[key].items():
+        expected[f"{layer}.weight"] = sizes
+        if layer not in WITHOUT_BIAS.get(key, ()):
+            expected[f"{layer}.bias"] = sizes[:1]
+        if layer in batch_norms:
+            expected |= {f"{layer}.{name}": sizes for name in ("running_mean", "running_var")}
+            expected[f"{layer}.num_batches_tracked"] = ()
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "hparams", "channels", "fact"),
+    [
+        (
+            "lka",
+            {},
+            8,
+            "as declared, local: a change at the centre reaches 529 of 1023 positions (52%), a 23x23 window",
+        ),
+        (
+            "msca",
+            {},
+            8,
+            "as declared, local: a change at the centre reaches 625 of 1023 positions (61%), a 25x25 window",
+        ),
+        (
+            "coord",
+            {},
+            8,
+            "as declared, local: a change at the centre reaches 63 of 1023 positions (6%), within a 33x31",
+        ),
+        ("criss_cross", {"recurrence": 1}, 8, "as declared, local: a change at the centre reaches 63 of 1023"),
+        ("cbam", {}, 32, "a change at one corner reaches 1023 of 1023 positions (100%)"),
+        ("focal", {}, 8, "a change at one corner reaches 1023 of 1023 positions (100%)"),
+    ],
+)
+def test_how_far_a_block_sees_is_as_declared(key: str, hparams: dict[str, Any], channels: int, fact: str) -> None:
+    entry = registry.get(key)
+    wanted = [each for each in CHECKS if each.name in ("global", "position mixing")]
+    reach, mixing = run_checks(Subject(entry, entry.load(), channels, hparams, SIZE), wanted)
+    assert (reach.outcome, reach.fact[: len(fact)]) == ("passed", fact)
+    assert mixing.outcome == ("not applicable" if key == "criss_cross" else "passed")
