@@ -1,4 +1,4 @@
-"""The eighteen modules of the field: outputs, gradients, exact counts, edge cases and refusals."""
+"""The modules of the field: outputs, gradients, exact counts, edge cases and refusals."""
 
 import inspect
 import itertools
@@ -9,7 +9,9 @@ import pytest
 import torch
 from field_cases import CASES, Shape
 from reference_attention import project
-from reference_field import REFERENCES, em_steps
+from reference_field import REFERENCES as FIELD_REFERENCES
+from reference_field import em_steps
+from reference_scans import SCAN_REFERENCES
 from test_macs import SIZE_ARITHMETIC
 from torch import Tensor, nn
 
@@ -24,6 +26,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
+REFERENCES = FIELD_REFERENCES | SCAN_REFERENCES
 FULL: Shape = (1, 512, 128, 128)
 
 # Params and MACs at the full shape, as counted on the public code.
@@ -49,6 +52,10 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     "rala": (1_326_592, 22_775_070_720),
     "mala": (1_326_592, 22_766_682_112),
     "polaformer": (1_315_968, 23_865_589_760),
+    "ss2d": (671_232, 10_880_024_576),
+    "vim": (1_816_576, 29_125_246_976),
+    "nc_ssd": (1_660_208, 29_295_116_288),
+    "bi_wkv": (1_051_136, 17_179_869_184),
 }
 
 
@@ -60,6 +67,7 @@ UNCOUNTED = {
     "rala": {"aten::elu"},
     "mala": {"aten::elu"},
     "polaformer": {"aten::softplus"},
+    **dict.fromkeys(("ss2d", "vim", "nc_ssd"), {"aten::exp", "aten::softplus"}),
 }
 
 
