@@ -2,8 +2,8 @@
 
 Source: Shi et al., VSSD: Vision Mamba with Non-Causal State Space Duality, arXiv:2407.18559, 2024. From its equations,
 with the published names of parameters; heads are the state's, and the released nets have one for each 64 inner channels.
-The state is a sum over the positions, no mean: half types take it in float32. Beyond the depthwise convolution it is
-without order.
+The state is a sum over the positions, no mean: half types take it and the convolution before it, whose rounding the sum
+collects, in float32. Beyond that convolution the positions are without order.
 """
 
 import torch
@@ -61,12 +61,15 @@ class NonCausalDuality(nn.Module):
         check_input(x, self.channels, "nc_ssd")
         wide = torch.promote_types(x.dtype, torch.float32)
         gate, tokens, step = projected(self.in_proj, x.flatten(2)).split(self.parts, 1)
-        tokens = functional.silu(self.conv2d(torch.unflatten(tokens, 2, x.shape[2:]))).flatten(2).to(wide)
+        image, local = torch.unflatten(tokens.to(wide), 2, x.shape[2:]), self.conv2d
+        weight, bias = local.weight.to(wide), local.bias.to(wide)  # type: ignore[union-attr]  # there is one
+        image = functional.conv2d(image, weight, bias, padding=local.padding, groups=local.groups)
+        tokens = functional.silu(image).flatten(2)
         value, enter, leave = tokens.split(self.read, 1)
         step = functional.softplus(step.to(wide) + self.dt_bias.to(wide)[:, None])
-        weight = (step * self.A_log.to(wide).exp()[:, None]).unsqueeze(2)  # [B, heads, 1, n]
+        weight = step * self.A_log.to(wide).exp()[:, None]  # [B, heads, n]
         heads = torch.unflatten(value, 1, (self.heads, -1))
-        state = torch.bmm((heads * weight).flatten(1, 2), enter.transpose(1, 2))  # [B, D, d_state]
+        state = torch.bmm((heads * weight.unsqueeze(2)).flatten(1, 2), enter.transpose(1, 2))  # [B, D, d_state]
         skip = (heads * self.D.to(wide)[:, None, None]).flatten(1, 2)
         context = normalised(self.norm, torch.bmm(state, leave) + skip).to(x.dtype)
         return torch.unflatten(projected(self.out_proj, context * gate), 2, x.shape[2:])
