@@ -12,7 +12,7 @@ def _states(value: Tensor, decay: Tensor) -> Tensor:
     """h_t = exp(decay_t) h_(t-1) + value_t over the last dimension from h = 0; `decay` broadcasts to `value`.
 
     Odd-even recursion: neighbours are joined, a scan of half the length gives every second state, one step the others.
-    Each exponential is of a sum of logarithms, and none is divided by another: decays underflow to 0, nothing overflows.
+    Each exponential is of a sum of logarithms, and none is divided by another: small ones become 0, nothing overflows.
     """
     length = value.size(-1)
     if isinstance(length, torch.SymInt) and torch.onnx.is_in_onnx_export():
@@ -45,8 +45,8 @@ def _selective_scan(value: Tensor, step: Tensor, rate: Tensor, enter: Tensor, le
 def _wkv(value: Tensor, key: Tensor, decay: Tensor, first: Tensor) -> Tensor:
     """Weighted mean of `value` [B, C, n] at each position t; `key` [B, C, n], `decay` and `first` [C].
 
-    The weight of position i is exp(key_i - (|t - i| - 1) decay), that of t itself exp(key_t + first). The largest key of
-    a channel is subtracted first, which is exact unless decays and keys both leave the range of the dtype.
+    The weight of position i is exp(key_i - (|t - i| - 1) decay), that of t itself exp(key_t + first). The largest key
+    of a channel is subtracted first, which is exact unless decays and keys both leave the range of the dtype.
     """
     weight = (key - key.amax(-1, keepdim=True)).exp()
     pair = torch.stack((weight * value, weight))  # numerator and denominator

@@ -1,15 +1,10 @@
-"""What modules with states share: linear layers and norms on [B, C, n], and the bias that a step starts from."""
+"""What modules with states share: a norm of wide tokens, and the bias that a step starts from."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-
-def projected(layer: nn.Linear, tokens: Tensor) -> Tensor:
-    """A linear layer over the channels: [B, C, n] to [B, C', n]."""
-    return functional.conv1d(tokens, layer.weight.unsqueeze(-1), layer.bias)
 
 
 def normalised(norm: nn.LayerNorm, tokens: Tensor) -> Tensor:
@@ -22,9 +17,3 @@ def step_bias(*shape: int) -> Tensor:
     """The inverse softplus of steps drawn log-uniformly from 0.001 to 0.1."""
     step = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1)).exp().clamp(min=1e-4)
     return step + torch.log(-torch.expm1(-step))
-
-
-def small(*layers: nn.Linear) -> None:
-    """Weights from a normal distribution of deviation 0.02, cut off."""
-    for layer in layers:
-        nn.init.trunc_normal_(layer.weight, std=0.02)

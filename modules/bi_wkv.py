@@ -2,18 +2,19 @@
 
 Source: Duan et al., Vision-RWKV: Efficient and Scalable Visual Perception with RWKV-Like Architectures, ICLR 2025. The
 paper's equation, with the published names of parameters and the published start of the first of twelve layers. The
-released kernel differs from it a little: it counts distances within segments, and leaves a residue of each token that it
-passes. Half types take keys, sums and the division in float32.
+released kernel differs from it a little: it counts distances within segments, and leaves a residue of each token that
+it passes. Half types take keys, sums and the division in float32.
 """
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_positive
-from ctxbench.modules._mamba import projected, small
+from ctxbench.modules._layers import ChannelLinear, start_small
 from ctxbench.registry import register
 from ctxbench.scan import wkv
 
@@ -46,20 +47,21 @@ class BidirectionalWkv(nn.Module):
             nn.Parameter(((place / channels) ** power).view(1, 1, -1)) for power in (1.0, 1.0, 0.5)
         )
         self.key, self.value, self.receptance, self.output = (
-            nn.Linear(channels, channels, bias=False) for _ in range(4)
+            ChannelLinear(channels, channels, bias=False) for _ in range(4)
         )
-        small(self.key, self.value, self.receptance, self.output)
+        start_small(self.key, self.value, self.receptance, self.output)
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "bi_wkv")
         wide = torch.promote_types(x.dtype, torch.float32)
         ends = [self.channels * part // 4 for part in range(5)]
-        quarters = (x[:, start:end] for start, end in zip(ends, ends[1:], strict=False))
-        aside = torch.cat([functional.pad(each, by) for each, by in zip(quarters, SHIFTS, strict=True)], 1).flatten(2)
-        inward = x.flatten(2) - aside
-        key = projected(self.key, aside + self.spatial_mix_k.view(-1, 1) * inward).to(wide)
-        value = projected(self.value, aside + self.spatial_mix_v.view(-1, 1) * inward).to(wide)
-        gate = torch.sigmoid(projected(self.receptance, aside + self.spatial_mix_r.view(-1, 1) * inward))
+        quarters = (x[:, start:end] for start, end in pairwise(ends))
+        aside = torch.cat([functional.pad(each, by) for each, by in zip(quarters, SHIFTS, strict=True)], 1)
+        inward = x - aside
+        key = self.key(aside + self.spatial_mix_k.view(-1, 1, 1) * inward).flatten(2).to(wide)
+        value = self.value(aside + self.spatial_mix_v.view(-1, 1, 1) * inward).flatten(2).to(wide)
+        gate = torch.sigmoid(self.receptance(aside + self.spatial_mix_r.view(-1, 1, 1) * inward))
         decay, first = (each.to(wide) / key.size(2) for each in (self.spatial_decay, self.spatial_first))
         context = wkv(value, key, decay, first).to(x.dtype)
-        return torch.unflatten(projected(self.output, gate * context), 2, x.shape[2:])
+        out: Tensor = self.output(gate * torch.unflatten(context, 2, x.shape[2:]))
+        return out

@@ -1,8 +1,8 @@
 """2D selective scan: a state space model reads the image along four routes, rows and columns, forwards and backwards.
 
 Source: Liu et al., VMamba: Visual State Space Model, NeurIPS 2024. The released form `v05_noz`, without gate, with the
-settings of VMamba-T `s1l8` and the published names of parameters. The rank of a step is C / 16, whatever `ssm_ratio` is.
-Half types take steps, states and the sum of the routes in float32.
+settings of VMamba-T `s1l8` and the published names of parameters. The rank of a step is C / 16, whatever `ssm_ratio`
+is. Half types take steps, states and the sum of the routes in float32.
 """
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_positive
-from ctxbench.modules._mamba import normalised, projected, small, step_bias
+from ctxbench.modules._layers import ChannelLinear, depthwise, start_small
+from ctxbench.modules._mamba import normalised, step_bias
 from ctxbench.registry import register
 from ctxbench.scan import selective_scan
 
@@ -42,13 +43,10 @@ class SelectiveScan2d(nn.Module):
         if d_conv > 1 and d_conv % 2 == 0:
             raise ValueError(f"d_conv is {d_conv}; ss2d needs an odd size, so that H and W are kept")
         self.channels, self.widths = channels, (rank, d_state, d_state)
-        self.in_proj, self.out_proj = nn.Linear(channels, inner, bias=False), nn.Linear(inner, channels, bias=False)
-        small(self.in_proj, self.out_proj)
-        self.conv2d = (
-            nn.Conv2d(inner, inner, d_conv, padding=d_conv // 2, groups=inner, bias=False)
-            if d_conv > 1
-            else nn.Identity()
-        )
+        self.in_proj = ChannelLinear(channels, inner, bias=False)
+        self.out_proj = ChannelLinear(inner, channels, bias=False)
+        start_small(self.in_proj, self.out_proj)
+        self.conv2d = depthwise(inner, d_conv, bias=False) if d_conv > 1 else nn.Identity()
         self.x_proj_weight = nn.Parameter(torch.empty(ROUTES, sum(self.widths), inner).uniform_(-1, 1) * inner**-0.5)
         self.dt_projs_weight = nn.Parameter(torch.empty(ROUTES, inner, rank).uniform_(-1, 1) * rank**-0.5)
         self.dt_projs_bias = nn.Parameter(step_bias(ROUTES, inner))
@@ -61,14 +59,13 @@ class SelectiveScan2d(nn.Module):
         routes = self._scan(self._routes(x))
         rows, columns = (routes[:, :2] + routes[:, 2:].flip(3)).unbind(1)
         columns = torch.unflatten(columns, 2, (x.size(3), x.size(2))).transpose(2, 3)
-        total = rows + columns.flatten(2)
-        out = projected(self.out_proj, normalised(self.out_norm, total).to(x.dtype))
-        return torch.unflatten(out, 2, x.shape[2:])
+        context = normalised(self.out_norm, rows + columns.flatten(2)).to(x.dtype)
+        out: Tensor = self.out_proj(torch.unflatten(context, 2, x.shape[2:]))
+        return out
 
     def _routes(self, x: Tensor) -> Tensor:
         """[B, 4, D, n]: the positions by rows, by columns, and both backwards."""
-        image = torch.unflatten(projected(self.in_proj, x.flatten(2)), 2, x.shape[2:])
-        image = functional.silu(self.conv2d(image))
+        image = functional.silu(self.conv2d(self.in_proj(x)))
         there = torch.stack((image.flatten(2), image.transpose(2, 3).flatten(2)), 1)
         return torch.cat((there, there.flip(3)), 1)
 

@@ -67,7 +67,7 @@ UNCOUNTED = {
     "rala": {"aten::elu"},
     "mala": {"aten::elu"},
     "polaformer": {"aten::softplus"},
-    **dict.fromkeys(("ss2d", "vim", "nc_ssd"), {"aten::exp", "aten::softplus"}),
+    **{key: {"aten::exp", "aten::softplus"} for key in ("ss2d", "vim", "nc_ssd")},
 }
 
 

@@ -33,7 +33,8 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
 
     Attention that a fused kernel can take (`ctxbench.fused_attention`) costs two products forward and five backward,
     because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs, four
-    backward. A scan (`ctxbench.scan`) costs twice its forward, whatever computes it. What a checkpoint computes again counts again.
+    backward. A scan (`ctxbench.scan`) costs twice its forward, whatever computes it. What a checkpoint computes again
+    counts again.
 
     Raises UncountableError, with the reason, where there is no training step or it cannot be run without data.
     """

@@ -70,8 +70,8 @@ class MemoryProfile:
 
     `marks` are the operators whose memory inside the kernel is not known, with the reason: if there are any, the peak
     is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include. `unfused`
-    are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those that call one
-    of `ctxbench.scan`, with the bytes that a fused kernel would read and write in the pass.
+    are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those that call a
+    scan of `ctxbench.scan`, with the bytes that a fused kernel would read and write in the pass.
     """
 
     module: str

@@ -36,8 +36,8 @@ def remedies(
 ) -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
-    Tried: in-place activations, checkpointing each block or what one line saves, fused attention and scans, half precision, half
-    the batch. A change that is not possible for the module, or does not lower the peak, is left out.
+    Tried: in-place activations, checkpointing each block or what one line saves, fused attention and scans, half
+    precision, half the batch. A change that is not possible for the module, or does not lower the peak, is left out.
     """
     profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast)
     profile = profile_of(module, *inputs)

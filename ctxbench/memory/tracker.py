@@ -78,7 +78,7 @@ class Tracker(TorchDispatchMode):
 
     def note_scan(self, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         """Note the bytes that one kernel would read and write for a scan, and another for its gradients."""
-        read, written = (sum(each.numel() * each.element_size() for each in tree_leaves(some)) for some in (arguments, output))
+        read, written = (sum(each.nbytes for each in tree_leaves(some)) for some in (arguments, output))
         trained = output.requires_grad  # then read the same and the output's gradient, and write the arguments'
         line = self._where()
         self.scans[line] = self.scans.get(line, 0) + (read + written) * (1 + trained) + read * trained

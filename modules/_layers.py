@@ -1,0 +1,44 @@
+"""What blocks whose published weights can be loaded share: their layers, and the values that these start from."""
+
+import math
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class ChannelLinear(nn.Linear):
+    """A linear layer over the channels of [B, C, H, W]; its weight is [outputs, inputs], as a published one is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.conv2d(x, self.weight[:, :, None, None], self.bias)
+
+
+def depthwise(channels: int, kernel: int | tuple[int, int], *, dilation: int = 1, bias: bool = True) -> nn.Conv2d:
+    """A convolution that mixes no channels and keeps H and W; `kernel` is odd."""
+    height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+    padding = dilation * (height // 2), dilation * (width // 2)
+    return nn.Conv2d(
+        channels, channels, (height, width), padding=padding, dilation=dilation, groups=channels, bias=bias
+    )
+
+
+def start_small(*layers: nn.Conv2d | nn.Linear) -> None:
+    """Weights from a truncated normal distribution of 0.02 and biases of zero, as vision transformers start."""
+    for layer in layers:
+        nn.init.trunc_normal_(layer.weight, std=0.02)
+        _no_bias(layer)
+
+
+def start_by_outputs(layers: Iterable[nn.Module]) -> None:
+    """Weights of the convolutions among `layers` by the values that an input value enters, and biases of zero."""
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            entered = layer.weight[0, 0].numel() * layer.out_channels // layer.groups
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / entered))
+            _no_bias(layer)
+
+
+def _no_bias(layer: nn.Conv2d | nn.Linear) -> None:
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
