@@ -12,13 +12,13 @@ from reference_attention import project
 from reference_field import REFERENCES as FIELD_REFERENCES
 from reference_field import em_steps
 from reference_scans import SCAN_REFERENCES
-from test_macs import SIZE_ARITHMETIC
+from test_macs import assert_torchprofile_agrees
 from torch import Tensor, nn
 
 from ctxbench import registry
 from ctxbench.contract.reach import changed_by
 from ctxbench.errors import UsageError
-from ctxbench.macs.counter import count_macs, count_macs_torchprofile
+from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
@@ -159,11 +159,8 @@ def test_the_figures_at_the_full_shape(key: str) -> None:
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_torchprofile_counts_the_same(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
     module, x = registry.get(key).build(shape[1], hparams), torch.rand(shape)
-    ours, theirs = count_macs(module, x), count_macs_torchprofile(module, x)
-    scans = {name: macs for name, macs in ours.by_operator.items() if name.startswith("ctxbench::")}
-    assert scans.keys() <= theirs.uncounted.keys()  # it knows no scan, and says so
-    assert 0 <= theirs.macs - (ours.macs - sum(scans.values())) <= SIZE_ARITHMETIC
-    assert ours.uncounted.keys() == UNCOUNTED.get(key, set())
+    assert_torchprofile_agrees(module, x)
+    assert count_macs(module, x).uncounted.keys() == UNCOUNTED.get(key, set())
 
 
 def test_the_declared_growth_is_that_of_the_macs() -> None:
