@@ -6,6 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -39,6 +40,15 @@ from ctxbench.suite.read import available, load
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (1, 512, 128, 128)  # that of Table 3
 POSITIONS = SHAPE[2] * SHAPE[3]
+# What is counted of a selective scan of N states, for each route, position and channel.
+ROUTES = 4
+SCAN_CONVENTIONS: list[tuple[str, str, Callable[[int], float]]] = [
+    ("ctxbench, and torchprofile's rules on a loop over the positions", "4 N + 1", lambda states: 4 * states + 1),
+    ("the recurrence alone, as an einsum counts it", "2 N", lambda states: 2 * states),
+    ("VMamba, FLOPs of a parallel scan, 9 B L D N and the skip", "9 N + 1", lambda states: 9 * states + 1),
+    ("VMamba's older count, outer products halved", "3.5 N + 1", lambda states: 3.5 * states + 1),
+    ("hooks on layers (thop, ptflops)", "0", lambda states: 0),
+]
 # A prediction within this factor of a published time is counted as near.
 NEAR = 1.5
 
@@ -250,6 +260,21 @@ def module_list() -> str:
     return markdown({"module": "label", "what it computes": "text", **counts, **predicted}, rows)
 
 
+def scan_list() -> str:
+    """The MACs that are said of one selective scan at SHAPE: four routes of D = C channels, by the convention."""
+    numbers = ROUTES * math.prod(SHAPE)
+    rows = []
+    for name, term, per_number in SCAN_CONVENTIONS:
+        counts = (f"{numbers * per_number(states) / 1e6:,.1f}" for states in (1, 16))
+        rows.append((name, term, *counts))
+    for states, text in zip((1, 16), rows[0][2:], strict=True):
+        module, image = replace(_case(registry.get("ss2d")), hparams={"d_state": states}).on_meta()
+        counted = count_macs(module, image).by_operator["ctxbench::selective_scan"]
+        assert f"{counted / 1e6:,.1f}" == text, "the first row is what ctxbench counts"
+    counted_of = {f"M, {states} state{'s' * (states > 1)}": "counted" for states in (1, 16)}
+    return markdown({"convention": "label", "for each route, position and channel": "text", **counted_of}, rows)
+
+
 def module_details() -> str:
     """For each module: family, growth, source, public code, and what is faithful or mended."""
     parts = []
@@ -442,6 +467,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "table3-predictions": table3_predictions,
     "modules": module_list,
     "module-details": module_details,
+    "scans": scan_list,
     "suites": suite_list,
     "results": result_list,
     "families": family_list,

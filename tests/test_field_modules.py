@@ -12,13 +12,14 @@ from reference_attention import project
 from reference_blocks import REFERENCES as BLOCKS
 from reference_field import REFERENCES as FIELD
 from reference_field import em_steps
-from test_macs import SIZE_ARITHMETIC
+from reference_scans import SCAN_REFERENCES
+from test_macs import assert_torchprofile_agrees
 from torch import Tensor, nn
 
 from ctxbench import registry
 from ctxbench.errors import UsageError
 from ctxbench.influence import changed_by
-from ctxbench.macs.counter import count_macs, count_macs_torchprofile
+from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES
@@ -26,7 +27,7 @@ from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-REFERENCES = FIELD | BLOCKS
+REFERENCES = FIELD | BLOCKS | SCAN_REFERENCES
 FULL: Shape = (1, 512, 128, 128)
 
 # Params and MACs at the full shape, as counted on the public code.
@@ -62,6 +63,10 @@ PRODUCTS: dict[str, tuple[int, int]] = {
     # The public code sums the keys of each head by a product with ones.
     "lite_mla": (1_399_296, 24_016_584_704 - 2 * 128 * 128 * 512),
     "focal": (1_069_571, 17_490_247_680),
+    "ss2d": (671_232, 10_880_024_576),
+    "vim": (1_816_576, 29_125_246_976),
+    "nc_ssd": (1_660_208, 29_295_116_288),
+    "bi_wkv": (1_051_136, 17_179_869_184),
 }
 
 
@@ -75,6 +80,7 @@ UNCOUNTED = {
     "polaformer": {"aten::softplus"},
     "mdta": {"aten::linalg_vector_norm"},
     "xca": {"aten::linalg_vector_norm"},
+    **{key: {"aten::exp", "aten::softplus"} for key in ("ss2d", "vim", "nc_ssd")},
 }
 
 
@@ -166,9 +172,8 @@ def test_the_figures_at_the_full_shape(key: str) -> None:
 @pytest.mark.parametrize(("key", "shape", "hparams"), CASES)
 def test_torchprofile_counts_the_same(key: str, shape: Shape, hparams: dict[str, Any]) -> None:
     module, x = registry.get(key).build(shape[1], hparams), torch.rand(shape)
-    ours, theirs = count_macs(module, x), count_macs_torchprofile(module, x)
-    assert 0 <= theirs.macs - ours.macs <= SIZE_ARITHMETIC
-    assert ours.uncounted.keys() == UNCOUNTED.get(key, set())
+    assert_torchprofile_agrees(module, x)
+    assert count_macs(module, x).uncounted.keys() == UNCOUNTED.get(key, set())
 
 
 def test_the_declared_growth_is_that_of_the_macs() -> None:

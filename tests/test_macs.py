@@ -218,13 +218,20 @@ def test_encoder_layer_in_eval_does_not_take_the_fused_path() -> None:
 SIZE_ARITHMETIC = 16
 
 
+def assert_torchprofile_agrees(module: nn.Module, x: Tensor) -> None:
+    """But for scans, which torchprofile does not know."""
+    ours, theirs = count_macs(module, x), count_macs_torchprofile(module, x)
+    scans = {name: macs for name, macs in ours.by_operator.items() if name.startswith("ctxbench::")}
+    assert scans.keys() <= theirs.uncounted.keys()
+    assert 0 <= theirs.macs - (ours.macs - sum(scans.values())) <= SIZE_ARITHMETIC
+
+
 @pytest.mark.parametrize("shape", [(2, 64, 12, 10), (1, 128, 9, 11)], ids=str)
 @pytest.mark.parametrize("name", registry.names())
 def test_registry_agrees_with_torchprofile(name: str, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     module, x = registry.get(name).build(shape[1]), torch.rand(shape)
-    ours, theirs = count_macs(module, x), count_macs_torchprofile(module, x)
-    assert 0 <= theirs.macs - ours.macs <= SIZE_ARITHMETIC
+    assert_torchprofile_agrees(module, x)
 
 
 @pytest.mark.parametrize("name", registry.names())

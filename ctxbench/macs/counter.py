@@ -119,10 +119,11 @@ class OperatorCounter(TorchDispatchMode):
         """What has run so far."""
         return MacCount(self.macs, self.macs_matmul, dict(self.uncounted), dict(self.by_operator))
 
-    def add_product(self, name: str, args: Sequence[Any], output: Any) -> None:
-        """Count an operator of PRODUCTS."""
-        macs = PRODUCTS[name](args, output)
-        self.macs_matmul += macs
+    def add(self, name: str, args: Sequence[Any], output: Any) -> None:
+        """Count an operator of PRODUCTS or OTHERS."""
+        macs = (PRODUCTS.get(name) or OTHERS[name])(args, output)
+        if name in PRODUCTS:
+            self.macs_matmul += macs
         self._add(name, macs)
 
     def __torch_dispatch__(
@@ -133,10 +134,10 @@ class OperatorCounter(TorchDispatchMode):
         self.running = name
         if name in PRODUCTS:
             output = func(*args, **kwargs)
-            self.add_product(name, args, output)
-        elif rule := OTHERS.get(name):
+            self.add(name, args, output)
+        elif name in OTHERS:
             output, _ = self._run_whole(func, args, kwargs)
-            self._add(name, rule(args, output))
+            self.add(name, args, output)
         elif name in RECURRENT:
             output, products = self._run_whole(func, args, kwargs)
             self._add(name, products)

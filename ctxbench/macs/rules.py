@@ -90,6 +90,22 @@ def _affine_norm_backward(weight: int) -> Rule:
     return lambda args, output: forward(args, output) * sum(args[-1][:2])
 
 
+def _selective_scan(args: Sequence[Any], output: Tensor) -> int:
+    """For each state the step times its rate, the value that enters, the recurrence and what leaves; the skip."""
+    return output.numel() * (4 * args[2].shape[-1] + 1)
+
+
+def _wkv(args: Sequence[Any], output: Tensor) -> int:
+    """Numerator and denominator in two directions, and a weight's product with the value, with `first` and without."""
+    return 6 * output.numel()
+
+
+def _scan_backward(forward: Rule) -> Rule:
+    """Twice the forward: each multiplication has two gradients."""
+    return lambda args, _: 2 * forward(args[1:], args[0])
+
+
+_SCANS = {"ctxbench::selective_scan": _selective_scan, "ctxbench::wkv": _wkv}
 _TAPS = (4, 0, 16)  # of a grid sampler for each output element: bilinear, nearest, bicubic
 
 
@@ -131,6 +147,8 @@ PRODUCTS: dict[str, Rule] = {
 
 # All other operators that cost something. Matrix products inside them do not count a second time.
 OTHERS: dict[str, Rule] = {
+    **_SCANS,
+    **{f"{name}_backward": _scan_backward(rule) for name, rule in _SCANS.items()},
     "aten::einsum": _einsum,
     "aten::mul": _elements(),
     "aten::mean": _elements(),

@@ -15,6 +15,7 @@ from ctxbench.errors import text_of
 from ctxbench.fused_attention import is_fusible
 from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
 from ctxbench.on_meta import on_meta
+from ctxbench.scan import SCANS
 from ctxbench.without_compiler import without_compiler
 
 _ATTENTION = "aten::scaled_dot_product_attention"
@@ -32,7 +33,8 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
 
     Attention that a fused kernel can take (`ctxbench.fused_attention`) costs two products forward and five backward,
     because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs, four
-    backward. What a checkpoint computes again counts again.
+    backward. A scan (`ctxbench.scan`) costs twice its forward, whatever computes it. What a checkpoint computes again
+    counts again.
 
     Raises UncountableError, with the reason, where there is no training step or it cannot be run without data.
     """
@@ -42,7 +44,7 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
         duplicate = on_meta(module).train()
         shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
         counter = OperatorCounter()
-        with repeatable(), torch.enable_grad(), _fused_attention(counter), counter:
+        with repeatable(), torch.enable_grad(), _as_one(counter), counter:
             output = duplicate(*shapes)
             before = counter.count()
             if isinstance(output, Tensor) and output.requires_grad:
@@ -83,8 +85,8 @@ def _explained(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _fused_attention(counter: OperatorCounter) -> Iterator[None]:
-    """Run fused attention as one operator in each direction: on meta, PyTorch takes the path that is not fused."""
+def _as_one(counter: OperatorCounter) -> Iterator[None]:
+    """Run fused attention and scans as one operator in each direction: on meta, PyTorch runs their parts."""
 
     class Calls(TorchFunctionMode):
         def __torch_function__(
@@ -92,7 +94,10 @@ def _fused_attention(counter: OperatorCounter) -> Iterator[None]:
         ) -> Any:
             kwargs = kwargs or {}
             if func is _attend and is_fusible(*(maps := _maps(*args, **kwargs))[:3]):
-                return _Attention.apply(counter, *maps)  # type: ignore[no-untyped-call]  # torch does not annotate it
+                query, _, value, _ = maps
+                return _run_as_one(counter, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
+            if func in SCANS:
+                return _run_as_one(counter, f"ctxbench::{func.__name__}", args[0].shape, *args)
             return func(*args, **kwargs)
 
     calls = Calls()
@@ -110,22 +115,25 @@ def _maps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = 
     return query, key, value, attn_mask
 
 
-class _Attention(torch.autograd.Function):
-    """`scaled_dot_product_attention` without data: shapes, and what the fused kernels compute."""
+class _AsOne(torch.autograd.Function):
+    """An operator without data: shapes, and what its rules and those of `NAME_backward` count."""
 
     @staticmethod
     def forward(
-        ctx: Any, counter: OperatorCounter, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+        ctx: Any, counter: OperatorCounter, name: str, shape: Sequence[int], first: Tensor, *others: Tensor | None
     ) -> Tensor:
-        ctx.counter = counter
-        ctx.save_for_backward(query, key, value, mask)
-        output = query.new_empty(*query.shape[:-1], value.shape[-1])
-        counter.add_product(_ATTENTION, (query, key, value), output)
+        ctx.counter, ctx.name = counter, name
+        ctx.save_for_backward(first, *others)
+        output = first.new_empty(shape)
+        counter.add(name, (first, *others), output)
         return output
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         saved = ctx.saved_tensors
-        ctx.counter.add_product(f"{_ATTENTION}_backward", (gradient, *saved), None)
-        needed = zip(saved, ctx.needs_input_grad[1:], strict=True)
-        return None, *(torch.empty_like(each) if needs else None for each, needs in needed)
+        ctx.counter.add(f"{ctx.name}_backward", (gradient, *saved), None)
+        needed = zip(saved, ctx.needs_input_grad[3:], strict=True)
+        return None, None, None, *(torch.empty_like(each) if needs else None for each, needs in needed)
+
+
+_run_as_one: Any = _AsOne.apply

@@ -76,6 +76,7 @@ def predict_peak(
         marks=tracker.marks,
         workspaces=table.workspaces({step.op.split(".")[1] for step in tracker.timeline}),
         unfused=tracker.unfused,
+        scans=tracker.scans,
     )
 
 

@@ -70,7 +70,8 @@ class MemoryProfile:
 
     `marks` are the operators whose memory inside the kernel is not known, with the reason: if there are any, the peak
     is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include. `unfused`
-    are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason.
+    are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those that call a
+    scan of `ctxbench.scan`, with the bytes that a fused kernel would read and write in the pass.
     """
 
     module: str
@@ -82,6 +83,12 @@ class MemoryProfile:
     marks: dict[str, str]
     workspaces: dict[str, str]
     unfused: dict[str, str] = field(default_factory=dict)
+    scans: dict[str, int] = field(default_factory=dict)
+
+    def in_scan(self, where: str) -> str:
+        """The line of the scan that a line or an autograd node belongs to; "" if it belongs to none."""
+        line = where.rpartition(" of ")[2]
+        return line if line in self.scans else ""
 
     @property
     def peak_step(self) -> int:

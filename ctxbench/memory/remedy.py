@@ -36,13 +36,13 @@ def remedies(
 ) -> list[Remedy]:
     """The changes that lower the peak, the largest effect first; the changed module is predicted again for each.
 
-    Tried: in-place activations, checkpointing each block or what one line saves, fused attention, half precision, half
-    the batch. A change that is not possible for the module, or does not lower the peak, is left out.
+    Tried: in-place activations, checkpointing each block or what one line saves, fused attention and scans, half
+    precision, half the batch. A change that is not possible for the module, or does not lower the peak, is left out.
     """
     profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast)
     profile = profile_of(module, *inputs)
     peak = profile.peak_bytes
-    found = list(_fused_attention(profile))
+    found = [*_fused_attention(profile), *_fused_scans(profile)]
     found += [
         Remedy(f"checkpointing what {where} saves, at best (freed after the forward pass, then recomputed)", least)
         for where, _, least in saved_lines(profile)
@@ -138,6 +138,15 @@ def _fused_attention(profile: MemoryProfile) -> Iterator[Remedy]:
             f"fused attention at {', '.join(dict.fromkeys(lines))}, at best (no map of {size[1]} x {size[2]} is stored)"
         )
         yield Remedy(change, profile.peak_without(maps, inside))
+
+
+def _fused_scans(profile: MemoryProfile) -> Iterator[Remedy]:
+    """Scans, as if one kernel in each direction stored nothing that it alone reads."""
+    inside = {i for i, step in enumerate(profile.timeline) if profile.in_scan(step.where)}
+    own = [block for block in profile.allocations if block.born in inside and inside.issuperset(block.reads)]
+    if inside:
+        change = f"a fused scan at {', '.join(profile.scans)}, at best (no state is stored)"
+        yield Remedy(change, profile.peak_without({b: (b.born, len(profile.timeline)) for b in own}, inside))
 
 
 def _size(block: Allocation) -> tuple[int, ...]:

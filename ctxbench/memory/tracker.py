@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ctxbench import scan
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import INPUT_KEPT, Table
@@ -17,7 +18,7 @@ from ctxbench.memory.profile import Allocation, Category, Phase, Step
 
 # Dtypes of an index that chooses by value.
 MASKS = (torch.bool, torch.uint8)
-_OWN = str(Path(__file__).parent)
+_OWN = (str(Path(__file__).parent), scan.__file__)
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -38,6 +39,7 @@ class Tracker(TorchDispatchMode):
         self.timeline: list[Step] = []
         self.marks: dict[str, str] = {}
         self.unfused: dict[str, str] = {}  # line of an attention without a fused kernel -> the reason
+        self.scans: dict[str, int] = {}  # line of a scan -> bytes that a fused kernel would move
         self.live_bytes = 0
         self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
         self._forward_lines: dict[int, str] = {}  # autograd sequence number -> line of the module's code
@@ -73,6 +75,13 @@ class Tracker(TorchDispatchMode):
     def note_unfused(self, reason: str) -> None:
         """Note why the attention that the module calls now takes no fused kernel."""
         self.unfused[self._where()] = reason
+
+    def note_scan(self, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        """Note the bytes that one kernel would read and write for a scan, and another for its gradients."""
+        read, written = (sum(each.nbytes for each in tree_leaves(some)) for some in (arguments, output))
+        trained = output.requires_grad  # then read the same and the output's gradient, and write the arguments'
+        line = self._where()
+        self.scans[line] = self.scans.get(line, 0) + (read + written) * (1 + trained) + read * trained
 
     def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
         """Set the category of a tensor's block, which is known only later in the pass."""
@@ -224,7 +233,7 @@ class Tracker(TorchDispatchMode):
             name = node.name().rpartition("::")[2]
             return f"{name} of {line}" if line else name
         frame = sys._getframe(2)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, _OWN)):
+        while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, *_OWN)):
             frame = frame.f_back
         line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         self._forward_lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, line)

@@ -13,6 +13,7 @@ from ctxbench.memory.attention import attend
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.tracker import Tracker
 from ctxbench.mode import Mode
+from ctxbench.scan import SCANS
 
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _dropout = functional.dropout
@@ -50,6 +51,8 @@ class CallWatch(TorchFunctionMode):
         self.tracker.in_linear = name == "linear"
         result = func(*args, **kwargs)
         self.tracker.in_linear = False
+        if func in SCANS:
+            self.tracker.note_scan(args, result)
         if self.tracker.table.counts_host:
             self._count_saved_numbers(name, result)
         return result

@@ -17,7 +17,7 @@ from ctxbench.memory import kernels
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device
 from ctxbench.memory.predict import predict_peak
-from ctxbench.memory.profile import Step
+from ctxbench.memory.profile import MemoryProfile, Step
 from ctxbench.mode import Mode
 from ctxbench.predict.work import Class, Convolution, Product, Turn, Work
 
@@ -62,6 +62,16 @@ def operators_of(
 
     Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
     """
+    return profiled(module, *inputs, mode=mode, device=device, autocast=autocast)[1]
+
+
+def profiled(
+    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
+) -> tuple[MemoryProfile, list[Operator]]:
+    """The memory of one pass, and its operators that start kernels.
+
+    Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
+    """
     found: list[Operator] = []
 
     def observe() -> Callable[[Call, Step], None]:
@@ -73,8 +83,7 @@ def operators_of(
             name = call.packet.removeprefix("aten.")
             found.append(Operator(name, step.phase, step.where, tuple(kernels), _dtype(call)))
 
-    predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
-    return found
+    return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast), found
 
 
 def _dtype(call: Call) -> str:

@@ -2,13 +2,14 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from ctxbench.devices.sheet import Sheet
 from ctxbench.errors import UsageError
-from ctxbench.memory import UnpredictableError
+from ctxbench.memory import MemoryProfile, UnpredictableError
 from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE_SDS
-from ctxbench.predict.operators import operators_of
+from ctxbench.predict.operators import profiled
 from ctxbench.predict.passes import Kernel, PassTime, time_of
 from ctxbench.worker.protocol import Held, TellTime, Told
 
@@ -20,7 +21,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
     case, mode, sheet, dtype = task.case, task.mode, task.sheet, task.case.dtype
     try:
-        operators = operators_of(*case.on_meta(), mode=mode, device=sheet.backend, autocast=case.autocast_dtype)
+        memory, operators = profiled(*case.on_meta(), mode=mode, device=sheet.backend, autocast=case.autocast_dtype)
         found = time_of(operators, sheet, dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
@@ -39,6 +40,8 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     emit(_by_operator(found))
     bands = dict.fromkeys(f"{kernel.work.group}: {_basis(kernel)}" for kernel in found.kernels)
     emit(Told(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
+    for sentence in _fused_scans(memory, found, sheet):
+        emit(Told(f"- {sentence}"))
     for note in [*found.notes(dtype, case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         emit(Told(f"- {note}"))
     emit(Told("See docs/prediction.md."))
@@ -64,6 +67,17 @@ def _by_operator(found: PassTime) -> Told:
     headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
     columns: dict[str, Held] = dict.fromkeys(headings, "text")
     return Told(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
+
+
+def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: Sheet) -> Iterator[str]:
+    """At most what a kernel for each scan would save: it must move its arguments and results once."""
+    for line, moved in memory.scans.items():
+        ms = math.fsum(kernel.ms for kernel in found.kernels if memory.in_scan(kernel.operator.where) == line)
+        least = moved / sheet.bandwidth * 1e3
+        yield (
+            f"The kernels of the scan at {line} take {ms:.3g} ms; a fused scan takes {least:.3g} ms or more, for the "
+            f"bytes that it must move, so that it saves {max(0.0, ms - least):.3g} ms at most."
+        )
 
 
 def _basis(kernel: Kernel) -> str:

@@ -40,6 +40,7 @@ FAMILIES = {
     "pooling": Look("#CC79A7", "X"),
     "spectral": Look("#AA3377", "P"),
     "large kernel": Look("#AAAA66", "D"),
+    "state space": Look("#7F7F00", "s"),
 }
 # Every other member of a family has its colour times this.
 DARKER = 0.75

@@ -1,0 +1,197 @@
+"""Scans: equal to a loop in float64, counted and explained as one operator, linear in the positions."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference_scans import scanned, weighed
+from test_macs_training import real_step
+from torch import Tensor
+
+from ctxbench import registry
+from ctxbench.devices import Unsupported
+from ctxbench.devices.sheet import sheets
+from ctxbench.executions.exported import export
+from ctxbench.macs.counter import count_macs
+from ctxbench.macs.training import count_training_macs
+from ctxbench.memory import predict_peak, remedies
+from ctxbench.metrics.params import count_params
+from ctxbench.mode import MODES, Mode
+from ctxbench.predict.operators import profiled
+from ctxbench.predict.passes import time_of
+from ctxbench.scan import SCANS, selective_scan, wkv
+
+KEYS = ("ss2d", "vim", "nc_ssd", "bi_wkv")
+SCANNED = {"ss2d": "ctxbench::selective_scan", "vim": "ctxbench::selective_scan", "bi_wkv": "ctxbench::wkv"}
+ERRORS = ((torch.float32, 1e-6), (torch.float64, 1e-12))
+# Ranges of steps, and the rate: as at the start of training, hardly a decay, nothing kept.
+REGIMES = [(1e-3, 0.1, 1.0), (1e-3, 0.1, 16.0), (1e-5, 1e-4, 1.0), (1e-7, 1e-6, 1.0), (1.0, 10.0, 16.0)]
+
+
+def assert_near(found: Tensor, expected: Tensor, error: float) -> None:
+    assert (found.double() - expected).abs().max() <= error * expected.abs().max()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 64, 1000, 16_384])
+@pytest.mark.parametrize(("shortest", "longest", "rate"), REGIMES)
+def test_a_selective_scan_is_the_loop_over_the_positions(
+    length: int, shortest: float, longest: float, rate: float
+) -> None:
+    torch.manual_seed(0)
+    value, enter, leave = torch.randn(4, length), torch.ones(1, length), torch.ones(1, length)
+    step = torch.empty(4, length).uniform_(shortest, longest)
+    rates, skip = torch.full((4, 1), -rate), torch.zeros(4)
+    parts = (value, step, rates, enter, leave, skip)
+    expected = scanned(*(each.double() for each in parts))
+    for dtype, error in ERRORS:
+        value, step, rates, enter, leave, skip = (each.to(dtype) for each in parts)
+        arguments = (value[None, None], step[None, None], rates[None], enter[None, None], leave[None, None], skip[None])
+        assert_near(selective_scan(*arguments)[0, 0], expected, error)
+
+
+@pytest.mark.parametrize("length", [1, 2, 35, 1000])
+@pytest.mark.parametrize("decay", [-70.0, 0.0, 5.0, 300.0])
+def test_wkv_is_the_weighted_mean_over_all_pairs(length: int, decay: float) -> None:
+    torch.manual_seed(0)
+    value, key = torch.randn(2, length), 5 * torch.randn(2, length)
+    decays, first = torch.tensor([decay, 1.0]) / length, torch.tensor([0.5, -1.0]) / length
+    expected = weighed(*(each.double() for each in (value, key, decays, first)))
+    for dtype, error in ERRORS:
+        parts = [each.to(dtype) for each in (value[None], key[None], decays, first)]
+        assert_near(wkv(*parts)[0], expected, error)
+
+
+def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Tensor]:
+    with torch.device("meta"):
+        return registry.get(key).build(shape[1], hparams), torch.empty(shape)
+
+
+@pytest.mark.parametrize(
+    ("key", "params"),
+    [
+        ("ss2d", (12_224, 171_776, 671_232)),
+        ("vim", (40_704, 482_304, 1_816_576)),
+        ("nc_ssd", (36_656, 437_552, 1_660_208)),
+        ("bi_wkv", (16_704, 263_424, 1_051_136)),
+    ],
+)
+def test_parameters_are_those_of_the_public_classes(key: str, params: tuple[int, ...]) -> None:
+    assert tuple(count_params(on_meta(key, 1, channels, 1, 1)[0]) for channels in (64, 256, 512)) == params
+
+
+# The MACs of the scans at [1, 512, 128, 128].
+FIGURES: list[tuple[str, dict[str, Any], int]] = [
+    ("ss2d", {}, 167_772_160),
+    ("ss2d", {"ssm_ratio": 2.0}, 335_544_320),
+    ("ss2d", {"d_state": 16}, 2_181_038_080),
+    ("vim", {}, 2_181_038_080),
+    ("bi_wkv", {}, 50_331_648),
+]
+
+
+@pytest.mark.parametrize(("key", "hparams", "macs"), FIGURES)
+def test_a_scan_is_counted_as_one_operator(key: str, hparams: dict[str, Any], macs: int) -> None:
+    module, x = on_meta(key, 1, 512, 128, 128, **hparams)
+    assert count_macs(module, x).by_operator[SCANNED[key]] == macs
+
+
+@pytest.mark.parametrize("key", SCANNED)
+def test_a_scan_costs_twice_its_forward_in_the_backward_pass(key: str) -> None:
+    module, x = on_meta(key, 2, 64, 12, 10)
+    step, name = count_training_macs(module, x), SCANNED[key]
+    assert step.by_operator[f"{name}_backward"] == 2 * step.by_operator[name]
+    with torch.device("cpu"):
+        _, real = real_step(registry.get(key).build(64), torch.rand(2, 64, 12, 10))
+    assert step.macs_matmul == real.macs_matmul
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_macs_and_memory_grow_as_the_positions(key: str) -> None:
+    sizes = [on_meta(key, 1, 64, side, side) for side in (32, 64, 128)]
+    counts: list[Callable[[torch.nn.Module, Tensor], int]] = [lambda module, x: count_macs(module, x).macs]
+    for mode in MODES:
+        counts.append(lambda module, x, mode=mode: predict_peak(module, x, mode=mode).peak_bytes)  # type: ignore[misc]
+    for count in counts:
+        small, middle, large = (count(*size) for size in sizes)
+        assert (large - middle) / (middle - small) == pytest.approx(4, rel=0.02)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("key", SCANNED)
+def test_what_a_fused_scan_would_save_at_most_is_named(key: str, mode: Mode) -> None:
+    module, x = on_meta(key, 1, 64, 32, 32, **({} if key == "bi_wkv" else {"d_state": 2}))
+    profile, operators = profiled(module, x, mode=mode)
+    (line,) = profile.scans
+    (remedy,) = [each for each in remedies(module, x, mode=mode) if "a fused scan" in each.change]
+    assert f"a fused scan at {line}, at best" in remedy.change
+    inner = 64 * {"ss2d": 4, "vim": 4, "bi_wkv": 1}[key]  # routes times D, of both directions
+    maps = {"ss2d": 2 * inner + 4 * 4, "vim": 2 * inner + 2 * 4, "bi_wkv": 2 * inner}[key]
+    weights = {"ss2d": 3 * inner, "vim": 3 * inner, "bi_wkv": 2 * inner}[key]
+    read, written = 4 * (maps * x[0, 0].numel() + weights), 4 * inner * x[0, 0].numel()
+    assert profile.scans[line] == (read + written if mode == "infer" else 3 * read + 2 * written)
+    assert 4 * inner * x[0, 0].numel() <= remedy.peak_bytes < profile.peak_bytes
+    found = time_of(operators, sheets()["a100-80gb"])
+    within = sum(kernel.ms for kernel in found.kernels if profile.in_scan(kernel.operator.where))
+    assert profile.scans[line] / sheets()["a100-80gb"].bandwidth * 1e3 < within < found.device_ms
+
+
+def test_a_module_without_a_scan_has_none_to_fuse() -> None:
+    module, x = on_meta("nc_ssd", 1, 64, 16, 16)
+    assert predict_peak(module, x, mode="train").scans == {}
+    assert not any("scan" in each.change for each in remedies(module, x, mode="train"))
+
+
+def test_predict_says_what_a_fused_scan_would_save(command: Any) -> None:
+    told = command("predict", "bi_wkv", "--for", "t4", "--shape", "1,64,32,32")
+    assert "The kernels of the scan at bi_wkv.py:" in told.stdout
+    assert "for the bytes that it must move" in told.stdout
+
+
+@pytest.mark.slow
+def test_an_export_for_any_size_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="a scan has as many steps as the logarithm of its length"):
+        export(registry.get("bi_wkv").build(8), torch.rand(1, 8, 4, 5), tmp_path / "module.onnx", dynamic=True)
+
+
+# The names and shapes under which public weights are stored, at 32 channels.
+PUBLISHED: dict[str, dict[str, tuple[int, ...]]] = {
+    "ss2d": {
+        "in_proj.weight": (32, 32), "conv2d.weight": (32, 1, 3, 3), "x_proj_weight": (4, 4, 32),
+        "dt_projs_weight": (4, 32, 2), "dt_projs_bias": (4, 32), "A_logs": (128, 1), "Ds": (128,),
+        "out_norm.weight": (32,), "out_norm.bias": (32,), "out_proj.weight": (32, 32),
+    },
+    "vim": {
+        "in_proj.weight": (128, 32), "conv1d.weight": (64, 1, 4), "conv1d.bias": (64,), "x_proj.weight": (34, 64),
+        "dt_proj.weight": (64, 2), "dt_proj.bias": (64,), "A_log": (64, 16), "D": (64,), "conv1d_b.weight": (64, 1, 4),
+        "conv1d_b.bias": (64,), "x_proj_b.weight": (34, 64), "dt_proj_b.weight": (64, 2), "dt_proj_b.bias": (64,),
+        "A_b_log": (64, 16), "D_b": (64,), "out_proj.weight": (32, 64),
+    },
+    "nc_ssd": {
+        "in_proj.weight": (272, 32), "conv2d.weight": (192, 1, 3, 3), "conv2d.bias": (192,), "dt_bias": (16,),
+        "A_log": (16,), "D": (16,), "norm.weight": (64,), "norm.bias": (64,), "out_proj.weight": (32, 64),
+    },
+    "bi_wkv": {
+        "spatial_decay": (32,), "spatial_first": (32,), "spatial_mix_k": (1, 1, 32), "spatial_mix_v": (1, 1, 32),
+        "spatial_mix_r": (1, 1, 32), "key.weight": (32, 32), "value.weight": (32, 32), "receptance.weight": (32, 32),
+        "output.weight": (32, 32),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_public_weights_have_these_names_and_shapes(key: str) -> None:
+    state = registry.get(key).build(32).state_dict()
+    assert {name: tuple(each.shape) for name, each in state.items()} == PUBLISHED[key]
+
+
+@pytest.mark.parametrize(("key", "bias"), [("ss2d", "dt_projs_bias"), ("vim", "dt_proj.bias"), ("nc_ssd", "dt_bias")])
+def test_steps_start_from_a_thousandth_to_a_tenth(key: str, bias: str) -> None:
+    step = torch.nn.functional.softplus(registry.get(key).build(64).state_dict()[bias].double())
+    assert step.min() * (1 + 1e-4) >= 0.001
+    assert step.max() <= 0.1 * (1 + 1e-4)
+
+
+def test_the_operators_are_those_of_the_rules() -> None:
+    assert {f"ctxbench::{each.__name__}" for each in SCANS} == set(SCANNED.values())
