@@ -27,8 +27,8 @@ class Look:
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 # The look of the first member of a family (`family` of its registration). Colours: Okabe and Ito, Color Universal
-# Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a violet, an olive and a brown that differ from
-# them; each is visible on white and on black.
+# Design (2008), without yellow and black, a purple of Paul Tol's (2021), and a violet, an olive and a brown that differ
+# from them; each is visible on white and on black.
 # Markers: such that two modules with the same one differ in grey and to colour-blind readers.
 FAMILIES = {
     "attention": Look("#0072B2", "o"),
@@ -40,7 +40,7 @@ FAMILIES = {
     "pooling": Look("#CC79A7", "X"),
     "spectral": Look("#AA3377", "P"),
     "large kernel": Look("#AAAA66", "D"),
-    "state space": Look("#774422", "o"),
+    "state space": Look("#554422", "o"),
 }
 # Every other member of a family has its colour times this.
 DARKER = 0.75
