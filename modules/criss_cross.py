@@ -47,24 +47,19 @@ class CrissCross(nn.Module):
         return x
 
     def _attend(self, x: Tensor) -> Tensor:
-        batch, height = x.size(0), x.size(2)
-        down, across = self._weights(x).split([height, x.size(3)], dim=3)
-        by_column, by_row = _lines(self.value(x))
-        of_columns = torch.bmm(by_column, down.transpose(1, 2).flatten(0, 1).transpose(1, 2))  # [B * W, C, H]
-        of_rows = torch.bmm(by_row, across.flatten(0, 1).transpose(1, 2))  # [B * H, C, W]
-        of_columns = torch.unflatten(of_columns, 0, (batch, -1)).permute(0, 2, 3, 1)
-        return of_columns + torch.unflatten(of_rows, 0, (batch, -1)).permute(0, 2, 1, 3)
-
-    def _weights(self, x: Tensor) -> Tensor:
-        """[B, H, W, H + W]: of each position's column, then of its row."""
-        (queries_down, queries_across), (keys_down, keys_across) = _lines(self.query(x)), _lines(self.key(x))
-        down = torch.bmm(queries_down.transpose(1, 2), keys_down)  # [B * W, H, H]
-        itself = torch.eye(x.size(2), dtype=torch.bool, device=x.device)
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        height = x.size(2)
+        # Columns: [B * W, c, H]; rows: [B * H, c, W].
+        columns = [image.permute(0, 3, 1, 2).flatten(0, 1) for image in (query, key, value)]
+        rows = [image.permute(0, 2, 1, 3).flatten(0, 1) for image in (query, key, value)]
+        down = torch.bmm(columns[0].transpose(1, 2), columns[1])  # [B * W, H, H]
+        itself = torch.eye(height, dtype=torch.bool, device=x.device)
         down = torch.unflatten(down.masked_fill(itself, float("-inf")), 0, (x.size(0), -1)).transpose(1, 2)
-        across = torch.bmm(queries_across.transpose(1, 2), keys_across)  # [B * H, W, W]
-        return torch.softmax(torch.cat([down, torch.unflatten(across, 0, (x.size(0), -1))], dim=3), dim=3)
-
-
-def _lines(image: Tensor) -> tuple[Tensor, Tensor]:
-    """The columns [B * W, c, H] and the rows [B * H, c, W] of [B, c, H, W]."""
-    return image.permute(0, 3, 1, 2).flatten(0, 1), image.permute(0, 2, 1, 3).flatten(0, 1)
+        across = torch.unflatten(torch.bmm(rows[0].transpose(1, 2), rows[1]), 0, (x.size(0), -1))  # [B, H, W, W]
+        weights = torch.softmax(torch.cat([down, across], dim=3), dim=3)  # [B, H, W, H + W]
+        down, across = weights.split([height, x.size(3)], dim=3)
+        of_columns = torch.bmm(columns[2], down.transpose(1, 2).flatten(0, 1).transpose(1, 2))  # [B * W, C, H]
+        of_rows = torch.bmm(rows[2], across.flatten(0, 1).transpose(1, 2))  # [B * H, C, W]
+        of_columns = torch.unflatten(of_columns, 0, (x.size(0), -1)).permute(0, 2, 3, 1)
+        of_rows = torch.unflatten(of_rows, 0, (x.size(0), -1)).permute(0, 2, 1, 3)
+        return of_columns + of_rows

@@ -100,4 +100,4 @@ class NonLocal(nn.Module):
 
 def _read(affinity: Tensor, value: Tensor) -> Tensor:
     """[B, n, m] and [B, d, m] to [B, d, n]; so the gradient of the affinity is contiguous and not copied."""
-    return torch.bmm(affinity, value.transpose(1, 2)).transpose(1, 2)
+    return torch.bmm(affinity, value.transpose(1, 2)).transpose(1, 2).contiguous()
