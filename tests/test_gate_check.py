@@ -35,7 +35,7 @@ from ctxbench.gate.request import Request, parse_accepted, parse_renamed
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult, exit_code
 from ctxbench.gate.rows import RowKey, RowVerdict, failed_now
 from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
-from ctxbench.gate.texts import label_of
+from ctxbench.gate.texts import label_of, remarks
 from ctxbench.gate.trees import baseline_tree, working_tree
 from ctxbench.messages import Failure
 from ctxbench.number import Number
@@ -287,10 +287,12 @@ def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, as
 
 def test_growth_that_is_accepted_is_shown_and_ok(repository: Path, ask: Ask) -> None:
     result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]))
-    assert ExactChange(f"Grown {CASE}", "params", 2, 3) in result.exact
+    assert ExactChange(f"Grown {CASE}", "params", 2, 3, accepted=True) in result.exact
     assert result.exit_code == ExitCode.OK
-    assert any(re.search(r"the growth of .*params.* is accepted \(--accept\)", note) for note in result.notes)
-    assert ask("grown.py:Grown", accepted=parse_accepted(["macs"])).exit_code == ExitCode.REGRESSED
+    assert "Grown: params grew by 50 %, a tenth or more; accepted (--accept params)" in remarks(result)
+    refused = ask("grown.py:Grown", accepted=parse_accepted(["macs"]))
+    assert refused.exit_code == ExitCode.REGRESSED
+    assert "Grown: params grew by 50 %, a tenth or more; --accept params accepts it" in remarks(refused)
     with pytest.raises(UsageError, match="unknown metric of --accept 'latency'"):
         parse_accepted(["latency"])
 
