@@ -19,6 +19,7 @@ from typing import Any
 
 from gate_on_this_machine import begin
 
+from ctxbench.number import significant
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.tables.table import plain_table
 
@@ -66,12 +67,16 @@ def main() -> None:
     folder: Path = given.out
     begin(folder)
     for name in COMMITS:
-        path = folder.resolve() / f"{name.replace(' %', '%').replace(' ', '-')}.json"
+        path = stored(folder.resolve(), name)
         if not path.exists():
             print(name, flush=True)
             with tempfile.TemporaryDirectory() as repository:
                 write(Path(repository), name)
                 check(Path(repository), path, static=given.static)
+
+
+def stored(folder: Path, name: str) -> Path:
+    return folder / f"{name.replace(' % ', '-').replace(' ', '-')}.json"
 
 
 def write(repository: Path, name: str) -> None:
@@ -104,8 +109,7 @@ def table(folder: Path = OUT) -> str:
     """What the checks say of each commit."""
     rows = []
     for name in COMMITS:
-        path = folder / f"{name.replace(' %', '%').replace(' ', '-')}.json"
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(stored(folder, name).read_text(encoding="utf-8"))
         code = f"{found['exit_code']} ({found['exit_name']})"
         rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train"), code])
     headings = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
@@ -117,15 +121,22 @@ def outputs(found: Mapping[str, Any]) -> str:
     (case,) = found["outputs"]["cases"] or [{"verdict": "", "change": None}]
     if any(row["status"] == "broken" for row in found["rows"]):
         return "broken"
-    by = f" by {100 * case['change']:.2g} %" if case["verdict"] == "changed" else ""
-    return f"{case['verdict']}{by}"
+    return (
+        f"changed by up to {significant(100 * case['change'], 2)} %"
+        if case["verdict"] == "changed"
+        else str(case["verdict"])
+    )
 
 
 def exact(found: Mapping[str, Any]) -> str:
     told = []
     for change in found["exact"]["changes"]:
         name = change["quantity"].removesuffix("_predicted_bytes").replace("_", " ")
-        share = f"{100 * change['difference'] / change['baseline']:+.2g} %" if change["difference"] else "not known"
+        share = (
+            f"{significant(100 * change['difference'] / change['baseline'], 2, '+')} %"
+            if change["difference"]
+            else "not known"
+        )
         told.append(f"{name} {share}")
     return ", ".join(told) or "same"
 

@@ -91,9 +91,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a case computes beside what a baseline computed; `broken` are sentences on what is no result, `notes` on what is other.
+    """What a case computes beside what a baseline computed.
 
-    With `own_weights` each side has drawn its own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out.
+    `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
+    own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out.
     """
 
     differences: Sequence[Difference]

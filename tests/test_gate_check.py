@@ -5,7 +5,6 @@ import json
 import math
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -289,10 +288,10 @@ def test_growth_that_is_accepted_is_shown_and_ok(repository: Path, ask: Ask) -> 
     result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]))
     assert ExactChange(f"Grown {CASE}", "params", 2, 3, accepted=True) in result.exact
     assert result.exit_code == ExitCode.OK
-    assert "Grown: params grew by 50 %, a tenth or more; accepted (--accept params)" in remarks(result)
+    assert "Growth of Grown: params by 50 % (a tenth or more); accepted (--accept params)" in remarks(result)
     refused = ask("grown.py:Grown", accepted=parse_accepted(["macs"]))
     assert refused.exit_code == ExitCode.REGRESSED
-    assert "Grown: params grew by 50 %, a tenth or more; --accept params accepts it" in remarks(refused)
+    assert "Growth of Grown: params by 50 % (a tenth or more); --accept params accepts it" in remarks(refused)
     with pytest.raises(UsageError, match="unknown metric of --accept 'latency'"):
         parse_accepted(["latency"])
 

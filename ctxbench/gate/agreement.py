@@ -1,4 +1,4 @@
-"""Whether a change altered what modules compute: outputs and gradients of both sides, from the same weights and input."""
+"""Whether a change altered what modules compute: outputs and gradients of both sides, from one seed and input."""
 
 import os
 import tempfile
@@ -11,6 +11,7 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.gate.result import OutputVerdict
 from ctxbench.gate.tree_cases import TreeCases
 from ctxbench.messages import Agreement, Failure
+from ctxbench.number import significant
 from ctxbench.worker.protocol import Reply, TakeOutputs
 
 # What a module's own code does; a process that ended or ran too long may have lacked memory or time.
@@ -86,4 +87,4 @@ def judge(case: str, found: Agreement) -> OutputVerdict:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+    return f"{significant(100 * share, 2)} %"

@@ -33,7 +33,8 @@ class ExitCode(IntEnum):
 class ExactChange:
     """A quantity of a case that differs between the sides and is compared without statistics.
 
-    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had. Growth that is `accepted` fails nothing.
+    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had. Growth that is `accepted`
+    fails nothing.
     """
 
     case: str
@@ -84,7 +85,8 @@ class GateResult:
 
     `baseline` and `candidate` name the sides for a person ("main (1a2b3c4d5e)", "the working tree"). `rows` are the
     latency rows; `labels` gives each case a short name. `exact` has the exact quantities that differ, `compared`
-    counts all that were compared. `outputs` has a verdict for each case, which decides if they `must_match`. `notes` are sentences that a reader needs beside the verdicts. In an `advisory`
+    counts all that were compared. `outputs` has a verdict for each case, which decides if they `must_match`. `notes`
+    are sentences that a reader needs beside the verdicts. In an `advisory`
     result the latencies have no part in the exit code. `evidence` is what a row's `replicates` are: pairs of
     processes, or the processes of now against a stored run.
     """

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.self_test import SelfTest
-from ctxbench.number import fixed
+from ctxbench.number import fixed, significant
 from ctxbench.report.tables.table import Tone
 
 # What a row came to, the worst first, and how good that is.
@@ -208,9 +208,9 @@ def growth_texts(result: GateResult) -> list[str]:
             grown.setdefault((change.case, change.metric), []).append(change)
     lines = []
     for (case, metric), changes in grown.items():
-        parts = ", ".join(f"{exact_cells(each)[0]} grew by {_size(each)}" for each in changes)
+        parts = ", ".join(f"{exact_cells(each)[0]} by {_size(each)}" for each in changes)
         verdict = f"accepted (--accept {metric})" if changes[0].accepted else f"--accept {metric} accepts it"
-        lines.append(f"{case_label(result, case)}: {parts}; {verdict}")
+        lines.append(f"Growth of {case_label(result, case)}: {parts}; {verdict}")
     return lines
 
 
@@ -219,7 +219,8 @@ def _size(change: ExactChange) -> str:
     if not change.baseline:
         return f"{change.difference:,}"
     share = (change.difference or 0) / change.baseline
-    return f"{100 * share:.2g} %, {next((words for limit, words in SIZES.items() if share < limit), BIG)}"
+    words = next((words for limit, words in SIZES.items() if share < limit), BIG)
+    return f"{significant(100 * share, 2)} % ({words})"
 
 
 def exact_text(change: ExactChange) -> str:

@@ -40,7 +40,9 @@ def take_outputs(task: TakeOutputs, emit: Callable[[Reply], object]) -> None:
     kept = torch.load(task.path, weights_only=True)
     notes = []
     own_weights = _shapes(drawn) != _shapes(kept["drawn"])
-    if not own_weights and not all(torch.equal(tensor, kept["drawn"][name].to(tensor)) for name, tensor in drawn.items()):
+    if not own_weights and not all(
+        torch.equal(tensor, kept["drawn"][name].to(tensor)) for name, tensor in drawn.items()
+    ):
         notes.append("other initial weights from the same seed, compared with the baseline's")
         with torch.no_grad():
             for name, tensor in _state(model):
