@@ -65,6 +65,8 @@ GOOD: dict[str, list[str]] = {
     "rank_by": ["params", "macs"],
     "reuse": ["run"],
     "runs": ["run"],
+    "first": ["run"],
+    "second": ["run"],
     "folder": ["run"],
     "baseline": ["run", "run/records.csv"],
     "against": ["HEAD"],
