@@ -1,0 +1,58 @@
+"""`ctxbench history`: how a module's cost moved over the commits of its repository."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ctxbench.cli.options import Settings, Texts, overrides_of, split, with_conditions
+from ctxbench.cli.printing import gate_progress, render
+from ctxbench.errors import UsageError
+from ctxbench.terminal import say
+
+
+@with_conditions()
+def history(
+    modules: Annotated[
+        str, typer.Argument(metavar="MODULE[,MODULE]", help="path.py:Class of this repository, or keys.")
+    ],
+    conditions: Mapping[str, Texts],
+    span: Annotated[
+        str, typer.Argument(metavar="[RANGE]", help="Commits as git names them: v1..main, or the last one.")
+    ] = "HEAD",
+    last: Annotated[int, typer.Option(min=1, help="At most so many commits, the latest of the range.")] = 20,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(help="A run folder, whose times stand at its commit; may be given several times."),
+    ] = None,
+    suite: Annotated[str, typer.Option(help="Inputs and settings: a suite's name, or the path of a TOML file.")] = "ci",
+    chosen: Settings = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the costs over the commits into this .png or .svg.")] = None,
+) -> None:
+    """Print what modules cost at each commit, and the commits at which a cost changed.
+
+    Each commit's own files are counted once: parameters, MACs, predicted memory and, with --device h100-sxm, predicted
+    times. Merges are followed along their first parents.
+    """
+    from ctxbench import disk
+    from ctxbench.gate import history_table
+    from ctxbench.gate.history import history as costs
+    from ctxbench.suite import settings
+    from ctxbench.suite.read import load
+
+    if plot is not None:
+        if plot.suffix.lower() not in (".png", ".svg"):
+            raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
+        disk.check_place(plot)
+    overrides = replace(overrides_of(conditions), modules=split(modules), hparams=settings.parse(chosen or []))
+    found = costs(load(suite, overrides), span, last, runs or [], gate_progress())
+    for table in history_table.history_tables(found):
+        render(table)
+        say("")
+    for line in history_table.sentences(found):
+        say(line)
+    if plot is not None:
+        history_table.plot(found, plot)
+        say(f"drawn: {plot}")
