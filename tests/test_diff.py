@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from report_data import ENVIRONMENT, add, definition, new_run, record, timed
 
+import ctxbench
 from ctxbench.errors import UsageError
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.difference import difference_table
@@ -98,3 +99,20 @@ def test_the_command_prints_it(tmp_path: Path, command: Callable[..., Any]) -> N
     done = command("diff", with_times(tmp_path / "one", 1.0), with_times(tmp_path / "two", 2.0))
     assert (done.returncode, "What differs" in done.stdout, "Time, infer (ms)" in done.stdout) == (0, True, True)
     assert command("diff", tmp_path / "one", tmp_path / "none").returncode == 2
+
+
+def test_from_python(tmp_path: Path) -> None:
+    found = ctxbench.diff(with_times(tmp_path / "one", 1.0), with_times(tmp_path / "two", 2.0))
+    assert [run.name for run in found.value] == ["one", "two"]
+    assert found.frame[["quantity", "2 / 1"]].to_numpy().tolist() == [["Time, infer (ms)", "2.00 [1.93, 2.07]"]]
+    assert "| sa | Time, infer (ms) |" in repr(found)
+    assert "<td" in found._repr_html_()
+
+
+def test_what_a_notebook_completes() -> None:
+    assert dir(ctxbench) == [
+        *("Run", "UsageError", "check", "diff", "history", "load", "register", "run", "verify"),
+    ]
+    assert all(callable(getattr(ctxbench, name)) for name in dir(ctxbench))
+    with pytest.raises(AttributeError, match="has no attribute 'runs'"):
+        ctxbench.runs  # type: ignore[attr-defined]  # noqa: B018  # that is the question

@@ -10,6 +10,7 @@ import pytest
 from test_gate_check import SUITE, FakePairs, Forked
 from test_gate_trees import OWN_GIT, commit, git
 
+import ctxbench
 from ctxbench.errors import UsageError
 from ctxbench.gate import check_against as check
 from ctxbench.gate.agreement import OWN_WEIGHTS, judge
@@ -228,3 +229,19 @@ def test_options() -> None:
     assert parse_inconclusive_is("skip") == "skip"
     with pytest.raises(UsageError, match="unknown value of --inconclusive-is 'no'"):
         parse_inconclusive_is("no")
+
+
+def test_from_python(compare: Compare, tmp_path: Path) -> None:
+    compare(MINE, MINE.replace("BatchNorm2d(channels)", "BatchNorm2d(channels, momentum=0.2)"))
+    found = ctxbench.check("HEAD", suite=str(tmp_path / "suite.toml"), outputs="must-match", shape=(1, 16, 4, 4))
+    assert found.value.exit_code == ExitCode.CHANGED
+    assert found.frame.empty
+    assert any("Outputs of Mine changed" in line for line in found.lines)
+    assert "<p>Outputs of Mine changed" in found._repr_html_()
+    assert "1x16x4x4" in found.value.outputs[0].case
+    for wrong, sentence in (
+        ({}, "check takes one of against and baseline"),
+        ({"against": "HEAD", "shapes": 3}, "unknown condition 'shapes'; did you mean 'shape'"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            ctxbench.check(**wrong)

@@ -427,6 +427,7 @@ def test_junit_has_a_case_a_row_and_a_changed_quantity() -> None:
         "mine infer": "error",
         "dm infer": "skipped",
         "params": "failure",
+        "outputs": "system-out",
         "memory_train_predicted_bytes": "system-out",
     }
     first = suite.find("testcase")

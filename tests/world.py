@@ -65,6 +65,7 @@ GOOD: dict[str, list[str]] = {
     "rank_by": ["params", "macs"],
     "reuse": ["run"],
     "runs": ["run"],
+    "span": ["HEAD"],
     "first": ["run"],
     "second": ["run"],
     "folder": ["run"],

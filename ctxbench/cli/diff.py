@@ -17,7 +17,7 @@ def diff(
     Ratios are RUN2 over RUN1, with 95 % intervals; below are what was measured under other conditions and what cannot
     be told.
     """
-    from ctxbench.report.run_data import open_run
-    from ctxbench.report.tables.difference import difference_table
+    import ctxbench
 
-    render(difference_table(open_run(first), open_run(second)))
+    (table,) = ctxbench.diff(first, second).tables
+    render(table)

@@ -1,7 +1,6 @@
 """`ctxbench history`: how a module's cost moved over the commits of its repository."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,23 +35,30 @@ def history(
     Each commit's own files are counted once: parameters, MACs, predicted memory and, with --device h100-sxm, predicted
     times. Merges are followed along their first parents.
     """
+    import ctxbench
     from ctxbench import disk
     from ctxbench.gate import history_table
-    from ctxbench.gate.history import history as costs
     from ctxbench.suite import settings
-    from ctxbench.suite.read import load
 
     if plot is not None:
         if plot.suffix.lower() not in (".png", ".svg"):
             raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
         disk.check_place(plot)
-    overrides = replace(overrides_of(conditions), modules=split(modules), hparams=settings.parse(chosen or []))
-    found = costs(load(suite, overrides), span, last, runs or [], gate_progress())
-    for table in history_table.history_tables(found):
+    found = ctxbench.history(
+        split(modules) or [],
+        span,
+        last=last,
+        runs=runs or [],
+        suite=suite,
+        hparams=settings.parse(chosen or []),
+        progress=gate_progress(),
+        **overrides_of(conditions).conditions,
+    )
+    for table in found.tables:
         render(table)
         say("")
-    for line in history_table.sentences(found):
+    for line in found.lines:
         say(line)
     if plot is not None:
-        history_table.plot(found, plot)
+        history_table.plot(found.value, plot)
         say(f"drawn: {plot}")

@@ -1,4 +1,4 @@
-"""How the costs of modules moved over the commits of a repository: counted in each commit's tree, or measured in runs."""
+"""How the costs of modules moved over commits: counted in each commit's own tree, or measured in runs of it."""
 
 import hashlib
 import json
@@ -154,7 +154,7 @@ def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str]]:
     numbers: Costs = {}
     with ForkServer(tree.root) as server:
         found = list_cases(server, suite, devices.META, tree)
-        missing = [reason.replace(f"{tree.root}/", "") for reason in found.missing.values()]
+        missing = [_in_short(reason).replace(f"{tree.root}/", "") for reason in found.missing.values()]
         names = labels(found.cases.values())
         for name in found.own():
             case = found.cases[name]
@@ -168,6 +168,12 @@ def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str]]:
                     ends = number.ends if number.has_interval else ()
                     numbers.setdefault(names[name], {})[each.key] = [number.value, *ends]
     return numbers, missing
+
+
+def _in_short(reason: str) -> str:
+    """Of a sentence with a traceback, the sentence and what was raised."""
+    first, *_, last = [*reason.splitlines()[:1], *reason.splitlines()[-1:]]
+    return first if first == last else f"{first} {last.strip()}"
 
 
 def _add_run(

@@ -36,11 +36,16 @@ def history_tables(history: History) -> Iterator[Table]:
 
 def sentences(history: History) -> list[str]:
     """The commit of each step, then what is not there."""
-    lines = []
+    found: dict[tuple[int, str], list[str]] = {}
     for step in history.steps():
-        commit, series = history.commits[step.index], step.series
-        name = f"{quantity(series.quantity).title} of {series.case}"
-        lines.append(f"{commit.short} ({commit.day}): {name} became {step.ratio.text()} times; {clean(commit.subject)}")
+        name = quantity(step.series.quantity).title
+        found.setdefault((step.index, step.series.case), []).append(f"{name} {step.ratio.text()}")
+    lines = []
+    for (index, case), parts in found.items():
+        commit = history.commits[index]
+        lines.append(
+            f"{commit.short} ({commit.day}, {clean(commit.subject)}): {case}, times before: {', '.join(parts)}"
+        )
     return [*(lines or ["No step: no cost changed at these commits."]), *map(clean, history.notes)]
 
 
