@@ -7,14 +7,25 @@ from ctxbench.registry import register
 
 if TYPE_CHECKING:
     from ctxbench.api import Run, load, run
+    from ctxbench.functions import check, diff, history, verify
 
-__all__ = ["Run", "UsageError", "load", "register", "run"]
+# What is imported on first use, by the file that has it.
+LAZY = {
+    **dict.fromkeys(("Run", "load", "run"), "api"),
+    **dict.fromkeys(("check", "diff", "history", "verify"), "functions"),
+}
+__all__ = ["Run", "UsageError", "check", "diff", "history", "load", "register", "run", "verify"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the measuring API on first use, so that `import ctxbench` stays light."""
-    if name in ("Run", "load", "run"):
-        from ctxbench import api
+    if name in LAZY:
+        from importlib import import_module
 
-        return getattr(api, name)
+        return getattr(import_module(f"ctxbench.{LAZY[name]}"), name)
     raise AttributeError(f"module 'ctxbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The names for a user, for `dir` and completion."""
+    return __all__

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
-from ctxbench.conditions import Shape, parse_shape
+from ctxbench.conditions import CONDITIONS, Shape, parse_shape
 from ctxbench.engine import progress
 from ctxbench.engine.apart import Apart
 from ctxbench.engine.run import run_suite
-from ctxbench.errors import UsageError
+from ctxbench.errors import UsageError, unknown
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import Overrides
 from ctxbench.suite.read import load as load_suite
@@ -132,17 +132,17 @@ def run(
     UsageError for a wrong argument; what a case does is a row's status.
     """
     asked = {
-        "shape": _shapes(shape),
-        "dtype": _listed(dtype),
-        "device": _listed(device),
-        "memory_format": _listed(memory_format),
-        "execution": _listed(execution),
-        "threads": [threads] if isinstance(threads, int) else threads,
-        "network": _listed(network),
+        "shape": shape,
+        "dtype": dtype,
+        "device": device,
+        "memory_format": memory_format,
+        "execution": execution,
+        "threads": threads,
+        "network": network,
     }
     overrides = Overrides(
-        modules=_module_names(modules),
-        conditions={name: values for name, values in asked.items() if values is not None},
+        modules=module_names(modules),
+        conditions=conditions_of(asked),
         metrics=list(metrics) if metrics is not None else None,
         hparams=hparams or {},
         measure={**(measure or {}), **({} if processes is None else {"processes": processes})},
@@ -160,11 +160,22 @@ def run(
     return Run(folder)
 
 
-def _listed(value: Sequence[str] | str | None) -> list[str] | None:
-    return [value] if isinstance(value, str) else list(value) if value is not None else None
+def conditions_of(asked: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values of conditions as a suite takes them, from one or several of each; None asks for nothing.
+
+    UsageError for a name that is no condition.
+    """
+    for name in asked:
+        if name not in CONDITIONS:
+            raise unknown("condition", name, CONDITIONS)
+    given = {name: value for name, value in asked.items() if value is not None}
+    return {
+        name: _shapes(value) if name == "shape" else [value] if isinstance(value, str | int) else list(value)
+        for name, value in given.items()
+    }
 
 
-def _module_names(value: "Sequence[Module] | Module | None") -> list[str] | None:
+def module_names(value: "Sequence[Module] | Module | None") -> list[str] | None:
     """Names of modules; a class is named by its file, or by its package, so that a fresh process finds it."""
     if value is None:
         return None
@@ -175,8 +186,6 @@ def _module_names(value: "Sequence[Module] | Module | None") -> list[str] | None
     return [each if isinstance(each, str) else registry.reference_of(each) for each in several]
 
 
-def _shapes(value: Any) -> list[Shape] | None:
-    if value is None:
-        return None
+def _shapes(value: Any) -> list[Shape]:
     several = isinstance(value, Sequence) and not isinstance(value, str) and value and not isinstance(value[0], int)
     return [parse_shape(item) for item in value] if several else [parse_shape(value)]

@@ -27,6 +27,7 @@ from ctxbench.suite.read import read_published
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import check_commits
 import gate_on_this_machine as gate
 import repeatability
 
@@ -279,6 +280,7 @@ SENTENCES: dict[str, Callable[[], str]] = {
     "table3-memory": table3_memory,
     "gate-lead": gate_lead,
     "gate-measured": gate_measured,
+    "check-commits": check_commits.table,
     "prediction-fact": prediction_fact,
     "crossing": lambda: f"**{_crossing()}.**",
     "recall-lead": recall_lead,

@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 
 from ctxbench.errors import UsageError
 from ctxbench.gate import ci_files, outputs, terminal, texts
-from ctxbench.gate.result import ExactChange, ExitCode, GateResult
+from ctxbench.gate.result import ExactChange, ExitCode, GateResult, OutputVerdict
 from ctxbench.gate.rows import RowKey, RowVerdict, Status, Verdict
 from ctxbench.gate.self_test import SelfTest, Spread
 from ctxbench.gate.tables import exact_table, row_table
@@ -52,6 +52,8 @@ BROKEN = unmeasured(RowKey("mine", "infer"), "broken", "error: RuntimeError: siz
 ABSENT = unmeasured(RowKey("dm", "infer"), "not compared", "unsupported: no complex numbers")
 GROWN = ExactChange(SA, "params", 1_048_576, 1_310_720)
 SHRUNK = ExactChange(HAM, "memory_train_predicted_bytes", 2000, 1500)
+CHANGED = OutputVerdict(SA, "changed", "the output by 50 %", 0.5)
+SAME = OutputVerdict(HAM, "same", "", 1e-16)
 LABELS = {SA: "sa", HAM: "ham"}
 
 
@@ -76,6 +78,7 @@ EVERYTHING = result(
     *(REGRESSED, OK, DOUBTFUL, LATE, BROKEN, ABSENT),
     exit_code=ExitCode.BROKEN,
     exact=(GROWN, SHRUNK),
+    outputs=(CHANGED, SAME),
     notes=("Uncommitted changes are measured.",),
 )
 
@@ -186,10 +189,14 @@ def test_the_table_at_80_columns() -> None:
         "NOT COMPARED dm infer: unsupported: no complex numbers",
         "inconclusive ham infer: Around the margin.",
         "inconclusive ham train: No time was left.",
+        "Outputs of sa changed, from the same seed and input: the output by 50 %;",
+        "--outputs must-match has this fail",
+        "Growth of sa: params by 25 % (a tenth or more); --accept params accepts it",
         "Note: Uncommitted changes are measured.",
         "Margin 5 %, measured in 187 s. Conditions: 2 threads",
         "6 rows: 1 broken, 1 regressed, 1 not compared, 2 inconclusive, 1 ok. 130 exact",
-        "quantities: 2 changed (1 worse). Exit code 4: broken.",
+        "quantities: 2 changed (1 worse). Outputs and gradients of 2 cases: 1 changed, 1",
+        "same. Exit code 4: broken.",
     ]
 
 
@@ -248,7 +255,7 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
     content = parsed(EVERYTHING)
     assert list(content) == [
         *("schema", "exit_code", "exit_name", "advisory", "baseline", "candidate", "margin", "conditions", "evidence"),
-        *("notes", "elapsed_s", "counts", "rows", "exact"),
+        *("notes", "elapsed_s", "counts", "rows", "exact", "outputs"),
     ]
     assert (content["schema"], content["exit_code"], content["exit_name"]) == (2, 4, "broken")
     assert content["counts"] == {"broken": 1, "regressed": 1, "not compared": 1, "inconclusive": 2, "ok": 1}
@@ -276,6 +283,7 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
                 "quantity": "params",
                 "baseline": 1_048_576,
                 "candidate": 1_310_720,
+                "accepted": False,
                 "difference": 262_144,
                 "worse": True,
             },
@@ -284,16 +292,27 @@ def test_json_has_every_documented_key_and_no_number_that_is_none() -> None:
                 "quantity": "memory_train_predicted_bytes",
                 "baseline": 2000,
                 "candidate": 1500,
+                "accepted": False,
                 "difference": -500,
                 "worse": False,
             },
+        ],
+    }
+    assert content["outputs"] == {
+        "must_match": False,
+        "cases": [
+            {"case": SA, "verdict": "changed", "reason": "the output by 50 %", "change": 0.5},
+            {"case": HAM, "verdict": "same", "reason": "", "change": 1e-16},
         ],
     }
 
 
 @pytest.mark.parametrize(
     ("code", "name"),
-    [(0, "ok"), (1, "regressed"), (3, "inconclusive"), (4, "broken"), (5, "nothing compared")],
+    [
+        *((0, "ok"), (1, "regressed"), (3, "inconclusive"), (4, "broken"), (5, "nothing compared")),
+        *((6, "changed"), (125, "cannot tell")),
+    ],
 )
 def test_exit_codes_have_names(code: int, name: str) -> None:
     assert texts.exit_name(ExitCode(code)) == parsed(result(OK, exit_code=ExitCode(code)))["exit_name"] == name
@@ -395,7 +414,7 @@ def test_junit_has_a_case_a_row_and_a_changed_quantity() -> None:
     assert suite.attrib == {
         "name": "ctxbench check",
         "time": "187.300",
-        "tests": "8",
+        "tests": "10",
         "failures": "2",
         "errors": "1",
         "skipped": "3",
@@ -408,6 +427,7 @@ def test_junit_has_a_case_a_row_and_a_changed_quantity() -> None:
         "mine infer": "error",
         "dm infer": "skipped",
         "params": "failure",
+        "outputs": "system-out",
         "memory_train_predicted_bytes": "system-out",
     }
     first = suite.find("testcase")
@@ -464,7 +484,9 @@ def test_annotations_are_the_worst_first() -> None:
         "::warning title=ctxbench dm infer%3A not compared::unsupported: no complex numbers",
         "::warning title=ctxbench ham infer%3A inconclusive::+3.0 %25 [-2.1, +9.1] in 24 pairs. Around the margin.",
         "::warning title=ctxbench ham train%3A inconclusive::No time was left.",
-        "::error title=ctxbench sa%3A params changed::params: 1,048,576 -> 1,310,720, +262,144 (+25.0 %25)",
+        "::error title=ctxbench sa%3A params changed::params: 1,048,576 -> 1,310,720, +262,144 (+25.0 %25); "
+        "--accept params accepts it",
+        "::warning title=ctxbench sa%3A outputs changed::the output by 50 %25",
     ]
 
 
@@ -485,7 +507,8 @@ def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
         baseline=text,
         conditions=text,
         notes=(text,),
-        exact=(ExactChange(text, text, 1, 2),),
+        exact=(ExactChange(text, "params", 1, 2),),
+        outputs=(OutputVerdict(text, "changed", text, 1.0),),
     )
     name = texts.clean(f"{text} infer")
     for output in (
@@ -497,13 +520,13 @@ def test_hostile_texts_are_shown_and_obeyed_by_nothing(text: str) -> None:
         output.encode("utf-8")
     assert parsed(found)["rows"][0]["reason"] == text.encode("utf-8", "replace").decode("utf-8")
     cases = list(suite_of(found).iter("testcase"))
-    assert [case.attrib["name"] for case in cases] == [name, texts.clean(text)]
+    assert [case.attrib["name"] for case in cases] == [name, "params", "outputs"]
     assert cases[0][0].attrib["message"] == texts.clean(text)
     page = Page(ci_files.markdown(found))
     assert page.tags <= {"h2", "p", "table", "thead", "tbody", "tr", "th", "td"}
     assert page.cells[7:14] == [texts.clean(text), "infer", "-", "-", "BROKEN", "0", texts.clean(text)]
     for line in ci_files.annotations(found):
-        assert re.fullmatch(r"::error title=[^:,\r\n]*::[^\r\n]*", line)
+        assert re.fullmatch(r"::(error|warning) title=[^:,\r\n]*::[^\r\n]*", line)
     lines = drawn(found, 10_000).splitlines()
     assert f"BROKEN {name}: {texts.clean(text)}".strip() in [line.rstrip() for line in lines]
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff\u202a-\u202e]", "".join(lines))

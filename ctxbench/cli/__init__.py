@@ -34,6 +34,8 @@ COMMANDS = {
     "measured.",
     "calibrate": "Measure a few kernels on this GPU or CPU and write a file that --device takes.",
     "report": "Write tables, figures and a page from run folders; measure nothing.",
+    "diff": "Print the numbers in which two runs differ, as ratios with intervals.",
+    "history": "Print what modules cost at each commit of a repository, and where a cost changed.",
     "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
     "audit": "Recount a published cost table; print a verdict on each figure. Nothing is measured.",
     "env": "Print the hardware, software and settings that a run records, as JSON.",
@@ -45,7 +47,7 @@ GROUPS = {
     "Measure": ("run", "resume", "compare"),
     "Predict": ("choose", "memory", "predict", "calibrate"),
     "Modules": ("list", "show", "new", "verify"),
-    "Read and decide": ("report", "check", "audit", "env"),
+    "Read and decide": ("report", "diff", "check", "history", "audit", "env"),
 }
 WHERE = ("device", "threads")
 OPTIONS = {

@@ -58,12 +58,19 @@ def check(
         list[str] | None,
         typer.Option(metavar="OLD=NEW", help="With --against: a class that the other commit has under another name."),
     ] = None,
+    outputs: Annotated[
+        str,
+        typer.Option(
+            metavar="tell|must-match",
+            help="With --against: tell where outputs or gradients changed, or also fail with exit code 6.",
+        ),
+    ] = "tell",
     margin: Annotated[
         str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")
     ] = None,
     budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "5m",
     inconclusive_is: Annotated[
-        str, typer.Option(help="fail: inconclusive rows give exit code 3; ok: they do not fail the check.")
+        str, typer.Option(help="fail: inconclusive rows give exit code 3; ok: they do not fail the check; skip: 125.")
     ] = "fail",
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
@@ -71,11 +78,13 @@ def check(
 ) -> None:
     """Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.
 
-    Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive, 4 newly broken or missing, 5 nothing compared.
+    Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive, 4 newly broken or missing, 5 nothing compared,
+    6 outputs changed; with --inconclusive-is skip, 125 for what cannot be told, as `git bisect run` takes it.
     """
-    from ctxbench.gate import outputs, request, terminal
+    from ctxbench.gate import request, terminal
     from ctxbench.gate.check_against import check_against
     from ctxbench.gate.check_stored import check_stored
+    from ctxbench.gate.outputs import emit
     from ctxbench.gate.self_test import self_test as test_itself
     from ctxbench.suite import settings
     from ctxbench.suite.read import load
@@ -88,6 +97,9 @@ def check(
         )
     if renamed and against is None:
         raise UsageError("--renamed goes with --against: it names a class that the other commit calls otherwise")
+    must_match = request.parse_outputs(outputs)
+    if must_match and against is None:
+        raise UsageError("--outputs goes with --against: a stored run has no outputs")
     for path in (junit, json_path, markdown):
         if path is not None:
             disk.make_folder(path.parent)
@@ -104,6 +116,7 @@ def check(
         request.parse_inconclusive_is(inconclusive_is),
         request.parse_accepted(split(accept) or []),
         request.parse_renamed(renamed or []),
+        must_match,
     )
     tested = None
     environ = dict(os.environ)
@@ -121,7 +134,7 @@ def check(
         say("interrupted: no verdict, and nothing is left behind", stderr=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     shown = console()
-    outputs.emit(result, shown, junit, json_path, markdown, environ, tested)
+    emit(result, shown, junit, json_path, markdown, environ, tested)
     if tested is not None:
         shown.print(terminal.self_test_page(tested))
     raise typer.Exit(result.exit_code)

@@ -61,7 +61,7 @@ class Counted:
     @cached_property
     def _folder(self) -> Path:
         """That of this code and these versions; one of other code is of no more use."""
-        return user_cache_path("ctxbench") / "counted" / _code()
+        return user_cache_path("ctxbench") / "counted" / counting_code()
 
     def _write(self, path: Path, told: list[Reply]) -> None:
         try:
@@ -103,7 +103,7 @@ def _key(task: MeasureCase) -> str:
     return hashlib.sha256(encode(task) + json.dumps(sheets, sort_keys=True).encode()).hexdigest()
 
 
-def _code() -> str:
+def counting_code() -> str:
     """A hash of all files of ctxbench, and of what is installed of Python and of the packages that count."""
     installed = [platform.python_version(), *map(_installed, PACKAGES)]
     return hashlib.sha256(json.dumps([*installed, code_digest()]).encode()).hexdigest()

@@ -10,7 +10,7 @@ from ctxbench.case import Case
 from ctxbench.conditions import CONDITIONS, phrases
 from ctxbench.errors import UsageError
 from ctxbench.gate.request import Deadline, Request
-from ctxbench.gate.result import ExactChange, GateResult, exit_code
+from ctxbench.gate.result import ExactChange, GateResult, OutputVerdict, exit_code
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.trees import Modules
 from ctxbench.mode import MODES
@@ -42,21 +42,20 @@ class Check:
         advisory: bool = False,
         slowed: Collection[RowKey] = (),
         evidence: Literal["pair", "process"] = "pair",
+        outputs: Sequence[OutputVerdict] = (),
     ) -> GateResult:
         """The result against `baseline`; `cases` are those measured, `named` all that it speaks of (default: these)."""
-        allowed = self.request.accepted
-        accepted = [each for each in exact if each.worse and each.candidate is not None and each.quantity in allowed]
-        if accepted:
-            grown = ", ".join(sorted({change.quantity for change in accepted}))
-            self.notes.append(f"the growth of {grown} is accepted (--accept)")
+        exact = [replace(each, accepted=each.quantity in self.request.accepted) for each in exact]
+        must_match = self.request.must_match
         code = exit_code(
             rows,
-            [change for change in exact if change not in accepted],
+            exact,
             compared,
             inconclusive_is=self.request.inconclusive_is,
             timed=timed,
             advisory=advisory,
             slowed=slowed,
+            outputs=outputs if must_match else (),
         )
         return GateResult(
             baseline=baseline,
@@ -72,6 +71,8 @@ class Check:
             exit_code=code,
             evidence=evidence,
             advisory=advisory,
+            outputs=tuple(outputs),
+            must_match=must_match,
         )
 
 

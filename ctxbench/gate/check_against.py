@@ -1,7 +1,6 @@
 """`ctxbench check --against`: every row of a suite in the working tree against the same row of another commit."""
 
 import math
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,15 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import QuietGate
 from ctxbench.engine.run import machine
 from ctxbench.errors import UsageError
+from ctxbench.gate.agreement import compare_outputs
 from ctxbench.gate.check import Check, task_rows
 from ctxbench.gate.pairs import Pairs, Source
 from ctxbench.gate.request import Request
-from ctxbench.gate.result import GateResult
+from ctxbench.gate.result import GateResult, OutputVerdict
 from ctxbench.gate.rows import RowKey, RowVerdict, failed_now, unmeasured
 from ctxbench.gate.rules import NO_TIME, UNCONFIRMED, run_gate
 from ctxbench.gate.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.gate.trees import Tree, baseline_tree, working_tree
-from ctxbench.suite.cases import Suite
 
 
 def check_against(ref: str, request: Request, progress: QuietGate | None = None) -> GateResult:
@@ -35,7 +34,7 @@ def check_against(ref: str, request: Request, progress: QuietGate | None = None)
         shown.stage(f"writing the files of {ref}")
         there = stack.enter_context(baseline_tree(here, ref))
         shown.stage("listing the cases of both sides")
-        before, now, environment = _cases_of_both(check.suite, there, here, request.renamed)
+        before, now, outputs, environment = _cases_of_both(check, there, here, shown)
         rows = _not_timed(before, now)
         settled = {row.row.case for row in rows}
         cases = [now.cases[case] for case in _common(before, now) if case not in settled]
@@ -44,7 +43,9 @@ def check_against(ref: str, request: Request, progress: QuietGate | None = None)
     changes, compared = exact_changes(before.exact, now.exact)
     check.notes += _notes(before, now, check.request)
     named = [*before.cases.values(), *now.cases.values()]
-    return check.result(there.name, rows, environment, cases, named, changes, compared, timed=request.timed)
+    return check.result(
+        there.name, rows, environment, cases, named, changes, compared, timed=request.timed, outputs=outputs
+    )
 
 
 def _time(
@@ -68,9 +69,10 @@ def _time(
 
 
 def _cases_of_both(
-    suite: Suite, there: Tree, here: Tree, renamed: Mapping[str, str]
-) -> tuple[TreeCases, TreeCases, dict[str, Any]]:
-    """The cases of both trees; those of classes that were `renamed` (new names to old ones) have the new names."""
+    check: Check, there: Tree, here: Tree, shown: QuietGate
+) -> tuple[TreeCases, TreeCases, list[OutputVerdict], dict[str, Any]]:
+    """The cases of both trees, with new names of classes that were renamed, what their outputs say, and the machine."""
+    suite, renamed = check.suite, check.request.renamed
     with ForkServer(there.root) as there_server, ForkServer(here.root) as here_server:
         environment = machine(here_server)
         device = devices.auto(environment)
@@ -80,7 +82,11 @@ def _cases_of_both(
             raise UsageError(now.missing[name])
         for server, side in ((there_server, before), (here_server, now)):
             count_exact(server, suite, side, _common(before, now))
-    return before, now, environment
+        shown.stage("comparing outputs and gradients of both sides")
+        outputs = compare_outputs(
+            (there_server, here_server), (before, now), _common(before, now), suite.file.measure, environment
+        )
+    return before, now, outputs, environment
 
 
 def _common(before: TreeCases, now: TreeCases) -> list[str]:

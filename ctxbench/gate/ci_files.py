@@ -58,6 +58,7 @@ def as_json(result: GateResult, tested: SelfTest | None = None) -> str:
         "counts": {word: word_counts(result)[word] for word in TONES},
         "rows": [_row_content(result, row) for row in result.rows],
         "exact": {"compared": result.compared, "changes": [_change_content(change) for change in result.exact]},
+        "outputs": {"must_match": result.must_match, "cases": [asdict(found) for found in result.outputs]},
     }
     if tested:
         spreads = [asdict(spread) | {"row": str(spread.row)} for spread in tested.spreads]
@@ -78,8 +79,13 @@ def junit(result: GateResult) -> str:
         _add_outcome(case, _row_outcome(result, row), word_of(row), explanation(result, row))
     for change in result.exact:
         case = ElementTree.SubElement(suite, "testcase", classname=clean(change.case), name=clean(change.quantity))
-        outcome = "failure" if change.worse else "system-out"
+        outcome = "failure" if change.fails else "system-out"
         _add_outcome(case, outcome, "changed", exact_text(change))
+    for found in result.outputs:
+        case = ElementTree.SubElement(suite, "testcase", classname=clean(found.case), name="outputs")
+        failed = found.verdict == "changed" and result.must_match
+        outcome = "failure" if failed else "skipped" if found.verdict == "not compared" else "system-out"
+        _add_outcome(case, outcome, found.verdict, clean(found.reason))
     red = any(suite.find(f"testcase/{outcome}") is not None for outcome in ("failure", "error"))
     if result.exit_code != ExitCode.OK and not red:
         case = ElementTree.SubElement(suite, "testcase", classname="ctxbench check", name="exit code")
@@ -110,7 +116,7 @@ def markdown(result: GateResult) -> str:
 
 
 def annotations(result: GateResult) -> list[str]:
-    """A GitHub workflow command for each row that is not ok and each exact quantity that grew, the worst first."""
+    """A GitHub workflow command for each row that is not ok, quantity that grew and output that changed."""
     lines = []
     for row in worst_first(result.rows):
         word = word_of(row)
@@ -118,9 +124,13 @@ def annotations(result: GateResult) -> list[str]:
             error = word == "broken" or (word == "regressed" and not result.advisory)
             lines.append(_annotation(error, f"{row_label(result, row.row)}: {word}", explanation(result, row)))
     for change in result.exact:
-        if change.worse:
+        if change.fails:
             title = f"{case_label(result, change.case)}: {clean(change.quantity)} changed"
-            lines.append(_annotation(True, title, exact_text(change)))
+            lines.append(_annotation(True, title, f"{exact_text(change)}; --accept {change.metric} accepts it"))
+    for found in result.outputs:
+        if found.verdict == "changed":
+            title = f"{case_label(result, found.case)}: outputs changed"
+            lines.append(_annotation(result.must_match, title, clean(found.reason)))
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from ctxbench import limits, this_machine
 from ctxbench.case import Case
@@ -17,7 +18,7 @@ class Request:
     """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
     `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
-    those that the baseline has.
+    those that the baseline has. With `must_match`, outputs that changed fail the check.
     """
 
     suite: Suite
@@ -26,6 +27,7 @@ class Request:
     inconclusive_is: InconclusiveIs = "fail"
     accepted: Collection[str] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    must_match: bool = False
 
     def rule(self, cases: Iterable[Case]) -> GateRule:
         """The gate's rule, with the margins of these cases' rows."""
@@ -94,9 +96,15 @@ def parse_renamed(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_inconclusive_is(text: str) -> InconclusiveIs:
-    """`ok` or `fail`. UsageError for anything else."""
-    if text == "ok":
-        return "ok"
-    if text == "fail":
-        return "fail"
-    raise unknown("value of --inconclusive-is", text, ["ok", "fail"])
+    """`ok`, `fail` or `skip`. UsageError for anything else."""
+    for each in get_args(InconclusiveIs):
+        if text == each:
+            return each
+    raise unknown("value of --inconclusive-is", text, get_args(InconclusiveIs))
+
+
+def parse_outputs(text: str) -> bool:
+    """Whether outputs must match: `must-match`, or `tell`. UsageError for anything else."""
+    if text not in ("tell", "must-match"):
+        raise unknown("value of --outputs", text, ["tell", "must-match"])
+    return text == "must-match"

@@ -14,7 +14,7 @@ EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
     for name, metric in metrics().items()
     if (columns := tuple(quantity.column for quantity in metric.quantities if quantity.exact))
 }
-InconclusiveIs = Literal["ok", "fail"]
+InconclusiveIs = Literal["ok", "fail", "skip"]
 
 
 class ExitCode(IntEnum):
@@ -25,19 +25,23 @@ class ExitCode(IntEnum):
     INCONCLUSIVE = 3
     BROKEN = 4
     NOTHING_COMPARED = 5
+    CHANGED = 6
+    CANNOT_TELL = 125  # with which `git bisect run` leaves a commit out
 
 
 @dataclass(frozen=True)
 class ExactChange:
     """A quantity of a case that differs between the sides and is compared without statistics.
 
-    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had.
+    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had. Growth that is `accepted`
+    fails nothing.
     """
 
     case: str
     quantity: str
     baseline: int | None
     candidate: int | None
+    accepted: bool = False
 
     @property
     def difference(self) -> int | None:
@@ -50,6 +54,30 @@ class ExactChange:
             return False
         return self.candidate is None or self.candidate > self.baseline
 
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the check. What can no longer be had is no growth, which alone can be accepted."""
+        return self.worse and not (self.accepted and self.candidate is not None)
+
+    @property
+    def metric(self) -> str:
+        """What `--accept` calls the quantity."""
+        return next(name for name, columns in EXACT_COLUMNS.items() if self.quantity in columns)
+
+
+@dataclass(frozen=True)
+class OutputVerdict:
+    """Whether a case computes what it did from the same weights and input.
+
+    `change` is the largest relative difference of a part; None if none can be told. `reason` says which parts changed,
+    why nothing was compared, or what is to be known beside outputs that are the same.
+    """
+
+    case: str
+    verdict: Literal["same", "changed", "not compared"]
+    reason: str = ""
+    change: float | None = None
+
 
 @dataclass(frozen=True)
 class GateResult:
@@ -57,7 +85,8 @@ class GateResult:
 
     `baseline` and `candidate` name the sides for a person ("main (1a2b3c4d5e)", "the working tree"). `rows` are the
     latency rows; `labels` gives each case a short name. `exact` has the exact quantities that differ, `compared`
-    counts all that were compared. `notes` are sentences that a reader needs beside the verdicts. In an `advisory`
+    counts all that were compared. `outputs` has a verdict for each case, which decides if they `must_match`. `notes`
+    are sentences that a reader needs beside the verdicts. In an `advisory`
     result the latencies have no part in the exit code. `evidence` is what a row's `replicates` are: pairs of
     processes, or the processes of now against a stored run.
     """
@@ -75,6 +104,8 @@ class GateResult:
     exit_code: ExitCode
     evidence: Literal["pair", "process"] = "pair"
     advisory: bool = False
+    outputs: tuple[OutputVerdict, ...] = ()
+    must_match: bool = False
 
     @property
     def title(self) -> str:
@@ -90,24 +121,29 @@ def exit_code(
     timed: bool = True,
     advisory: bool = False,
     slowed: Collection[RowKey] = (),
+    outputs: Sequence[OutputVerdict] = (),
 ) -> ExitCode:
     """The exit code of latency rows and exact quantities together.
 
     Without latency (not `timed`, or no row at all) the quantities that were `compared` are enough. In an `advisory`
     result the rows of a mode decide nothing. Where rows were `slowed` on purpose, a wrong verdict counts as a
-    regression and a slowdown that is not found as inconclusive, whatever `inconclusive_is`.
+    regression and a slowdown that is not found as inconclusive, whatever `inconclusive_is`. `outputs` are those that
+    must match.
     """
     if any(row.status == "broken" for row in rows):
         return ExitCode.BROKEN
-    if any(change.worse for change in exact):
+    if any(change.fails for change in exact):
         return ExitCode.REGRESSED
     measured = [row for row in rows if row.status == "measured"]
-    if not any(row.replicates for row in measured) and not (compared and not (rows and timed)):
-        return ExitCode.NOTHING_COMPARED
     deciding = [row for row in measured if not (advisory and row.row.mode)]
     undecided = [row for row in deciding if row.verdict == "inconclusive"]
     if any(row.verdict != ("regressed" if row.row in slowed else "ok") for row in deciding if row not in undecided):
         return ExitCode.REGRESSED
-    if any(inconclusive_is == "fail" or row.row in slowed for row in undecided):
-        return ExitCode.INCONCLUSIVE
+    if any(each.verdict == "changed" for each in outputs):
+        return ExitCode.CHANGED
+    if not any(row.replicates for row in measured) and not (compared and not (rows and timed)):
+        return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.NOTHING_COMPARED
+    unknown = inconclusive_is != "ok" and any(each.verdict == "not compared" for each in outputs)
+    if unknown or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):
+        return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.INCONCLUSIVE
     return ExitCode.OK

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ctxbench.gate.result import ExactChange, ExitCode, GateResult
 from ctxbench.gate.rows import RowKey, RowVerdict
 from ctxbench.gate.self_test import SelfTest
-from ctxbench.number import fixed
+from ctxbench.number import fixed, significant
 from ctxbench.report.tables.table import Tone
 
 # What a row came to, the worst first, and how good that is.
@@ -26,7 +26,12 @@ HEADLINES = {
     ExitCode.INCONCLUSIVE: "inconclusive",
     ExitCode.BROKEN: "newly broken or missing",
     ExitCode.NOTHING_COMPARED: "nothing was compared",
+    ExitCode.CHANGED: "outputs changed",
+    ExitCode.CANNOT_TELL: "cannot tell",
 }
+# How large a growth is, in words, below these shares.
+SIZES = {0.001: "less than a thousandth", 0.01: "less than a hundredth", 0.1: "less than a tenth"}
+BIG = "a tenth or more"
 ADVISORY = (
     "Advisory: latencies are shown but do not decide. Exact quantities do, and rows that are broken or not compared."
 )
@@ -43,6 +48,10 @@ def summary(result: GateResult) -> str:
         worse = sum(change.worse for change in result.exact)
         exact += f" ({worse} worse)" if worse else ""
         parts.append(f"{result.compared:,} exact quantities: {exact}.")
+    if result.outputs:
+        found = Counter(each.verdict for each in result.outputs)
+        told = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+        parts.append(f"Outputs and gradients of {number(len(result.outputs), 'case')}: {told}.")
     return " ".join([*parts, f"Exit code {int(result.exit_code)}: {exit_name(result.exit_code)}."])
 
 
@@ -55,6 +64,8 @@ def headline(result: GateResult) -> str:
     doubtful = word_counts(result)["inconclusive"]
     if result.exit_code == ExitCode.OK and doubtful:
         return f"no regression found, {doubtful} of {number(len(result.rows), 'row')} inconclusive"
+    if result.exit_code == ExitCode.OK and any(each.verdict == "changed" for each in result.outputs):
+        return "no regression, other outputs"
     return HEADLINES[result.exit_code]
 
 
@@ -104,6 +115,7 @@ def title_of(result: GateResult) -> str:
 def remarks(result: GateResult) -> list[str]:
     """What is to be read beside the verdicts."""
     lines = [ADVISORY] if result.advisory else []
+    lines += [*output_texts(result), *growth_texts(result)]
     lines += [f"Note: {clean(note)}" for note in result.notes]
     measured = f"Margin {100 * result.margin:g} %, measured in {result.elapsed_s:.0f} s."
     return [*lines, f"{measured} Conditions: {clean(result.conditions)}"]
@@ -172,6 +184,43 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
         return quantity, before, after, "not known now" if change.candidate is None else "not known before"
     percent = round(100 * difference / change.baseline, 1) if change.baseline else 0
     return quantity, before, after, f"{difference:+,}" + (f" ({fixed(percent, 1, '+')} %)" if percent else "")
+
+
+def output_texts(result: GateResult) -> list[str]:
+    """What became of each case's outputs, where there is something to tell, and the option that has it fail."""
+    option = "" if result.must_match else "; --outputs must-match has this fail"
+    words = {
+        "same": "are the same; {}",
+        "changed": "changed, from the same seed and input: {}" + option,
+        "not compared": "are not compared: {}",
+    }
+    told = [each for each in result.outputs if each.reason]
+    return [
+        f"Outputs of {case_label(result, each.case)} {words[each.verdict].format(clean(each.reason))}" for each in told
+    ]
+
+
+def growth_texts(result: GateResult) -> list[str]:
+    """For each case and metric that grew: by how much, also in words, and the option that accepts it."""
+    grown: dict[tuple[str, str], list[ExactChange]] = {}
+    for change in result.exact:
+        if change.difference is not None and change.difference > 0:
+            grown.setdefault((change.case, change.metric), []).append(change)
+    lines = []
+    for (case, metric), changes in grown.items():
+        parts = ", ".join(f"{exact_cells(each)[0]} by {_size(each)}" for each in changes)
+        verdict = f"accepted (--accept {metric})" if changes[0].accepted else f"--accept {metric} accepts it"
+        lines.append(f"Growth of {case_label(result, case)}: {parts}; {verdict}")
+    return lines
+
+
+def _size(change: ExactChange) -> str:
+    """A growth as a share, and in words."""
+    if not change.baseline:
+        return f"{change.difference:,}"
+    share = (change.difference or 0) / change.baseline
+    words = next((words for limit, words in SIZES.items() if share < limit), BIG)
+    return f"{significant(100 * share, 2)} % ({words})"
 
 
 def exact_text(change: ExactChange) -> str:

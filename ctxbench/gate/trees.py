@@ -79,6 +79,34 @@ def modules_here() -> Modules:
         return Modules(None, "the installed modules")
 
 
+@dataclass(frozen=True)
+class Commit:
+    """A commit: its whole name, its day (YYYY-MM-DD) and the first line of its message."""
+
+    name: str
+    day: str
+    subject: str
+
+    @property
+    def short(self) -> str:
+        return self.name[:10]
+
+
+def commits(repository: Tree, span: str, last: int) -> list[Commit]:
+    """The last commits of a range such as `v1..main`, or up to a commit, along first parents, the oldest first.
+
+    Raises UsageError if the range names no commit of the repository, or holds none.
+    """
+    for end in filter(None, re.split(r"\.{2,3}", span)):
+        _resolve(repository.root, end)
+    log = _git(
+        repository.root, "log", "--first-parent", f"-{last}", "--format=%H%x09%cs%x09%s", "--end-of-options", span, "--"
+    )
+    if not log:
+        raise UsageError(f"the range {span!r} holds no commit")
+    return [Commit(*line.split("\t", 2)) for line in reversed(log.split("\n"))]
+
+
 @contextmanager
 def baseline_tree(repository: Tree, ref: str) -> Iterator[Tree]:
     """The files of the commit `ref` in a temporary folder, which is removed when the context ends.

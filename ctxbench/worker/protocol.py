@@ -10,7 +10,7 @@ from ctxbench.case import Case, Measure
 from ctxbench.conditions import Shape
 from ctxbench.contract import CheckResult
 from ctxbench.devices.sheet import Sheet
-from ctxbench.messages import Doing, Failure, Missing, Progress, Samples, Timeline, Values
+from ctxbench.messages import Agreement, Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
 from ctxbench.number import Origin
 
@@ -118,6 +118,16 @@ class TakeSide:
 
     measure: Measure
     rows: Sequence[PairRow]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOutputs:
+    """Write what a case computes from drawn weights and input into a file; or `compare` it with what is there."""
+
+    case: Case
+    measure: Measure
+    path: str
+    compare: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +322,10 @@ class Imported:
 
 Task = (
     DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory |
-    TellTime | TakeSide | MatmulRate | TimeKernels | MeasureCase
+    TellTime | TakeSide | TakeOutputs | MatmulRate | TimeKernels | MeasureCase
 )  # fmt: skip
 Reply = (
     Ready | Started | Done | Ended | NoProcess | Environment | CheckStarted | CheckDone | WrongInput | Cases |
-    ReadEntry | NetworkShape | CaseCounts | Told | KernelTime | GpuProperties | Answer | Imported
-    | Values | Missing | Doing | Progress | Samples | Timeline | Failure
+    ReadEntry | NetworkShape | CaseCounts | Told | KernelTime | GpuProperties | Answer | Imported |
+    Agreement | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip

@@ -22,6 +22,7 @@ from ctxbench.worker.protocol import (
     ReadModule,
     ReadNetwork,
     Reply,
+    TakeOutputs,
     TakeSide,
     Task,
     TellCosts,
@@ -99,6 +100,12 @@ def perform(task: Task, emit: Emit) -> None:
 
                 _limit_memory(task.measure.memory_limit_gib)
                 take_side(task, emit)
+            case TakeOutputs():
+                from ctxbench.worker.agreement import take_outputs
+
+                _limit_memory(task.measure.memory_limit_gib)
+                with _reported(emit):
+                    take_outputs(task, emit)
             case TimeKernels():
                 from ctxbench.worker.kernels import time_kernels
 

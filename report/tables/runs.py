@@ -64,8 +64,8 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     shown only if a run disagrees.
     """
     suites = list(dict.fromkeys(run.suite for run in runs))
-    names = _key_names(runs)
-    found = [{_key(row, names): row for row in rows_of(run.frame)} for run in runs]
+    names = key_names(runs)
+    found = [{key_of(row, names): row for row in rows_of(run.frame)} for run in runs]
     keys = list(dict.fromkeys(key for rows in found for key in rows))
     if len(suites) > 1:
         keys = [key for key in keys if sum(key in rows for rows in found) > 1]
@@ -105,13 +105,13 @@ def _agree(each: Compared, keys: Sequence[Key], found: Sequence[Records]) -> boo
     return all(len(row) <= 1 for row in values)
 
 
-def _key_names(runs: Sequence[RunData]) -> list[str]:
+def key_names(runs: Sequence[RunData]) -> list[str]:
     """What identifies a row in every run; the device only where a run has several."""
     several = any(len(run.devices()) > 1 for run in runs)
     return ["module", "settings", *(name for name in CONDITIONS if name != "device" or several)]
 
 
-def _key(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
+def key_of(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
     """Of the hyper-parameters those that differ from the defaults, whatever other rows of the run have."""
     settings = settings_text({name: row["every"][name] for name in row["changed"].split()})
     return tuple("" if row[n] is None else settings if n == "settings" else str(row[n]) for n in names)
@@ -152,7 +152,7 @@ def _quantity_columns(each: Compared, found: Sequence[Records], keys: Sequence[K
 def _ratio_cell(
     first: RecordRow | None, other: RecordRow | None, each: Compared, number: int, notes: Footnotes
 ) -> Cell:
-    reason = _reason(first, other, each, number)
+    reason = reason_against(first, other, each, number)
     if reason:
         return Cell("–", notes=(notes.number(reason),), detail=reason)  # noqa: RUF001  # a dash for "none"
     one, two = (None if row is None else read_number(row, each.quantity, each.column) for row in (first, other))
@@ -169,8 +169,8 @@ def _ratio_cell(
     return ratio_cell(found, sure and not found.low <= 1 <= found.high, numbers)
 
 
-def _reason(first: RecordRow | None, other: RecordRow | None, each: Compared, number: int) -> str:
-    """Why a ratio cannot be given; empty if it can, or if neither run has the quantity."""
+def reason_against(first: RecordRow | None, other: RecordRow | None, each: Compared, number: int) -> str:
+    """Why a later run's number is not held against the first's; empty if it can, or if neither run has the quantity."""
     for row, name in ((first, "run 1"), (other, f"run {number}")):
         if value_of(row, each.column) is None and (reason := _row_reason(row, name)):
             return reason
@@ -218,7 +218,7 @@ def _caption(
         "Ratios: a later run over run 1; of a time with its 95 % interval over processes, bold where that does not "
         "contain 1."
     )
-    lines += _control_lines(runs)
+    lines += control_lines(runs)
     if same:
         lines.append(f"The same in all runs: {'; '.join(each.title for each in same)}.")
     units = {each.quantity.key: each.quantity.unit for each in different}
@@ -230,7 +230,7 @@ def _caption(
     return tuple(lines)
 
 
-def _control_lines(runs: Sequence[RunData]) -> list[str]:
+def control_lines(runs: Sequence[RunData]) -> list[str]:
     """How much longer the control workload took in a later run, over the cases that both timed it in."""
     lines = []
     first = runs[0].frame.set_index("case")["control_ms"]

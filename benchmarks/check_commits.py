@@ -1,0 +1,153 @@
+"""Runs `ctxbench check` on twelve commits of one module; docs/gate-error-rates.md has what it says of each.
+
+Run: python benchmarks/check_commits.py [--static] [--out results/check-commits]   (an hour on two idle cores; with
+--static, which measures no time, a few minutes on any machine)
+Then: python docs/update.py
+
+A check whose JSON lies in the folder already is not run again. `evidence.json` names the commit of a series: for a new
+one remove it, and the checks of the old one.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gate_on_this_machine import begin
+
+from ctxbench.number import significant
+from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.tables.table import plain_table
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "results" / "check-commits"
+BUDGET = "5m"
+ADD = "torch.add(x, (context @ query).view_as(x))"
+POOL = "self.value(x).flatten(2) @ key.transpose(1, 2)"
+FORWARD = "    def forward(self, x: Tensor) -> Tensor:\n"
+# A forward pass, and a wait of this share of its time.
+WAITING = """    def forward(self, x: Tensor) -> Tensor:
+        import time
+
+        begin = time.perf_counter()
+        y = self.computed(x)
+        end = time.perf_counter()
+        while time.perf_counter() < end + {share} * (end - begin):
+            pass
+        return y
+
+    def computed(self, x: Tensor) -> Tensor:
+"""
+# What takes the place of what in examples/my_module.py.
+COMMITS: dict[str, tuple[str, str]] = {
+    "nothing": ("", ""),
+    "a comment": (FORWARD, f"{FORWARD}        # a mean of all positions\n"),
+    "a renamed variable": ("context", "mean"),
+    "a sign": (ADD, ADD.replace("torch.add", "torch.sub")),
+    "a factor": (ADD, ADD.replace(".view_as(x)", ".view_as(x) * 2.0")),
+    "another dtype": ("(context @ query)", "(context.bfloat16() @ query.bfloat16()).to(x.dtype)"),
+    "5 % slower": (FORWARD, WAITING.format(share=0.05)),
+    "10 % slower": (FORWARD, WAITING.format(share=0.1)),
+    "20 % slower": (FORWARD, WAITING.format(share=0.2)),
+    "faster": (POOL, "self.value((x.flatten(2) @ key.transpose(1, 2)).unsqueeze(3)).squeeze(3)"),
+    "more memory": (FORWARD, f"{FORWARD}        kept = x.clone()  # noqa: F841\n"),
+    "an exception": (FORWARD, f'{FORWARD}        raise ValueError("not finished")\n'),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=OUT, help="where the JSON of the checks goes")
+    parser.add_argument("--static", action="store_true", help="measure no time")
+    given = parser.parse_args()
+    folder: Path = given.out
+    begin(folder)
+    for name in COMMITS:
+        path = stored(folder.resolve(), name)
+        if not path.exists():
+            print(name, flush=True)
+            with tempfile.TemporaryDirectory() as repository:
+                write(Path(repository), name)
+                check(Path(repository), path, static=given.static)
+
+
+def stored(folder: Path, name: str) -> Path:
+    return folder / f"{name.replace(' % ', '-').replace(' ', '-')}.json"
+
+
+def write(repository: Path, name: str) -> None:
+    """A git repository whose commit has the module of examples/, and whose working tree has it changed."""
+    module = repository / "my_module.py"
+    text = (ROOT / "examples" / module.name).read_text(encoding="utf-8")
+    old, new = COMMITS[name]
+    if old not in text:
+        raise SystemExit(f"examples/{module.name} must have {old!r}.")
+    module.write_text(text, encoding="utf-8")
+    author = ["-c", "user.name=ctxbench", "-c", "user.email=ctxbench@localhost"]
+    for command in (["init", "--quiet"], ["add", "--all"], [*author, "commit", "--quiet", "--message", "Baseline"]):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    module.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def check(repository: Path, path: Path, *, static: bool) -> None:
+    """The check of the working tree, as a user runs it, with its JSON in `path`."""
+    suite = (ROOT / "suites" / "ci.toml").read_text(encoding="utf-8")
+    own = repository / ".git" / "suite.toml"
+    own.write_text(suite.replace(', "latency"]', "]") if static else suite, encoding="utf-8")
+    asked = ["--against", "HEAD", "--module", "my_module.py:MyContext", "--suite", str(own), "--budget", BUDGET]
+    command = [sys.executable, "-m", "ctxbench", "check", *asked, "--json", str(path)]
+    subprocess.run(command, cwd=repository, check=False)
+    if not path.exists():
+        raise SystemExit(f"the check of {path.stem} wrote nothing")
+
+
+def table(folder: Path = OUT) -> str:
+    """What the checks say of each commit."""
+    rows = []
+    for name in COMMITS:
+        found = json.loads(stored(folder, name).read_text(encoding="utf-8"))
+        code = f"{found['exit_code']} ({found['exit_name']})"
+        rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train"), code])
+    headings = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
+    times = {"latency, infer": "text", "latency, train": "text", "exit code": "text"}
+    return render_markdown(plain_table({**headings, **times}, rows))
+
+
+def outputs(found: Mapping[str, Any]) -> str:
+    (case,) = found["outputs"]["cases"] or [{"verdict": "", "change": None}]
+    if any(row["status"] == "broken" for row in found["rows"]):
+        return "broken"
+    return (
+        f"changed by up to {significant(100 * case['change'], 2)} %"
+        if case["verdict"] == "changed"
+        else str(case["verdict"])
+    )
+
+
+def exact(found: Mapping[str, Any]) -> str:
+    told = []
+    for change in found["exact"]["changes"]:
+        name = change["quantity"].removesuffix("_predicted_bytes").replace("_", " ")
+        share = (
+            f"{significant(100 * change['difference'] / change['baseline'], 2, '+')} %"
+            if change["difference"]
+            else "not known"
+        )
+        told.append(f"{name} {share}")
+    return ", ".join(told) or "same"
+
+
+def latency(found: Mapping[str, Any], mode: str) -> str:
+    for row in found["rows"]:
+        if row["mode"] == mode:
+            change = "" if row["change"] is None else f"{100 * row['change']:+.1f} %, "
+            return f"{change}{row['verdict'] or row['status']}"
+    return "not timed"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What differs between two runs, a row a number: exact quantities first, then times that can be told apart."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ctxbench.environment import differences
+from ctxbench.errors import UsageError
+from ctxbench.metrics import read_number
+from ctxbench.metrics.base import RecordRow
+from ctxbench.number import ratio_of_runs, rough_ratio
+from ctxbench.results.rows import rows_of
+from ctxbench.suite.file import MeasureTable
+
+from ..run_data import RunData
+from .cells import doubts, heading, quantity_cell, ratio_cell, value_of
+from .runs import DIGITS, Compared, Key, compared, control_lines, key_names, key_of, reason_against
+from .table import Cell, Origin, Table, plain_table
+
+OTHER = "{name}: {old} in run 1, {new} in run 2"
+UNCERTAIN = "Not told apart: the interval of the ratio contains 1."
+
+
+def difference_table(first: RunData, second: RunData) -> Table:
+    """The numbers of shared cases that differ, run 2 over run 1; the caption has what is the same, and what is unknown.
+
+    A time differs if the 95 % interval of its ratio does not contain 1. UsageError if the runs share no case.
+    """
+    names = key_names((first, second))
+    one, two = ({key_of(row, names): row for row in rows_of(run.frame)} for run in (first, second))
+    both = [key for key in one if key in two]
+    if not both:
+        raise UsageError(f"{first.name} and {second.name} share no case: there is nothing to compare")
+    labels = _labels([*one, *two])
+    rows: list[tuple[str | Cell, ...]] = []
+    untold: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    same: dict[str, None] = {}
+    for each in sorted(compared(), key=lambda each: not each.quantity.exact):
+        unit = each.quantity.unit
+        for key in both if each.quantity.better else ():
+            found = _ratio(one[key], two[key], each)
+            if isinstance(found, Cell):
+                cells = (quantity_cell(run[key], each.quantity, unit, each.column, DIGITS) for run in (one, two))
+                rows.append((labels[key], heading(each.title, unit), *cells, found))
+            elif found:
+                untold[found][each.title].append(labels[key])
+            elif value_of(one[key], each.column) is not None:
+                same[each.title] = None
+    exact = [title for title in same if title not in {row[1] for row in rows}]
+    caption = [f"run 1: {first.folder.path}; run 2: {second.folder.path}; ratios are run 2 over run 1."]
+    for number, run, other in ((1, one, two), (2, two, one)):
+        if alone := [labels[key] for key in run if key not in other]:
+            caption.append(f"Only in run {number}: {', '.join(alone)}.")
+    caption += [f"The same in both: {'; '.join(exact)}."] if exact else []
+    for why, titles in untold.items():
+        told = (title if len(who) == len(both) else f"{title} of {', '.join(who)}" for title, who in titles.items())
+        caption.append(f"{why} This is about: {'; '.join(told)}.")
+    numbers: dict[str, Origin] = {"run 1": "measured", "run 2": "measured", "2 / 1": "ratio"}
+    table = plain_table(
+        {"case": "label", "quantity": "label", **numbers}, rows, "What differs" if rows else "Nothing differs"
+    )
+    return replace(table, caption=(*caption, *_conditions(first, second), *control_lines((first, second))))
+
+
+def _labels(keys: Sequence[Key]) -> dict[Key, str]:
+    """A name for each case: its module, and of the rest what differs between cases."""
+    places = [place for place in range(1, len(keys[0])) if len({key[place] for key in keys}) > 1]
+    return {key: " ".join(filter(None, [key[0], *(key[place] for place in places)])) for key in keys}
+
+
+def _ratio(first: RecordRow, second: RecordRow, each: Compared) -> Cell | str:
+    """The ratio of two numbers that differ, or why nothing can be said; "" where they do not differ."""
+    if reason := reason_against(first, second, each, 2):
+        return reason
+    one, two = (read_number(row, each.quantity, each.column) for row in (first, second))
+    if one is None or two is None or one.value == two.value:
+        return ""
+    if not one.value:
+        return Cell("was 0")
+    if not each.has_interval or one.origin == "predicted":
+        return ratio_cell(rough_ratio(two.value / one.value))
+    found = ratio_of_runs(two, one)
+    if reasons := [reason for time in (one, two) for reason in doubts(time, " of the ratio")]:
+        return reasons[0]
+    return UNCERTAIN if found.low <= 1 <= found.high else ratio_cell(found)
+
+
+def _conditions(first: RunData, second: RunData) -> Iterator[str]:
+    """What the runs were measured under that was not the same."""
+    try:
+        found = differences(first.environment, second.environment, OTHER)
+        then, now = (MeasureTable.model_validate(run.definition["measure"]).model_dump() for run in (first, second))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        paths = f"{first.folder.path} or {second.folder.path}"
+        raise UsageError(f"run.json of {paths}: what it says of machine or settings is damaged ({error!r})") from None
+    settings = {"commit of ctxbench": tuple(str(run.environment.get("commit"))[:10] for run in (first, second))}
+    settings |= {name: (then.get(name), now[name]) for name in now}
+    found += [OTHER.format(name=name, old=old, new=new) for name, (old, new) in settings.items() if old != new]
+    if found:
+        yield f"Other conditions: {'; '.join(found)}."

@@ -1,0 +1,247 @@
+"""What a check says of outputs and gradients: twelve commits of one module, and modules that are hard to compare."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_gate_check import SUITE, FakePairs, Forked
+from test_gate_trees import OWN_GIT, commit, git
+
+import ctxbench
+from ctxbench.errors import UsageError
+from ctxbench.gate import check_against as check
+from ctxbench.gate.agreement import OWN_WEIGHTS, judge
+from ctxbench.gate.check_against import check_against
+from ctxbench.gate.request import Request, parse_inconclusive_is, parse_outputs
+from ctxbench.gate.result import ExitCode, GateResult, OutputVerdict, exit_code
+from ctxbench.messages import Agreement, Difference
+from ctxbench.suite.read import load
+from ctxbench.worker import tasks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import check_commits
+
+pytestmark = pytest.mark.slow
+
+MODULE = (Path(__file__).parents[1] / "examples" / "my_module.py").read_text(encoding="utf-8")
+MINE = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x + self.gate * self.norm(self.first(x))
+"""
+
+Compare = Callable[..., GateResult]
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, Any]:
+    tasks.preload(static=True)
+    return {"cpu": "a processor", "gpus": [], "packages": {"torch": "2"}, "torch_threads": 1}
+
+
+@pytest.fixture
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any]) -> Compare:
+    """Check a file of a repository whose commit has one text of it and whose working tree has another."""
+    for name, value in OWN_GIT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(check, "ForkServer", Forked)
+    monkeypatch.setattr(check, "machine", lambda server: environment)
+    monkeypatch.setattr(check, "Pairs", FakePairs)
+    monkeypatch.setattr(FakePairs, "asked", [])
+
+    def run(
+        before: str, now: str, name: str = "Mine", axes: str = "", timed: bool = False, **options: Any
+    ) -> GateResult:
+        root = tmp_path / "repository"
+        root.mkdir()
+        git(root, "init", "--quiet", "--initial-branch=main")
+        commit(root, {"module.py": before})
+        (root / "module.py").write_text(now)
+        monkeypatch.chdir(root)
+        metrics = json.dumps(["params", "macs", "memory", *["latency"] * timed])[1:-1]
+        text = SUITE.format(modules=f'"module.py:{name}"', metrics=metrics, gate="")
+        (tmp_path / "suite.toml").write_text(text.replace("[measure]", f"{axes}\n[measure]"))
+        return check_against("HEAD", Request(load(str(tmp_path / "suite.toml")), **options))
+
+    return run
+
+
+TWELVE: dict[str, tuple[str, set[str], ExitCode]] = {
+    "nothing": ("same", set(), ExitCode.OK),
+    "a comment": ("same", set(), ExitCode.OK),
+    "a renamed variable": ("same", set(), ExitCode.OK),
+    "a sign": ("changed", set(), ExitCode.OK),
+    "a factor": ("changed", {"macs"}, ExitCode.REGRESSED),
+    "another dtype": ("changed", set(), ExitCode.OK),
+    "5 % slower": ("same", set(), ExitCode.INCONCLUSIVE),
+    "10 % slower": ("same", set(), ExitCode.REGRESSED),
+    "20 % slower": ("same", set(), ExitCode.REGRESSED),
+    "faster": ("same", set(), ExitCode.OK),
+    "more memory": ("same", {"memory"}, ExitCode.REGRESSED),
+    "an exception": ("broken", set(), ExitCode.BROKEN),
+}
+# What clocks would say, from a script.
+LATENCY = {"5 % slower": 0.05, "10 % slower": 0.1, "20 % slower": 0.2, "faster": -0.2}
+
+
+@pytest.mark.parametrize("name", check_commits.COMMITS)
+def test_twelve_commits(compare: Compare, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(FakePairs, "changes", {"MyContext infer": LATENCY.get(name, 0.0)})
+    old, new = check_commits.COMMITS[name]
+    assert old in MODULE
+    result = compare(MODULE, MODULE.replace(old, new), "MyContext", timed=True)
+    outputs, grown, code = TWELVE[name]
+    found = [each.verdict for each in result.outputs] or [row.status for row in result.rows]
+    assert found == [outputs]
+    assert {change.metric for change in result.exact if change.worse} == grown
+    assert result.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict", "reason"),
+    [
+        ("self.first", "self.other", "same", OWN_WEIGHTS),
+        ("self.gate * self.norm", "self.norm", "changed", "the output by"),
+        ("self.first(x)", "self.first(x.detach())", "changed", "the gradient of the input by"),
+        ("BatchNorm2d(channels)", "BatchNorm2d(channels, momentum=0.2)", "changed", "the buffers after training by"),
+        ("torch.zeros(1)", "torch.ones(1)", "changed", "other initial weights from the same seed"),
+        ("        return x +", "        return x + 0.0 * torch.rand_like(x) +", "same", ""),
+        ("        return x +", "        return torch.rand_like(x) +", "changed", "the output by"),
+        ("(self.first(x))", "(self.first(x)).bfloat16()", "changed", "the output by"),
+    ],
+)
+def test_what_a_module_computes(compare: Compare, old: str, new: str, verdict: str, reason: str) -> None:
+    (found,) = compare(MINE, MINE.replace(old, new)).outputs
+    assert found.verdict == verdict
+    assert reason in found.reason
+    assert bool(found.reason) == bool(reason)
+
+
+def test_a_new_layer_is_told_beside_what_it_changes(compare: Compare) -> None:
+    more = MINE.replace("        self.norm", "        self.more = nn.Conv2d(channels, 1, 1)\n        self.norm")
+    (found,) = compare(MINE, more).outputs
+    assert (found.verdict, found.reason.endswith(OWN_WEIGHTS)) == ("changed", True)
+    assert "other gradients of the parameters" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "(self.first(x))",
+            "(self.first(x))[:, :, 1:]",
+            "the output has the shape [1, 16, 7, 8], it had [1, 16, 8, 8]",
+        ),
+        ("(self.first(x))", "(self.first(x)).log()", "the output holds NaN or infinity in float64"),
+        (
+            "        return",
+            "        if not x.is_meta:\n            raise ValueError('no data')\n        return",
+            "no data",
+        ),
+    ],
+)
+def test_a_module_without_a_result_is_broken(compare: Compare, old: str, new: str, reason: str) -> None:
+    plain = MINE.replace("x + self", "self")
+    result = compare(plain, plain.replace(old, new))
+    (row,) = result.rows
+    assert (row.status, result.outputs, result.exit_code) == ("broken", (), ExitCode.BROKEN)
+    assert reason in row.reason
+
+
+def test_a_case_in_another_dtype_is_also_compared_in_that(compare: Compare) -> None:
+    doubled = MINE.replace("return x +", "return (1 + (x.dtype == torch.bfloat16)) * x +")
+    (found,) = compare(MINE, doubled, axes='dtype = ["bfloat16"]').outputs
+    assert (found.verdict, "(in bfloat16;" in found.reason) == ("changed", True)
+
+
+def test_a_module_that_fixes_a_dtype_is_compared_in_its_own(compare: Compare) -> None:
+    fixed = MINE.replace("self.first(x)", "self.first(x) @ torch.ones(8, 8)")
+    (same,) = compare(fixed, fixed + "# a comment\n").outputs
+    assert same.verdict == "same"
+
+
+def test_of_a_device_that_is_not_here_nothing_is_compared(compare: Compare) -> None:
+    (found,) = compare(MINE, MINE, axes='device = ["t4"]').outputs
+    assert found == OutputVerdict("Mine 1x16x8x8 float32 t4", "not compared", "t4 is not here")
+
+
+CHANGED = OutputVerdict("a", "changed", "the output by 50 %", 0.5)
+UNKNOWN = OutputVerdict("a", "not compared", "t4 is not here")
+
+
+def test_outputs_decide_only_if_they_must_match(compare: Compare) -> None:
+    result = compare(
+        MINE,
+        MINE.replace("(channels)\n        self.gate", "(channels, momentum=0.2)\n        self.gate"),
+        must_match=True,
+    )
+    assert (result.exact, result.exit_code) == ((), ExitCode.CHANGED)
+    assert exit_code([], [], 4, outputs=[UNKNOWN]) == ExitCode.INCONCLUSIVE
+    assert exit_code([], [], 4, outputs=[UNKNOWN], inconclusive_is="ok") == ExitCode.OK
+    assert exit_code([], [], 4, outputs=[UNKNOWN], inconclusive_is="skip") == ExitCode.CANNOT_TELL == 125
+    assert exit_code([], [], 0, inconclusive_is="skip") == ExitCode.CANNOT_TELL
+    assert exit_code([], [], 4, outputs=[CHANGED], inconclusive_is="skip") == ExitCode.CHANGED
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (Difference("output", "float64", 1e-9, 1e-9, 0.0), OutputVerdict("a", "same", "", 1e-9)),
+        (
+            Difference("output", "float64", 2e-9, 1e-9, 0.0),
+            OutputVerdict("a", "changed", "the output by 2.0e-7 % (in float64; less than 1.0e-7 % is rounding)", 2e-9),
+        ),
+        (
+            Difference("output", "float64", 0.2, 1e-9, 0.3),
+            OutputVerdict("a", "not compared", "two passes of the baseline differ by 30 % in the output"),
+        ),
+        (
+            Difference("output", "float64", 0.7, 1e-9, 0.3),
+            OutputVerdict("a", "changed", "the output by 70 % (in float64; less than 1.0e-7 % is rounding)", 0.7),
+        ),
+    ],
+)
+def test_what_is_rounding_and_what_is_chance(found: Difference, verdict: OutputVerdict) -> None:
+    assert judge("a", Agreement([found], [], [])) == verdict
+
+
+def test_of_numbers_that_are_none_nothing_is_told() -> None:
+    assert judge("a", Agreement([], [], [])).verdict == "not compared"
+
+
+def test_options() -> None:
+    assert [parse_outputs(text) for text in ("tell", "must-match")] == [False, True]
+    with pytest.raises(UsageError, match="unknown value of --outputs 'same'"):
+        parse_outputs("same")
+    assert parse_inconclusive_is("skip") == "skip"
+    with pytest.raises(UsageError, match="unknown value of --inconclusive-is 'no'"):
+        parse_inconclusive_is("no")
+
+
+def test_from_python(compare: Compare, tmp_path: Path) -> None:
+    compare(MINE, MINE.replace("BatchNorm2d(channels)", "BatchNorm2d(channels, momentum=0.2)"))
+    found = ctxbench.check("HEAD", suite=str(tmp_path / "suite.toml"), outputs="must-match", shape=(1, 16, 4, 4))
+    assert found.value.exit_code == ExitCode.CHANGED
+    assert found.frame.empty
+    assert any("Outputs of Mine changed" in line for line in found.lines)
+    assert "<p>Outputs of Mine changed" in found._repr_html_()
+    assert "1x16x4x4" in found.value.outputs[0].case
+    for wrong, sentence in (
+        ({}, "check takes one of against and baseline"),
+        ({"against": "HEAD", "shapes": 3}, "unknown condition 'shapes'; did you mean 'shape'"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            ctxbench.check(**wrong)
