@@ -20,7 +20,7 @@ from prediction_data import READERS, SPLITS, Measured
 from scipy.optimize import least_squares, minimize
 from scipy.stats import norm
 
-from ctxbench.predict.rates import FACTOR_SD, itemsize, parts, sustained
+from ctxbench.predict.rates import FACTOR_SD, conversion_s, itemsize, parts, sustained, unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIDENCE = 0.8
@@ -42,8 +42,12 @@ Fit = Mapping[str, float]
 
 @dataclass
 class Kernels:
-    """The kernels of one class: `flops` and `moved` [kernels, ways], what the devices give, measured seconds."""
+    """The kernels of one class: `flops` and `moved` [kernels, ways], what the devices give, measured seconds.
 
+    `unit` has the peak: float32's units or, as "float16", tensor cores. `converted` are seconds of conversions.
+    """
+
+    unit: str
     device: NDArray[np.str_]
     era: NDArray[np.str_]
     flops: Array
@@ -52,10 +56,12 @@ class Kernels:
     memory: Array
     watts: Array
     alone: NDArray[np.bool_]
+    converted: Array
     seconds: Array
 
     def of(self, wanted: NDArray[np.bool_]) -> "Kernels":
-        return Kernels(*(getattr(self, name)[wanted] for name in self.__dataclass_fields__))
+        _, *names = self.__dataclass_fields__
+        return Kernels(self.unit, *(getattr(self, name)[wanted] for name in names))
 
     @property
     def units(self) -> NDArray[np.str_]:
@@ -68,7 +74,7 @@ class Kernels:
         longer = np.maximum(
             *parts(self.flops, self.moved, fit["compute"], fit["bandwidth"], peak, self.memory[:, None])
         )
-        return np.asarray(longer.min(axis=1) + self.alone * fit["call_us"] * 1e-6)
+        return np.asarray(longer.min(axis=1) + self.converted + self.alone * fit["call_us"] * 1e-6)
 
     def errors(self, fit: Fit) -> Array:
         """The logarithm of measured over predicted."""
@@ -95,18 +101,18 @@ def _table(measured: Sequence[Measured]) -> Kernels:
     most = max(map(len, ways))
     # A kernel with fewer ways has its last one twice.
     table = np.array([own + own[-1:] * (most - len(own)) for own in ways])
-    peaks = [
-        each.sheet.peak(each.dtype if each.work.product or each.dtype != "tf32" else "float32") for each in measured
-    ]
+    units = [unit_of(each.work, each.dtype) for each in measured]
     return Kernels(
+        unit="float32" if units[0] == "float32" else "float16",
         device=np.array([each.sheet.title for each in measured]),
         era=np.array([each.era for each in measured]),
         flops=table[:, :, 0],
         moved=table[:, :, 1],
-        peak=np.array(peaks),
+        peak=np.array([each.sheet.peak(unit) for each, unit in zip(measured, units, strict=True)]),
         memory=np.array([each.sheet.bandwidth for each in measured]),
-        watts=np.array([each.sheet.watts_per_tflops for each in measured]),
+        watts=np.array([each.sheet.watts_per_tflops(unit) for each, unit in zip(measured, units, strict=True)]),
         alone=np.array([each.alone for each in measured]),
+        converted=np.array([conversion_s(each.work, each.sheet, each.dtype) for each in measured]),
         seconds=np.array([each.seconds for each in measured]),
     )
 
@@ -142,9 +148,9 @@ def robust(weights: Array) -> Callable[[Array], Array]:
 
 
 def fit_all(classes: Mapping[Group, Kernels]) -> dict[Group, dict[str, float]]:
-    """Each class's fit. The power that sustains half of the peak comes from the large products."""
-    large = fit(classes["large product", "float32"])
-    return {group: fit(each, large["watts"]) for group, each in classes.items()}
+    """Each class's fit. The power that sustains half of a unit's peak comes from its large products."""
+    watts = {dtype: fit(each)["watts"] for (kind, dtype), each in classes.items() if kind == "large product"}
+    return {group: fit(each, watts[each.unit]) for group, each in classes.items()}
 
 
 @dataclass(frozen=True)
