@@ -10,16 +10,19 @@ Run: python benchmarks/calibrate_time.py DATA
 import argparse
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import fit_networks as networks
 import numpy as np
 import pandas as pd
+from network_passes import FILE, passes
 from numpy.typing import NDArray
 from prediction_data import READERS, SPLITS, Measured
 from scipy.optimize import least_squares, minimize
 from scipy.stats import norm
 
+from ctxbench.predict import effects, rates
 from ctxbench.predict.rates import FACTOR_SD, conversion_s, itemsize, parts, sustained, unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -155,16 +158,54 @@ def fit_all(classes: Mapping[Group, Kernels]) -> dict[Group, dict[str, float]]:
 
 @dataclass(frozen=True)
 class Model:
-    """Fits of all classes, and what devices and kernels differ by: standard deviations in logarithms."""
+    """Fits of all classes, and what devices and kernels differ by: standard deviations in logarithms.
+
+    `passes`: how many a class was fitted to. `cards`: the logarithms of their factors, and how many networks tell each.
+    """
 
     fits: Mapping[Group, Fit]
     device_sd: float
     between: Mapping[Group, float]
     within: Mapping[Group, float]
+    passes: Mapping[Group, int] = field(default_factory=dict)
+    cards: Mapping[Group, Mapping[str, tuple[float, int]]] = field(default_factory=dict)
 
     def sd(self, group: Group) -> float:
         """The error of one kernel on a device that was not measured."""
         return float(np.sqrt(self.device_sd**2 + self.between[group] ** 2 + self.within[group] ** 2))
+
+    def with_networks(self, table: networks.Table, x: Array, errors: Array) -> "Model":
+        """With the classes that were fitted to networks; `errors` of those that were left out."""
+        found = networks.rates_of(table, x)
+        shares, told = table.shares(x), np.isfinite(errors)
+        spread = dict(zip(table.groups, map(float, networks.within(shares[told], errors[told])), strict=True))
+        cards = networks.factors(table, x)
+        told_by = {g: {c: (log, spread[g] / np.sqrt(n)) for c, (log, n) in own.items()} for g, own in cards.items()}
+        fits = {g: {"watts": table.start[g].watts, "call_us": 0.0, "compute": c, "bandwidth": b} for g, (c, b) in found.items()}
+        counts = {g: int((shares[:, i] > networks.TELLS).sum()) for i, g in enumerate(table.groups)}
+        between = {g: PRIOR_BETWEEN for g in found} | spreads(told_by)[1]
+        return Model({**self.fits, **fits}, self.device_sd, {**self.between, **between}, {**self.within, **spread}, counts, cards)
+
+    def calibration(self) -> rates.Calibration:
+        """As what the package reads from its files; of devices those cards alone that networks were measured on."""
+        efficiencies = {
+            group: rates.Efficiency(
+                fit["compute"], fit["bandwidth"], self.between[group], self.within[group],
+                of_networks=group in self.passes,
+            )
+            for group, fit in self.fits.items()
+        }  # fmt: skip
+        devices: dict[tuple[str, str], dict[str, rates.Factor]] = {}
+        for (kind, dtype), cards in self.cards.items():
+            for title, (log, count) in cards.items():
+                factor = rates.factor_of(float(np.exp(log)), count, self.within[kind, dtype])
+                devices.setdefault((title, "cuda"), {})[f"{kind}|{dtype}"] = factor
+        return rates.Calibration(efficiencies, devices, self.device_sd, self.watts)
+
+    @property
+    def watts(self) -> dict[str, float]:
+        """The power that sustains half of the peak, of each unit."""
+        return {dtype: fit["watts"] for (kind, dtype), fit in self.fits.items() if kind == "large product" and dtype in ("float32", "float16")}
 
 
 @dataclass(frozen=True)
@@ -253,25 +294,51 @@ def coverage(folds: Folds) -> list[dict[str, object]]:
     return sorted(rows, key=lambda row: (str(row["class"]), str(row["dtype"]), str(row["device"])))
 
 
+def use(calibration: rates.Calibration) -> None:
+    """Predict with this from now on."""
+    for module in (rates, effects):
+        setattr(module, "calibration", lambda: calibration)  # noqa: B010  # mypy knows what it was
+
+
+def network_table(data: Path, seen: Path, model: Model) -> networks.Table:
+    """The passes of whole networks, whose rates begin with those of a model of kernels."""
+    use(model.calibration())
+    return networks.Table(passes(data / FILE, seen))
+
+
+def left_out(table: networks.Table) -> tuple[list[Array], Array]:
+    """For each fold of networks the parameters without it, and the errors of all passes where they were left out."""
+    parts = networks.folds(table.passes)
+    found = [networks.fit(table, ~part) for part in parts]
+    errors = np.zeros(len(table.passes))
+    for part, x in zip(parts, found, strict=True):
+        errors[part] = table.errors(x)[part]
+    return found, errors
+
+
 def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame, pd.DataFrame]:
     """efficiencies.csv and devices.csv."""
-    first = {"class": "any", "dtype": "", "devices": "", "kernels": "", "compute": "", "bandwidth": ""}
+    first = {"class": "any", "devices": "", "kernels": "", "passes": "", "compute": "", "bandwidth": ""}
     rows: list[dict[str, object]] = [
-        {**first, "between": f"{found.device_sd:.3g}", "watts": f"{next(iter(found.fits.values()))['watts']:.4g}"}
+        {**first, "dtype": dtype, "between": f"{found.device_sd:.3g}", "watts": f"{watts:.4g}"}
+        for dtype, watts in sorted(found.watts.items())
     ]
     devices: list[dict[str, object]] = []
-    for group, kernels in classes.items():
-        own, named = found.fits[group], {"class": group[0], "dtype": group[1]}
+    for group, own in sorted(found.fits.items()):
+        kernels, named, cards = classes.get(group), {"class": group[0], "dtype": group[1]}, found.cards.get(group, {})
+        titles = {*cards, *(np.unique(kernels.device) if kernels else ())}
         shares = {name: f"{own[name]:.4g}" for name in ("compute", "bandwidth")}
-        call = {"call_us": f"{own['call_us']:.3g}"} if kernels.alone.any() else {}
-        count = {"devices": len(np.unique(kernels.device)), "kernels": len(kernels.seconds)}
+        call = {"call_us": f"{own['call_us']:.3g}"} if kernels and kernels.alone.any() else {}
+        count = {"devices": len(titles), "kernels": len(kernels.seconds) if kernels else 0}
         spreads = {"between": f"{found.between[group]:.3g}", "within": f"{found.within[group]:.3g}"}
-        rows.append({**named, **count, **shares, **spreads, **call})
-        for unit in np.unique(kernels.units):
+        rows.append({**named, **count, "passes": found.passes.get(group, ""), **shares, **spreads, **call})
+        for unit in np.unique(kernels.units) if kernels else ():
             title, era = unit.split("|")
             errors = kernels.of(kernels.units == unit).errors(own)
             factor = {"kernels": len(errors), "factor": f"{np.exp(np.median(errors)):.3g}"}
             devices.append({**named, "device": title, "era": era, **factor})
+        for title, (log, tell) in cards.items():
+            devices.append({**named, "device": title, "era": "cuda", "kernels": tell, "factor": f"{np.exp(log):.3g}"})
     return pd.DataFrame(rows), pd.DataFrame(devices)
 
 
@@ -279,24 +346,32 @@ def provenance(data: Path) -> str:
     """What the first lines of both files say."""
     digests = ", ".join(
         f"{name} (SHA-256 {hashlib.sha256((data / name).read_bytes()).hexdigest()[:16]})"
-        for name in READERS
+        for name in (*READERS, FILE)
         if (data / name).exists()
     )
     return f"# Written by benchmarks/calibrate_time.py from {digests}.\n# Sources and licences: docs/prediction.md.\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about: str) -> argparse.Namespace:
+    """The folders of a command of this file or the next."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DATA", help="folder with the files of prediction_data.py")
-    data = parser.parse_args().data
-    measured = read(data)
-    folds = fold(measured)
-    folder, table = ROOT / "ctxbench" / "predict", ROOT / "results" / "prediction" / "left-out.csv"
-    for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(folds.classes, folds.model()), strict=True):
+    parser.add_argument("--seen", type=Path, default=ROOT / ".seen", help="keeps what meta has seen of networks")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments(__doc__ or "")
+    data = given.data
+    folds = fold(read(data))
+    table = network_table(data, given.seen, folds.model())
+    found = folds.model().with_networks(table, networks.fit(table), left_out(table)[1])
+    folder, left = ROOT / "ctxbench" / "predict", ROOT / "results" / "prediction" / "left-out.csv"
+    for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(folds.classes, found), strict=True):
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
-    pd.DataFrame(coverage(folds)).to_csv(table, index=False, lineterminator="\n")
-    print(f"wrote efficiencies.csv and devices.csv in {folder.relative_to(ROOT)}, and {table.relative_to(ROOT)}")
+    pd.DataFrame(coverage(folds)).to_csv(left, index=False, lineterminator="\n")
+    print(f"wrote efficiencies.csv and devices.csv in {folder.relative_to(ROOT)}, and {left.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ctxbench.devices.sheet import Sheet
-from ctxbench.dtypes import DTYPES
+from ctxbench.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
 from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE_SDS, KERNELS, Number
 from ctxbench.predict import LAUNCHES
@@ -143,14 +143,20 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
 
 def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
     autocast = DTYPES[dtype].autocast
-    sheet.peak(autocast or dtype)
+    sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
     known = effects_of(sheet, era)
     return tuple(
         _kernel(each, work, rate(work, known, own), (sheet, own, era))
         for each in operators
-        for own in (each.dtype if autocast else dtype,)
         for work in each.works
+        for own in (each.dtype if autocast else _computed_in(work, dtype, sheet),)
     )
+
+
+def _computed_in(work: Work, dtype: str, sheet: Sheet) -> str:
+    if dtype != TF32_CONVOLUTIONS:
+        return dtype
+    return TF32 if "convolution" in work.kind and TF32 in sheet.peak_tflops else "float32"
 
 
 def _kernel(operator: Operator, work: Work, found: Rate, on: tuple[Sheet, str, Era]) -> Kernel:
