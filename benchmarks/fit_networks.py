@@ -7,6 +7,7 @@ calibrate_time.py found for single kernels; all others keep theirs.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from network_passes import Pass
@@ -17,6 +18,7 @@ from scipy.stats import norm
 from ctxbench.number import CONFIDENCE
 from ctxbench.predict.effects import Effects
 from ctxbench.predict.rates import Rate, class_of, conversion_s, itemsize, parts, rate, sustained, unit_of
+from ctxbench.predict.work import Work
 
 FLOAT16 = "float16"
 # Standard deviations, in logarithms: of a rate around that of single kernels; of a pass around its prediction; of
@@ -24,13 +26,18 @@ FLOAT16 = "float16"
 RATE_SD, PASS_SD, CARD, CLASS = 1.0, 0.1, 0.12, 0.1
 # The share of a pass that a class must have to tell of a card's factor for it.
 TELLS = 0.05
-# A class's kernels in one network differ from the prediction alike: 0.15 within a factor of 2, before anything is known.
+# A class's kernels in one network differ from the prediction alike: by 0.15 before anything is known, give or take.
 PRIOR_WITHIN, PRIOR_SPREAD = 0.15, 0.5
-LIMIT = np.log([1e-3, 1.6])
+LIMIT = np.log([1e-3, 1.3])
 FOLDS = 5
 Array = NDArray[np.float64]
 Group = tuple[str, str]
 _NOTHING = Effects(0.0, 0.0, 0.0)
+
+
+@cache
+def _start(work: Work, dtype: str) -> Rate:
+    return rate(work, _NOTHING, dtype)
 
 
 @dataclass
@@ -39,16 +46,17 @@ class Table:
     peak and bandwidth, and seconds of conversions; `fixed` are seconds of a pass that nothing here is fitted to."""
 
     passes: Sequence[Pass]
-    groups: list[Group] = field(default_factory=list)
+    groups: list[Group] = field(init=False)
 
     def __post_init__(self) -> None:
+        _start.cache_clear()  # the rates that a table begins with are those of the calibration in use
         index: dict[Group, int] = {}
         rows, self.start = [], {}
         fixed = np.zeros(len(self.passes))
         for i, each in enumerate(self.passes):
             fixed[i] = each.kernels.total() * each.sheet.launch_s
             for (work, dtype), count in each.kernels.items():
-                known = rate(work, _NOTHING, dtype)
+                known = _start(work, dtype)
                 if dtype != FLOAT16:
                     fixed[i] += count * known.seconds(work, each.sheet, dtype)[0]
                     continue
@@ -71,9 +79,10 @@ class Table:
         self.card = np.array([self.cards.index(each.sheet.title) for each in self.passes])
 
     def predicted(self, x: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """Seconds of each pass and of its kernels, and which are bound by arithmetic, with parameters as `split` has."""
+        """Seconds of each pass and of its kernels, and which are bound by arithmetic; parameters as in `split`."""
         compute, bandwidth, cards, classes = self.split(x)
-        ways = parts(self.flops, self.moved, np.exp(compute)[self.group, None], np.exp(bandwidth)[self.group, None], 1, 1)
+        rates = (np.exp(logs)[self.group, None] for logs in (compute, bandwidth))
+        ways = parts(self.flops, self.moved, *rates, 1, 1)
         longer = np.maximum(*ways)
         best = (np.arange(len(longer)), longer.argmin(axis=1))
         card = self.card[self.at]
@@ -103,7 +112,7 @@ def fit(table: Table, train: NDArray[np.bool_] | None = None) -> Array:
     chosen = np.ones(len(table.passes), bool) if train is None else train
     n, m = len(table.groups), len(table.cards)
     start = np.log([[table.start[group].compute, table.start[group].bandwidth] for group in table.groups]).T.ravel()
-    x = np.concatenate([np.clip(start, *(LIMIT + [1e-6, -1e-6])), np.zeros(m + m * n)])
+    x = np.concatenate([np.clip(start, LIMIT[0] + 1e-6, LIMIT[1] - 1e-6), np.zeros(m + m * n)])
     sds = np.concatenate([np.full(2 * n, RATE_SD), np.full(m, CARD), np.full(m * n, CLASS)])
     for free in (slice(0, 2 * n), slice(2 * n, len(x))):
         x = _solved(table, chosen, x, sds, free)
@@ -161,16 +170,16 @@ def within(shares: Array, errors: Array) -> Array:
     return np.asarray(found * scale)
 
 
-def factors(table: Table, x: Array) -> dict[Group, dict[str, tuple[float, int]]]:
-    """By class and card: the logarithm of the factor, and how many networks tell it."""
+def factors(table: Table, x: Array, used: NDArray[np.bool_]) -> dict[Group, dict[str, tuple[float, int]]]:
+    """By class and card: the logarithm of the factor, and how many of the networks `used` tell it."""
     _, _, cards, classes = table.split(x)
-    tell = table.shares(x) > TELLS
+    tell = (table.shares(x) > TELLS) & used[:, None]
     found: dict[Group, dict[str, tuple[float, int]]] = {}
     for place, group in enumerate(table.groups):
         for c, title in enumerate(table.cards):
-            networks = {each.network for each, told in zip(table.passes, tell[:, place] & (table.card == c), strict=True) if told}
-            if networks:
-                found.setdefault(group, {})[title] = (float(cards[c] + classes[c, place]), len(networks))
+            told = {table.passes[i].network for i in np.flatnonzero(tell[:, place] & (table.card == c))}
+            if told:
+                found.setdefault(group, {})[title] = (float(cards[c] + classes[c, place]), len(told))
     return found
 
 

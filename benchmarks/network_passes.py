@@ -97,9 +97,7 @@ def _read(frame: pd.DataFrame, folder: Path) -> Iterator[Pass]:
             kept.write_bytes(pickle.dumps(_seen(row)))
         merges, launched, kernels = pickle.loads(kept.read_bytes())
         if kernels and not (merges and "5090" in sheet.title):
-            yield Pass(
-                row.model, row.batch, row.mode, row.memory_format, sheet, row.step_ms / 1e3, kernels, launched
-            )
+            yield Pass(row.model, row.batch, row.mode, row.memory_format, sheet, row.step_ms / 1e3, kernels, launched)
 
 
 def _seen(row: Any) -> tuple[bool, int, Kernels]:

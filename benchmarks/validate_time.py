@@ -1,23 +1,26 @@
-"""Compares predicted times with measurements that they were not fitted to: results/prediction/validation.csv.
+"""Compares predicted times with measurements that they were not fitted to.
 
-What is compared is in prediction_splits.toml. `known` says what the prediction knew of the device: `left out`:
-nothing was fitted to any of its kernels; `model`: kernels of cards of its model; `calibrated`: kernels measured on
-the device itself.
+Writes results/prediction/validation.csv and, of timm's networks under AMP, networks.csv. What is compared is in
+prediction_splits.toml. `known` says what the prediction knew of the device: `left out`: nothing was fitted to any of
+its kernels; `model`: kernels of cards of its model; `calibrated`: kernels measured on the device itself. Of networks it
+says what was left out of the fit: the network with its kin, or the card.
 
 Run: python benchmarks/validate_time.py DATA
 """
 
-import argparse
 import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fit_networks
+import numpy as np
 import pandas as pd
 import torch
-from calibrate_time import ROOT, Model, fold, read
+from calibrate_time import ROOT, arguments, read
 from prediction_data import SPLITS, device, kernelbench
+from prediction_model import Folds, fold, left_out, network_table, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
@@ -25,7 +28,7 @@ from ctxbench.case import Case
 from ctxbench.conditions import SHAPE, parse_shape
 from ctxbench.devices.sheet import sheet
 from ctxbench.mode import MODES
-from ctxbench.predict import effects, rates
+from ctxbench.predict import rates
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.passes import PassTime, time_of
 from ctxbench.predict.work import Product, Work, matrix_product
@@ -37,21 +40,6 @@ RESULTS = ROOT / "results" / "prediction"
 # Shorter operators of NeuSight show the host: forward, in milliseconds.
 LEAST_FORWARD = 0.2
 Row = dict[str, object]
-
-
-def as_calibration(model: Model) -> rates.Calibration:
-    """A model as what the package reads from its files, without measured devices."""
-    found = {
-        group: rates.Efficiency(fit["compute"], fit["bandwidth"], model.between[group], model.within[group])
-        for group, fit in model.fits.items()
-    }
-    return rates.Calibration(found, {}, model.device_sd, model.fits["large product", "float32"]["watts"])
-
-
-def use(calibration: rates.Calibration) -> None:
-    """Predict with this from now on."""
-    for module in (rates, effects):
-        setattr(module, "calibration", lambda: calibration)  # noqa: B010  # mypy knows what it was
 
 
 def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
@@ -137,27 +125,45 @@ def table3() -> Iterator[Row]:
                    "errors": row[f"{key}_errors"]}  # fmt: skip
 
 
-def all_rows(data: Path) -> Iterator[Row]:
-    folds, shipped = fold(read(data)), rates.calibration()
+def networks(folds: Folds, data: Path, seen: Path) -> Iterator[Row]:
+    """timm's networks, each predicted without those of its kin, and again without its card."""
+    model = folds.model()
+    table = network_table(data, seen, model)
+    fits, errors = left_out(table)
+    parts = [(*each, "networks left out") for each in zip(fit_networks.folds(table.passes), fits, strict=True)]
+    for card in range(len(table.cards)):
+        parts.append((table.card == card, fit_networks.fit(table, table.card != card), "card left out"))
+    for part, x, known in parts:
+        # the band, too, comes from the others
+        use(model.with_networks(table, x, errors, without=part).calibration())
+        for i in np.flatnonzero(part):
+            each = table.passes[i]
+            found = time_of(each.operators(), each.sheet, "autocast-float16")
+            row = row_of("timm", each.network, each.mode, each.sheet.title, known, each.seconds * 1e3, found)
+            yield {**row, "layout": each.layout, "family": each.family}
+
+
+def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
+    shipped = rates.calibration()
     titles = sorted(set(pd.read_csv(data / "network_passes.csv")["device"]))
     for title in titles:
         yield from passes(data, title, "model")
     yield from [*operators(data), *table3(), *own_cpu()]
     for title in titles:
-        left_out = as_calibration(folds.model(title))
-        use(left_out)
+        use(folds.model(title).calibration())
         yield from [*passes(data, title, "left out"), *products(data, title)]
     use(shipped)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, metavar="DATA", help="folder with the files of prediction_data.py")
-    data: Path = parser.parse_args().data
-    evidence, target = stamp(), RESULTS / "validation.csv"
-    pd.DataFrame(all_rows(data)).to_csv(target, index=False, lineterminator="\n")
+    given = arguments(__doc__ or "")
+    data: Path = given.data
+    evidence, folds = stamp(), fold(read(data))
+    written = {"validation.csv": all_rows(folds, data), "networks.csv": networks(folds, data, given.seen)}
+    for name, rows in written.items():
+        pd.DataFrame(rows).to_csv(RESULTS / name, index=False, lineterminator="\n")
+        print(f"wrote {(RESULTS / name).relative_to(ROOT)}")
     write_stamp(RESULTS, evidence)
-    print(f"wrote {target.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

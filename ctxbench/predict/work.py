@@ -55,8 +55,8 @@ _LEAST_DEPTH = 64
 _HALF_RATE = 16
 # Rows that a processor reduces at a time (blocks of 1024 of its 2048 threads), and the share of the L2 they may take.
 _ROWS_IN_FLIGHT, _L2_SHARE = 2, 0.5
-# What one block of threads moves, bytes a second, over the share of its class: layer norm over 4 million numbers takes 6
-# to 10 ms on KernelBench's cards from T4 to B200, three passes over 16.8 MB a block; group norm is alike.
+# What one block of threads moves, bytes a second, over the share of its class: layer norm over 4 million numbers takes
+# 6 to 10 ms on KernelBench's cards from T4 to B200, three passes over 16.8 MB a block; group norm is alike.
 _BLOCK_RATE = 10e9
 # Winograd's F(4 x 4, 3 x 3) (Lavin and Gray, CVPR 2016): 36 products for each 4 x 4 outputs.
 _WINOGRAD = 4
@@ -152,7 +152,8 @@ class Work:
 
     def ways(self, sheet: Sheet, itemsize: int = 4) -> Iterator[tuple[float, float]]:
         """FLOPs and bytes of each way to compute it; the fastest counts."""
-        flops = self.flops
+        # What a pooling window costs beside its bytes was measured on GPUs.
+        flops = 0.0 if self.kind == "pooling" and sheet.backend == "cpu" else self.flops
         if self.product is not None:
             tiled = sheet.backend == "cuda" and self.kind != "depthwise convolution"
             flops += self.product.tiled_flops(sheet.processors) if tiled else 2 * self.product.macs

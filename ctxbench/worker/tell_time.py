@@ -32,8 +32,8 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
         raise UsageError(str(error)) from None
     emit(
         Told(
-            f"{case.title} {list(case.shape)} {case.computed_in}, {_step(task)}: predicted for {sheet.title}, not measured: "
-            f"{found.time.text()} ms [80 % band]"
+            f"{case.title} {list(case.shape)} {case.computed_in}, {_step(task)}: predicted for {sheet.title}, "
+            f"not measured: {found.time.text()} ms [80 % band]"
         )
     )
     emit(
