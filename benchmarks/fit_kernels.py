@@ -147,16 +147,22 @@ def spreads(factors: Mapping[Group, Mapping[str, tuple[float, float]]]) -> tuple
         values, errors = np.array([factors[groups[i]][title] for i in at]).T
         devices.append((at, values, FACTOR_SD**2 + errors**2))
 
-    def cost(x: Array) -> float:
-        """Minus the logarithm of the likelihood, and of the prior of the spreads."""
+    def cost(x: Array) -> tuple[float, Array]:
+        """Minus the logarithm of the likelihood, and of the prior of the spreads, with its slope."""
         variances = np.exp(2 * x)
-        total = float(np.sum((x[1:] - np.log(PRIOR_BETWEEN)) ** 2)) / (2 * PRIOR_SPREAD**2)
+        apart = (x[1:] - np.log(PRIOR_BETWEEN)) / PRIOR_SPREAD
+        total, slope = float(apart @ apart) / 2, np.concatenate([[0.0], apart / PRIOR_SPREAD])
         for at, values, noise in devices:
             covariance = variances[0] + np.diag(variances[1:][at] + noise)
-            total += 0.5 * float(np.linalg.slogdet(covariance)[1] + values @ np.linalg.solve(covariance, values))
-        return total
+            inverse = np.linalg.inv(covariance)
+            weighed = inverse @ values
+            total += 0.5 * float(np.linalg.slogdet(covariance)[1] + values @ weighed)
+            slope[0] += variances[0] * float(inverse.sum() - weighed.sum() ** 2)
+            slope[1:][at] += variances[1:][at] * (np.diag(inverse) - weighed**2)
+        return total, slope
 
-    found = minimize(cost, np.log([0.2, *[PRIOR_BETWEEN] * len(groups)]), method="L-BFGS-B")
+    start = np.log([0.2, *[PRIOR_BETWEEN] * len(groups)])
+    found = minimize(cost, start, jac=True, method="L-BFGS-B")
     device_sd, *between = map(float, np.exp(found.x))
     return device_sd, dict(zip(groups, between, strict=True))
 
