@@ -1,6 +1,7 @@
 """Fits the efficiencies behind predicted times to measured kernels and networks, and tests them on devices left out.
 
-Writes ctxbench/predict/efficiencies.csv and devices.csv, and results/prediction/left-out.csv for docs/prediction.md.
+Writes ctxbench/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/left-out.csv and, of
+timm's networks under AMP, networks.csv.
 What the files of DATA hold is in prediction_data.py and network_passes.py; which of their rows are used is in
 prediction_splits.toml. No number of a paper that ctxbench reproduces is used.
 
@@ -18,7 +19,7 @@ import pandas as pd
 from fit_kernels import Group, Kernels
 from network_passes import FILE
 from prediction_data import READERS, SPLITS, Measured
-from prediction_model import Folds, Model, fold, left_out, network_table
+from prediction_model import Folds, Model, fold, left_out, network_rows, network_table
 
 from ctxbench.number import CONFIDENCE_SDS
 
@@ -97,14 +98,18 @@ def main() -> None:
     given = arguments(__doc__ or "")
     data = given.data
     folds = fold(read(data))
-    table = network_table(data, given.seen, folds.model())
-    found = folds.model().with_networks(table, fit_networks.fit(table), left_out(table)[1])
-    folder, left = ROOT / "ctxbench" / "predict", ROOT / "results" / "prediction" / "left-out.csv"
+    model = folds.model()
+    table = network_table(data, given.seen, model)
+    fits, errors = left_out(table)
+    found = model.with_networks(table, fit_networks.fit(table), errors)
+    folder, results = ROOT / "ctxbench" / "predict", ROOT / "results" / "prediction"
     for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(folds.classes, found), strict=True):
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
-    pd.DataFrame(coverage(folds)).to_csv(left, index=False, lineterminator="\n")
-    print(f"wrote efficiencies.csv and devices.csv in {folder.relative_to(ROOT)}, and {left.relative_to(ROOT)}")
+        print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
+    for name, rows in (("networks.csv", network_rows(model, table, fits, errors)), ("left-out.csv", coverage(folds))):
+        pd.DataFrame(rows).to_csv(results / name, index=False, lineterminator="\n")
+        print(f"wrote {(results / name).relative_to(ROOT)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What predicted times are made from: fits of classes to kernels and to networks, and each device left out once."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 from prediction_data import Measured
 
 from ctxbench.predict import effects, rates
+from ctxbench.predict.passes import PassTime, time_of
 
+Row = dict[str, object]
 # The scatter of kernels of a class with few kernels on each device is at least this.
 LEAST_WITHIN = 0.05
 
@@ -148,3 +151,25 @@ def left_out(table: fit_networks.Table) -> tuple[list[Array], Array]:
     for part, x in zip(parts, found, strict=True):
         errors[part] = table.errors(x)[part]
     return found, errors
+
+
+def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
+    about = {"source": source, "what": what, "mode": mode, "device": on, "known": known}
+    time = found.time
+    times = {"measured_ms": measured_ms, "predicted_ms": time.value, "low_ms": time.low, "high_ms": time.high}
+    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in time.errors.items()})
+    return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
+
+
+def network_rows(model: Model, table: fit_networks.Table, fits: Sequence[Array], errors: Array) -> Iterator[Row]:
+    """The passes of networks, each predicted by the fit without its kin, and again by one without its card."""
+    parts = [(*each, "networks left out") for each in zip(fit_networks.folds(table.passes), fits, strict=True)]
+    for card in range(len(table.cards)):
+        parts.append((table.card == card, fit_networks.fit(table, table.card != card), "card left out"))
+    for part, x, known in parts:
+        use(model.with_networks(table, x, errors, without=part).calibration())  # the band, too, is of the others
+        for i in np.flatnonzero(part):
+            each = table.passes[i]
+            found = time_of(each.operators(), each.sheet, "autocast-float16")
+            row = row_of("timm", each.network, each.mode, each.sheet.title, known, each.seconds * 1e3, found)
+            yield {**row, "layout": each.layout, "family": each.family}

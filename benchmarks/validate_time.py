@@ -1,26 +1,22 @@
 """Compares predicted times with measurements that they were not fitted to.
 
-Writes results/prediction/validation.csv and, of timm's networks under AMP, networks.csv. What is compared is in
-prediction_splits.toml. `known` says what the prediction knew of the device: `left out`: nothing was fitted to any of
-its kernels; `model`: kernels of cards of its model; `calibrated`: kernels measured on the device itself. Of networks it
-says what was left out of the fit: the network with its kin, or the card.
+Writes results/prediction/validation.csv. What is compared is in prediction_splits.toml. `known` says what the
+prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `model`: kernels of cards of its
+model; `calibrated`: kernels measured on the device itself.
 
 Run: python benchmarks/validate_time.py DATA
 """
 
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import fit_networks
-import numpy as np
 import pandas as pd
 import torch
 from calibrate_time import ROOT, arguments, read
 from prediction_data import SPLITS, device, kernelbench
-from prediction_model import Folds, fold, left_out, network_table, use
+from prediction_model import Folds, Row, fold, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
@@ -30,7 +26,7 @@ from ctxbench.devices.sheet import sheet
 from ctxbench.mode import MODES
 from ctxbench.predict import rates
 from ctxbench.predict.operators import Operator, operators_of
-from ctxbench.predict.passes import PassTime, time_of
+from ctxbench.predict.passes import time_of
 from ctxbench.predict.work import Product, Work, matrix_product
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
@@ -39,15 +35,6 @@ from ctxbench.results.rows import rows_of
 RESULTS = ROOT / "results" / "prediction"
 # Shorter operators of NeuSight show the host: forward, in milliseconds.
 LEAST_FORWARD = 0.2
-Row = dict[str, object]
-
-
-def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
-    about = {"source": source, "what": what, "mode": mode, "device": on, "known": known}
-    time = found.time
-    times = {"measured_ms": measured_ms, "predicted_ms": time.value, "low_ms": time.low, "high_ms": time.high}
-    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in time.errors.items()})
-    return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
 
 
 @cache
@@ -125,24 +112,6 @@ def table3() -> Iterator[Row]:
                    "errors": row[f"{key}_errors"]}  # fmt: skip
 
 
-def networks(folds: Folds, data: Path, seen: Path) -> Iterator[Row]:
-    """timm's networks, each predicted without those of its kin, and again without its card."""
-    model = folds.model()
-    table = network_table(data, seen, model)
-    fits, errors = left_out(table)
-    parts = [(*each, "networks left out") for each in zip(fit_networks.folds(table.passes), fits, strict=True)]
-    for card in range(len(table.cards)):
-        parts.append((table.card == card, fit_networks.fit(table, table.card != card), "card left out"))
-    for part, x, known in parts:
-        # the band, too, comes from the others
-        use(model.with_networks(table, x, errors, without=part).calibration())
-        for i in np.flatnonzero(part):
-            each = table.passes[i]
-            found = time_of(each.operators(), each.sheet, "autocast-float16")
-            row = row_of("timm", each.network, each.mode, each.sheet.title, known, each.seconds * 1e3, found)
-            yield {**row, "layout": each.layout, "family": each.family}
-
-
 def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
     shipped = rates.calibration()
     titles = sorted(set(pd.read_csv(data / "network_passes.csv")["device"]))
@@ -156,14 +125,11 @@ def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
 
 
 def main() -> None:
-    given = arguments(__doc__ or "")
-    data: Path = given.data
-    evidence, folds = stamp(), fold(read(data))
-    written = {"validation.csv": all_rows(folds, data), "networks.csv": networks(folds, data, given.seen)}
-    for name, rows in written.items():
-        pd.DataFrame(rows).to_csv(RESULTS / name, index=False, lineterminator="\n")
-        print(f"wrote {(RESULTS / name).relative_to(ROOT)}")
+    data: Path = arguments(__doc__ or "").data
+    evidence, target = stamp(), RESULTS / "validation.csv"
+    pd.DataFrame(all_rows(fold(read(data)), data)).to_csv(target, index=False, lineterminator="\n")
     write_stamp(RESULTS, evidence)
+    print(f"wrote {target.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
