@@ -101,7 +101,8 @@ def deepbench(path: Path) -> Iterator[Measured]:
                 if (kernel == (1, 1) and any(pad)) or (dtype == "float16" and (inputs % 8 or outputs % 8)):
                     continue
                 out = _out(size, kernel, stride, pad)
-                work = Convolution(images, inputs, outputs, size, out, kernel, stride, (1, 1)).work(turn, item)
+                shape = (images, inputs, outputs, size, out, kernel, stride, (1, 1))
+                work = Convolution(*shape, channels_last=dtype == "float16").work(turn, item)
             yield Measured("DeepBench", sheet, work, dtype, ms / 1e3, "cuda-2020")
 
 
@@ -120,8 +121,8 @@ def _out(size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int]
 def kernelbench(path: Path) -> Iterator[Measured]:
     """Single operators of PyTorch 2.5 to 2.9, the median of a device's repeats of a shape.
 
-    Left out: shorter calls; operators that start several kernels of different classes; layer norm over 4 million
-    numbers, which every card computes in one block a row; attention with a head of 1024.
+    Left out: shorter calls; operators that start several kernels of different classes, as group norm does; layer norm
+    over 4 million numbers, which every card computes in one block a row; attention with a head of 1024.
     """
     frame = pd.read_csv(path)
     same = ["device", "problem", "input_shapes", "output_shape", "dtype", "tf32_possible"]
@@ -161,8 +162,9 @@ def _kernelbench_work(row: Any) -> Work | None:
         return Work("softmax", moved, row_bytes=item * inputs[0][-1], again_bytes=moved // 2)
     if row.calls.endswith("native_batch_norm"):
         return Work("batch norm", moved + moved // 2, blocks=inputs[0][1])
-    if row.calls == "native_group_norm":
-        return Work("batch norm", moved + moved // 2, blocks=inputs[0][0] * int(row.groups))
+    if row.kind == "pooling":
+        positions = 8 * math.prod(output) if row.calls.endswith("with_indices") else 0
+        return Work("pooling", moved + positions, flops=2.0 * row.kernel_h * row.kernel_w * math.prod(output))
     return None
 
 

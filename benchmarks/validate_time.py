@@ -1,14 +1,12 @@
-"""Compares predicted times with measurements that they were not fitted to: results/prediction/validation.csv.
+"""Compares predicted times with measurements that they were not fitted to.
 
-What is compared is in prediction_splits.toml. `known` says what the prediction knew of the device: `left out`:
-nothing was fitted to any of its kernels; `model`: kernels of cards of its model; `calibrated`: kernels measured on
-the device itself.
+Writes results/prediction/validation.csv. What is compared is in prediction_splits.toml. `known` says what the
+prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `model`: kernels of cards of its
+model; `calibrated`: kernels measured on the device itself.
 
 Run: python benchmarks/validate_time.py DATA
 """
 
-import argparse
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,8 +14,9 @@ from typing import Any
 
 import pandas as pd
 import torch
-from calibrate_time import ROOT, Model, fold, read
+from calibrate_time import ROOT, arguments, read
 from prediction_data import SPLITS, device, kernelbench
+from prediction_model import Folds, Row, fold, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
@@ -25,9 +24,9 @@ from ctxbench.case import Case
 from ctxbench.conditions import SHAPE, parse_shape
 from ctxbench.devices.sheet import sheet
 from ctxbench.mode import MODES
-from ctxbench.predict import effects, rates
+from ctxbench.predict import rates
 from ctxbench.predict.operators import Operator, operators_of
-from ctxbench.predict.passes import PassTime, time_of
+from ctxbench.predict.passes import time_of
 from ctxbench.predict.work import Product, Work, matrix_product
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
@@ -36,30 +35,6 @@ from ctxbench.results.rows import rows_of
 RESULTS = ROOT / "results" / "prediction"
 # Shorter operators of NeuSight show the host: forward, in milliseconds.
 LEAST_FORWARD = 0.2
-Row = dict[str, object]
-
-
-def as_calibration(model: Model) -> rates.Calibration:
-    """A model as what the package reads from its files, without measured devices."""
-    found = {
-        group: rates.Efficiency(fit["compute"], fit["bandwidth"], model.between[group], model.within[group])
-        for group, fit in model.fits.items()
-    }
-    return rates.Calibration(found, {}, model.device_sd, model.fits["large product", "float32"]["watts"])
-
-
-def use(calibration: rates.Calibration) -> None:
-    """Predict with this from now on."""
-    for module in (rates, effects):
-        setattr(module, "calibration", lambda: calibration)  # noqa: B010  # mypy knows what it was
-
-
-def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: float, found: PassTime) -> Row:
-    about = {"source": source, "what": what, "mode": mode, "device": on, "known": known}
-    time = found.time
-    times = {"measured_ms": measured_ms, "predicted_ms": time.value, "low_ms": time.low, "high_ms": time.high}
-    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in time.errors.items()})
-    return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
 
 
 @cache
@@ -137,25 +112,22 @@ def table3() -> Iterator[Row]:
                    "errors": row[f"{key}_errors"]}  # fmt: skip
 
 
-def all_rows(data: Path) -> Iterator[Row]:
-    folds, shipped = fold(read(data)), rates.calibration()
+def all_rows(folds: Folds, data: Path) -> Iterator[Row]:
+    shipped = rates.calibration()
     titles = sorted(set(pd.read_csv(data / "network_passes.csv")["device"]))
     for title in titles:
         yield from passes(data, title, "model")
     yield from [*operators(data), *table3(), *own_cpu()]
     for title in titles:
-        left_out = as_calibration(folds.model(title))
-        use(left_out)
+        use(folds.model(title).calibration())
         yield from [*passes(data, title, "left out"), *products(data, title)]
     use(shipped)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, metavar="DATA", help="folder with the files of prediction_data.py")
-    data: Path = parser.parse_args().data
+    data: Path = arguments(__doc__ or "").data
     evidence, target = stamp(), RESULTS / "validation.csv"
-    pd.DataFrame(all_rows(data)).to_csv(target, index=False, lineterminator="\n")
+    pd.DataFrame(all_rows(fold(read(data)), data)).to_csv(target, index=False, lineterminator="\n")
     write_stamp(RESULTS, evidence)
     print(f"wrote {target.relative_to(ROOT)}")
 

@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 TF32 = "tf32"
+# What PyTorch does if nothing is set: TF32 in convolutions where the device has it, float32 in products.
+TF32_CONVOLUTIONS = "tf32-convolutions"
 
 
 class Dtype(NamedTuple):
@@ -15,6 +17,7 @@ class Dtype(NamedTuple):
 DTYPES = {
     "float32": Dtype("float32"),
     TF32: Dtype("float32"),
+    TF32_CONVOLUTIONS: Dtype("float32"),
     "bfloat16": Dtype("bfloat16"),
     "float16": Dtype("float16"),
     "float64": Dtype("float64"),

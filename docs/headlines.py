@@ -13,11 +13,13 @@ from lists import ROOT, built_in, judged, markdown, stored_run, validation
 
 from ctxbench import claims
 from ctxbench.audit.finding import Finding, Verdict, read
+from ctxbench.devices.sheet import sheets
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import SOLVED, accuracy_of, first_of, seeds_of
 from ctxbench.mode import MODES
 from ctxbench.number import fixed, significant
+from ctxbench.predict.rates import calibration
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.crossover import crossover_table
@@ -115,8 +117,30 @@ def prediction_fact() -> str:
     return (
         f"**Predicted times**, for whole passes of language models ({models}: no convolution, no vision network) on "
         f"{own['device'].nunique()} cards, each left out of the fit. {'; '.join(modes).capitalize()}. The least in "
-        f"their band: {low} ({source('prediction')})."
+        f"their band: {low}. {_networks_fact()} Classes were measured on these cards: {_measured_cards()} "
+        f"({source('prediction')})."
     )
+
+
+def _networks_fact() -> str:
+    """How far vision networks under AMP are off, by card, where their kin or their card was left out of the fit."""
+    frame = validation("networks")
+    parts = []
+    for (known, card), part in frame.groupby(["known", "device"], sort=True):
+        error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
+        parts.append(f"{card}, {known}: half of {len(part)} within {error:.0%}, {inside:.0%} in the band")
+    kinds = ", ".join(sorted(set(frame["family"])))
+    return f"Vision networks of timm under AMP in float16 ({kinds}): {'; '.join(parts)}."
+
+
+def _measured_cards() -> str:
+    """By dtype, the cards that kernels or networks were fitted to."""
+    names = {each.title: name for name, each in sheets().items()}
+    cards: dict[str, set[str]] = {}
+    for (title, _), classes in calibration().devices.items():
+        for key in classes:
+            cards.setdefault(key.rpartition("|")[2], set()).add(names[title])
+    return "; ".join(f"{dtype} {', '.join(sorted(own))}" for dtype, own in sorted(cards.items()))
 
 
 def findings() -> str:

@@ -134,9 +134,9 @@ def _left_out(dtype: str = "") -> pd.DataFrame:
     return frame[frame["dtype"] == dtype] if dtype else frame
 
 
-def validation() -> pd.DataFrame:
-    """The measured passes that no prediction was fitted to, with ratio and whether the band holds."""
-    frame = pd.read_csv(ROOT / "results" / "prediction" / "validation.csv")
+def validation(name: str = "validation") -> pd.DataFrame:
+    """The measured passes that no prediction was fitted to, with ratio and whether the band holds; or `networks`."""
+    frame = pd.read_csv(ROOT / "results" / "prediction" / f"{name}.csv")
     frame["ratio"] = frame["predicted_ms"] / frame["measured_ms"]
     frame["in_band"] = frame["measured_ms"].between(frame["low_ms"], frame["high_ms"])
     return frame
@@ -153,6 +153,18 @@ def validation_summary() -> str:
     labels = dict.fromkeys(("source", "device is", "mode", "device"), "label")
     ratios = dict.fromkeys(("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio")
     return markdown({**labels, "rows": "counted", **ratios}, rows)
+
+
+def network_summary(*by: str) -> Callable[[], str]:
+    """timm's networks under AMP by what was left out and `by`: errors, coverage and rank."""
+
+    def table() -> str:
+        rows = [(*map(str, key), *_agreement(part)) for key, part in validation("networks").groupby(["known", *by])]
+        labels = dict.fromkeys(("left out", *by), "label")
+        ratios = dict.fromkeys(("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio")
+        return markdown({**labels, "passes": "counted", **ratios}, rows)
+
+    return table
 
 
 def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
@@ -461,6 +473,8 @@ LISTS: dict[str, Callable[[], str]] = {
     "left-out-coverage": coverage_list,
     "validation": validation_summary,
     "validation-ratios": validation_ratios,
+    "networks-cards": network_summary("device", "mode", "layout"),
+    "networks-families": network_summary("family", "mode", "layout"),
     "validation-passes": validation_rows("NeuSight passes", "left out"),
     "validation-cpu": validation_rows("suite field", "calibrated"),
     "validation-operators": validation_rows("KernelBench", "left out"),

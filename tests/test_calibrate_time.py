@@ -15,7 +15,9 @@ from ctxbench.predict.work import Product, Work
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import calibrate_time as script
+import fit_kernels
 import prediction_data as data
+import prediction_model
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -32,7 +34,7 @@ def synthetic(folder: Path, spread: float, devices: Sequence[str] = DEVICES) -> 
         for _ in range(60):
             m, n, k = (int(side) * 4 for side in random.integers(32, 1024, 3))
             flops = Product(1, m, n, k).tiled_flops(own.processors)
-            peak = COMPUTE * own.peak("float32") * sustained(own.watts_per_tflops, WATTS)
+            peak = COMPUTE * own.peak("float32") * sustained(own.watts_per_tflops("float32"), WATTS)
             moved = 4 * (m * n + m * k + n * k)
             seconds = max(flops / peak, moved / (BANDWIDTH * own.bandwidth)) + CALL_US * 1e-6
             lines.append([own.title, "linear", 1, m, n, k, seconds])
@@ -57,7 +59,7 @@ def synthetic(folder: Path, spread: float, devices: Sequence[str] = DEVICES) -> 
 
 
 def test_known_efficiencies_are_found_again(tmp_path: Path) -> None:
-    folds = script.fold(script.read(synthetic(tmp_path, 0.02)))
+    folds = prediction_model.fold(script.read(synthetic(tmp_path, 0.02)))
     counts = {group: len(each.seconds) for group, each in folds.classes.items()}
     assert counts == {("elementwise", "float32"): 300, ("large product", "float32"): 300}
     found = folds.model()
@@ -77,19 +79,19 @@ def test_the_spreads_of_devices_and_classes_are_found_again() -> None:
         (f"class {c}", "float32"): {f"device {d}": (shared[d] + random.normal(0, 0.1), 0.01) for d in range(60)}
         for c in range(6)
     }
-    device_sd, between = script.spreads(factors)
+    device_sd, between = fit_kernels.spreads(factors)
     assert device_sd == pytest.approx(0.2, rel=0.2)
     assert np.median(list(between.values())) == pytest.approx(0.1, rel=0.25)
 
 
 def test_the_scatter_of_kernels_is_that_around_the_median_of_their_device() -> None:
     random = np.random.default_rng(2)
-    assert script.scatter([random.normal(d, 0.3, 400) for d in range(5)]) == pytest.approx(0.3, rel=0.1)
-    assert script.scatter([np.array([1.0])]) == 0
+    assert fit_kernels.scatter([random.normal(d, 0.3, 400) for d in range(5)]) == pytest.approx(0.3, rel=0.1)
+    assert fit_kernels.scatter([np.array([1.0])]) == 0
 
 
 def test_the_files_have_a_row_for_each_class_and_one_for_each_device(tmp_path: Path) -> None:
-    folds = script.fold(script.read(synthetic(tmp_path, 0.1)))
+    folds = prediction_model.fold(script.read(synthetic(tmp_path, 0.1)))
     efficiencies, devices = script.tables(folds.classes, folds.model())
     assert list(efficiencies["class"]) == ["any", "elementwise", "large product"]
     assert devices.groupby("class")["device"].nunique().to_dict() == {"elementwise": 5, "large product": 5}
@@ -112,7 +114,14 @@ def test_what_a_measured_kernel_has_to_do() -> None:
         assert work_of("linear", 1, m, n, k).kind == f"{kind} product"
     convolution = work_of("conv", 2, 16, 32, 3, 9, 1, 1)
     moved = 4 * (2 * 16 * 81 + 2 * 32 * 81 + 16 * 32 * 9)
-    assert convolution == Work("convolution 3x3", moved, Product(1, 2 * 81, 32, 16 * 9), Product(36, 2 * 9, 32, 16))
+    maps = 4 * (2 * 16 * 81 + 2 * 32 * 81)
+    assert convolution == Work(
+        "convolution 3x3",
+        moved,
+        Product(1, 2 * 81, 32, 16 * 9),
+        Product(36, 2 * 9, 32, 16),
+        converted_bytes=2 * maps,
+    )
     assert work_of("add", 10, 20) == Work("elementwise", 2400)
     assert work_of("relu", 10, 20) == Work("elementwise", 1600)
     assert work_of("ln", 10, 20) == Work("norm", 1600)

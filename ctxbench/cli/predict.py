@@ -8,8 +8,9 @@ import typer
 from ctxbench.cli.options import Settings, case_of, complete_module, complete_target, with_conditions
 from ctxbench.cli.printing import render_told
 from ctxbench.engine.apart import Apart
-from ctxbench.errors import unknown
+from ctxbench.errors import UsageError, unknown
 from ctxbench.mode import MODES, Mode
+from ctxbench.predict import LOSSES, OPTIMIZERS
 
 
 @with_conditions("shape", "dtype", "memory_format", "network", one=True)
@@ -25,6 +26,8 @@ def predict(
     ],
     conditions: Mapping[str, str],
     mode: Annotated[str, typer.Option(help="train or infer.")] = "infer",
+    loss: Annotated[str, typer.Option(help=f"Of a training step: {', '.join(LOSSES)} of the output.")] = LOSSES[0],
+    optimizer: Annotated[str, typer.Option(help=f"Add its step: {', '.join(OPTIMIZERS)}.")] = "",
     chosen: Settings = None,
 ) -> None:
     """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
@@ -33,7 +36,13 @@ def predict(
 
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
+    if loss not in LOSSES:
+        raise unknown("loss", loss, LOSSES)
+    if optimizer and optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", optimizer, OPTIMIZERS)
+    if mode != "train" and (optimizer or loss != LOSSES[0]):
+        raise UsageError("--loss and --optimizer are of a training step: add --mode train")
     which: Mode = mode
     with Apart() as apart:
         case = case_of(module, conditions, chosen)
-        apart.tell(TellTime(case, which, sheet(target)), case, render_told)
+        apart.tell(TellTime(case, which, sheet(target), loss, optimizer), case, render_told)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ctxbench.devices.clock import Clock, Step
-from ctxbench.dtypes import TF32
+from ctxbench.dtypes import TF32, TF32_CONVOLUTIONS
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +74,7 @@ class Device(ABC):
         if threads is not None:
             torch.set_num_threads(threads)
         torch.backends.cuda.matmul.allow_tf32 = dtype == TF32
-        torch.backends.cudnn.allow_tf32 = dtype == TF32
+        torch.backends.cudnn.allow_tf32 = dtype in (TF32, TF32_CONVOLUTIONS)
         torch.backends.cudnn.benchmark = cudnn_benchmark
 
     def flags(self) -> dict[str, Any]:

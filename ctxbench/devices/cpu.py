@@ -10,7 +10,7 @@ from typing import Any
 from ctxbench import this_machine
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.clock import Clock
-from ctxbench.dtypes import TF32
+from ctxbench.dtypes import TF32, TF32_CONVOLUTIONS
 
 
 class Cpu(Device):
@@ -49,7 +49,7 @@ class Cpu(Device):
         }
 
     def set_flags(self, dtype: str, threads: int | None, cudnn_benchmark: bool) -> None:
-        if dtype == TF32:
+        if dtype in (TF32, TF32_CONVOLUTIONS):
             raise Unsupported("tf32 exists on CUDA devices only")
         super().set_flags(dtype, threads, cudnn_benchmark)
 

@@ -59,9 +59,19 @@ class Sheet(BaseModel):
         return (self.launch_us or 3.0) / 1e6
 
     @property
-    def watts_per_tflops(self) -> float:
-        """The board's power over its float32 peak: what limits the clock under load; infinite if it is not known."""
-        return self.power_w / (self.peak("float32") / 1e12) if self.power_w else math.inf
+    def has_tensor_cores(self) -> bool:
+        """By the peaks: TF32 is of tensor cores alone, and other units are at most twice as fast in float16."""
+        return "tf32" in self.peak_tflops or self.peak_tflops.get("float16", 0) > 2.5 * self.peak_tflops["float32"]
+
+    def watts_per_tflops(self, dtype: str) -> float:
+        """The board's power over its peak in a dtype: what limits the clock; infinite if it is not known.
+
+        The peaks of tensor cores in TF32 and in float16 take the same power, so that of float16 stands for both; that
+        of float32 stands for float64.
+        """
+        unit = {"tf32": "float16", "float64": "float32"}.get(dtype, dtype)
+        unit = unit if unit in self.peak_tflops else dtype
+        return self.power_w / (self.peak(unit) / 1e12) if self.power_w else math.inf
 
 
 @cache

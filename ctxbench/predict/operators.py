@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
 
 from ctxbench.macs.rules import FREE, OTHERS, PRODUCTS
 from ctxbench.memory import kernels
@@ -31,7 +32,14 @@ _NOTHING = frozenset((
 _OVERWRITES = frozenset(("copy", "fill", "zero", "uniform", "normal", "bernoulli"))
 _REDUCTIONS = frozenset((
     "sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "prod", "linalg_vector_norm", "norm",
-    "var", "std", "var_mean", "cumsum", "logsumexp", "_log_softmax", "_log_softmax_backward_data",
+    "var", "std", "var_mean", "logsumexp", "_log_softmax", "_log_softmax_backward_data",
+    "nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward",
+))
+# Several passes, or single numbers from anywhere.
+_IRREGULAR = frozenset((
+    "sort", "topk", "kthvalue", "median", "unique", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp",
+    "gather", "scatter", "scatter_add", "scatter_reduce", "index", "index_put", "index_add", "index_select",
+    "embedding", "embedding_dense_backward", "grid_sampler_2d", "grid_sampler_2d_backward",
 ))
 # Elementwise, and more than a few instructions a number: on a CPU, these count.
 _TRANSCENDENTAL = frozenset((
@@ -96,7 +104,7 @@ def works(call: Call, inner: Sequence[int]) -> list[Work]:
     """The kernels of an operator call that has run; `inner` are the blocks that it fills for itself, in bytes.
 
     A block inside the kernel is a copy of an argument, or a map as large: a kernel that reads and writes it. Those of
-    group norm are sums, which its class has.
+    group norm are sums, which its first kernel makes.
     """
     if call.func.is_view or call.operator in _NOTHING or not any(t.is_meta for t in (*call.tensors, *call.out)):
         return []
@@ -122,6 +130,12 @@ def _kernels(call: Call) -> list[Work]:
         return [_softmax(call)]
     if name in ("native_batch_norm", "native_batch_norm_backward"):
         return [_batch_norm(call)]
+    if name == "native_layer_norm":
+        return [_layer_norm(call)]
+    if name.startswith("native_group_norm"):
+        return _group_norm(call)
+    if "_pool" in name:
+        return [_pooling(call)]
     if name.startswith("_fft_"):
         return [_fourier(call)]
     if name.startswith(_SOLVERS) and name not in _REDUCTIONS:
@@ -134,14 +148,17 @@ def _class_of(call: Call) -> Class:
     name = call.operator
     if name in _REDUCTIONS:
         return "row reduction"
+    if name in _IRREGULAR:
+        return "irregular"
     if name.startswith("native_") and "norm" in name:
-        return "batch norm" if "group_norm" in name else "norm"
+        return "norm"
     if name in _TRANSCENDENTAL:
         return "transcendental"
     if name in _COPIES:
         return "copy"
     listed = f"aten::{name}" in FREE or f"aten::{name}" in OTHERS or name in kernels.FREE
-    return "elementwise" if listed or torch.Tag.pointwise in call.func.tags else "unknown"
+    is_pointwise = torch.Tag.pointwise in call.func.tags or name.startswith("_foreach_")
+    return "elementwise" if listed or is_pointwise else "unknown"
 
 
 def _extent(tensor: Tensor) -> int:
@@ -209,6 +226,7 @@ def _convolved(data: Tensor, weight: Tensor, out: Tensor, how: tuple[Any, ...], 
         dilation=tuple(dilation) * (dims // len(dilation)),
         groups=groups,
         transposed=transposed,
+        channels_last=suggest_memory_format(data) is torch.channels_last,
     ).work(turn, data.element_size())
 
 
@@ -238,6 +256,35 @@ def _batch_norm(call: Call) -> Work:
     again = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1])
     channels = int(call.args[0].shape[1])
     return Work("batch norm", _moved(call) + again, blocks=channels, turn="input gradient" if backward else "forward")
+
+
+def _layer_norm(call: Call) -> Work:
+    """A block for each row, which reads it for its sums and again for the result."""
+    data, rows = call.args[0], max(1, call.out[1].numel())
+    return Work("norm", _moved(call), block_bytes=(2 * _extent(data) + _extent(call.out[0])) // rows)
+
+
+def _group_norm(call: Call) -> list[Work]:
+    """The sums of each group of channels by a block, then a kernel that reads the same and writes the result.
+
+    The backward pass reads the gradient and the input, and sums each channel.
+    """
+    backward = call.operator.endswith("_backward")
+    read = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1])
+    blocks = call.args[1].shape[:2].numel() if backward else call.out[1].numel()
+    sums = Work("row reduction", read, block_bytes=read // max(1, blocks))
+    return [sums, Work("elementwise", read + _extent(call.out[0]))]
+
+
+def _pooling(call: Call) -> Work:
+    """Each output reads its window; adaptive windows cover the map once."""
+    backward = call.operator.endswith("_backward")
+    data, out = (call.args[1], call.args[0]) if backward else (call.args[0], call.out[0])
+    if "adaptive" in call.operator:
+        return Work("pooling", _moved(call), flops=2.0 * max(data.numel(), out.numel()))
+    window = call.args[2 if backward else 1]
+    taps = math.prod(window) if len(window) > 1 else window[0] ** (3 if "3d" in call.operator else 2)
+    return Work("pooling", _moved(call), flops=2.0 * taps * out.numel())
 
 
 def _fourier(call: Call) -> Work:

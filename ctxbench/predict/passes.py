@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ctxbench.devices.sheet import Sheet
-from ctxbench.dtypes import DTYPES
+from ctxbench.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
 from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE_SDS, KERNELS, Number
 from ctxbench.predict import LAUNCHES
@@ -87,7 +87,7 @@ class PassTime:
             found.append(("time_unknown", {"operators": self.unknown}))
         if self._share(lambda kernel: not kernel.rate.has_dtype) > ASSUMED_NOTE:
             found.append(("time_dtype", {"dtype": dtype}))
-        if memory_format != "contiguous":
+        if self._share(lambda kernel: not kernel.rate.has_layout) > ASSUMED_NOTE:
             found.append(("time_layout", {"memory_format": memory_format}))
         return [Note(code, values, about) for code, values in found]
 
@@ -128,27 +128,35 @@ def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32",
 def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
     """The parts of the error of a pass that takes `total_ms`: the device's, each class's, and the kernels' own.
 
-    Kernels that do the same work have the same error; those of different ones average out.
+    Kernels that do the same work have the same error, and those of a class whose error is that of its kernels in a
+    network; others average out.
     """
-    device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[Work, float](float)
+    device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[Work | str, float](float)
     for kernel in kernels:
         share = kernel.ms / total_ms
         device += share * kernel.rate.device
         classes[kernel.work.group] += share * kernel.rate.own
-        scatter[kernel.work] += share * kernel.rate.within
+        alike = kernel.work.group if kernel.rate.of_networks else kernel.work
+        scatter[alike] += share * kernel.rate.within
     return {"device": device, **classes, KERNELS: math.hypot(*scatter.values())}
 
 
 def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
     autocast = DTYPES[dtype].autocast
-    sheet.peak(autocast or dtype)
+    sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
     known = effects_of(sheet, era)
     return tuple(
         _kernel(each, work, rate(work, known, own), (sheet, own, era))
         for each in operators
-        for own in (each.dtype if autocast else dtype,)
         for work in each.works
+        for own in (each.dtype if autocast else _computed_in(work, dtype, sheet),)
     )
+
+
+def _computed_in(work: Work, dtype: str, sheet: Sheet) -> str:
+    if dtype != TF32_CONVOLUTIONS:
+        return dtype
+    return TF32 if "convolution" in work.kind and TF32 in sheet.peak_tflops else "float32"
 
 
 def _kernel(operator: Operator, work: Work, found: Rate, on: tuple[Sheet, str, Era]) -> Kernel:

@@ -17,12 +17,12 @@ import numpy as np
 
 from ctxbench.devices.sheet import Sheet
 from ctxbench.dtypes import TF32
-from ctxbench.predict.work import Class, Work
+from ctxbench.predict.work import CHANNELS_LAST, NARROW, Class, Work
 
 Era = Literal["cuda", "cuda-2020"]
-# The host's time for an operator in eager mode: the middle of the 80 % band from 8 to 40, which launch-bound networks
-# of KernelBench show (10 to 19 on a fast host, 20 to 43 in clouds).
-HOST_US, HOST_SD = 18.0, 0.63
+# The host's time for an operator in eager mode: the middle of the 80 % band from 8 to 64, which launch-bound networks
+# of KernelBench show (10 to 19 on a fast host, 20 to 43 in clouds, 64 on one host).
+HOST_US, HOST_SD = 23.0, 0.81
 # The same of a host that was measured. Assumed.
 HOST_KNOWN_SD = 0.2
 # A step of a solver that waits for the one before, and a call of a solver, microseconds: cuSOLVER from 2020 on, and
@@ -32,8 +32,12 @@ STEP_US: Mapping[Era, float] = {"cuda": 4.2, "cuda-2020": 6.5}
 HOST_SOLVER_MS = 7.4
 # Standard deviations, in logarithms. A factor of a class: beside the scatter of its kernels.
 FACTOR_SD = 0.05
-# What a class that was not measured in a dtype differs by from its float32: assumed.
-DTYPE_SD = 0.3
+# What a class that was not measured in a dtype differs by from float32, and from a dtype of the same unit: assumed.
+DTYPE_SD, UNIT_SD = 0.3, 0.1
+LAYOUT_SD = 0.4  # of a layout that was not measured: as narrow convolutions in float16 differ
+# The share of the bandwidth of conversions between layouts, with which timm's networks in both layouts agree best. It
+# is above 1: some maps are not converted, or are still in the cache.
+CONVERSION = 1.2
 # What a gradient that was not measured differs by from its forward kernel: as gradients do that were.
 TURN_SD = 0.35
 Basis = Literal["measured on this device", "measured on other devices", "assumed"]
@@ -43,10 +47,11 @@ Basis = Literal["measured on this device", "measured on other devices", "assumed
 class Rate:
     """The shares of peak and bandwidth that a class reaches, and how well that is known of a device.
 
-    `watts` is the power for each TFLOP/s of peak at which a device sustains half of its peak. `factor` multiplies the
+    `watts` is the power for each TFLOP/s of a unit's peak that sustains half of that peak. `factor` multiplies the
     time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
     error that all classes share, `own` of the class, `within` of one kernel. `like` is the class that was measured in
-    place of this one; without `has_dtype` it was measured in float32 alone.
+    place of this one; without `has_dtype` it was measured in another dtype, without `has_layout` in the other layout.
+    `of_networks`: it was fitted to whole networks, in each of which the kernels of a class err alike.
     """
 
     compute: float
@@ -59,6 +64,8 @@ class Rate:
     within: float = 0.0
     like: str = ""
     has_dtype: bool = True
+    has_layout: bool = True
+    of_networks: bool = False
 
     @property
     def sd(self) -> float:
@@ -67,21 +74,27 @@ class Rate:
 
     def seconds(self, work: Work, sheet: Sheet, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
         """The time of a kernel without its launch, and whether arithmetic bounds it."""
-        dtype = unit_of(work, dtype)
         flops, moved = np.array(list(work.ways(sheet, itemsize(dtype)))).T
-        peak = sheet.peak(dtype) * sustained(sheet.watts_per_tflops, self.watts)
+        unit = unit_of(work, dtype)
+        peak = sheet.peak(unit) * sustained(sheet.watts_per_tflops(unit), self.watts)
         arithmetic, transfer = parts(flops, moved, self.compute, self.bandwidth, peak, sheet.bandwidth)
         best = int(np.argmin(np.maximum(arithmetic, transfer)))
-        time = self.factor * max(arithmetic[best], transfer[best]) + work.steps * STEP_US[era] * 1e-6
+        time = max(arithmetic[best], transfer[best]) + conversion_s(work, sheet, dtype)
+        time = self.factor * time + work.steps * STEP_US[era] * 1e-6
         if work.steps and work.single and era == "cuda-2020":
             time += HOST_SOLVER_MS * 1e-3
         return float(time), bool(arithmetic[best] > transfer[best]) or work.steps > 0
 
 
 def unit_of(work: Work, dtype: str) -> str:
-    """The dtype of a kernel's arithmetic: TF32 is for products, and for convolutions that are not depthwise."""
-    is_product = work.product is not None and work.kind != "depthwise convolution"
-    return "float32" if dtype == TF32 and not is_product else dtype
+    """The dtype of the unit that computes a kernel: what is no product has float32's, in dtypes of tensor cores too."""
+    return dtype if work.is_product or dtype == "float64" else "float32"
+
+
+def conversion_s(work: Work, sheet: Sheet, dtype: str) -> float:
+    """Seconds to convert maps for tensor cores: kernels for 16 bits read channels last, those for TF32 both layouts."""
+    converts = sheet.has_tensor_cores and work.is_product and itemsize(dtype) == 2
+    return work.converted_bytes / (CONVERSION * sheet.bandwidth) if converts else 0.0
 
 
 def itemsize(dtype: str) -> int:
@@ -103,7 +116,7 @@ class Efficiency:
     """A class in a dtype, on devices at large: a row of `efficiencies.csv`.
 
     `between`: the standard deviation of a device's factor for the class, without what all its classes share;
-    `within`: of a kernel of the class on one device.
+    `within`: of a kernel of the class on one device or, if `of_networks`, of all its kernels in one network.
     """
 
     compute: float
@@ -111,6 +124,7 @@ class Efficiency:
     between: float
     within: float
     assumed: bool = False
+    of_networks: bool = False
 
 
 # Classes that a GPU computes at the rate of another: memory bounds both.
@@ -120,6 +134,8 @@ _ASSUMED: Mapping[Class, Efficiency] = {
     "FFT": Efficiency(0.10, 0.5, 0.6, 0.3, assumed=True),
     "solver": Efficiency(0.02, 0.5, 0.8, 0.3, assumed=True),
     "fused attention": Efficiency(0.40, 0.6, 0.45, 0.3, assumed=True),
+    # Sorts, scans, tables by index, samples between positions: how many passes they take is not known.
+    "irregular": Efficiency(1.0, 0.4, 0.7, 0.5, assumed=True),
     "unknown": Efficiency(1.0, 0.5, 1.0, 0.3, assumed=True),
 }
 
@@ -188,75 +204,95 @@ def effects(
 
 def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
     """What holds for a kernel in a dtype on a device of which so much is known."""
-    dtype = unit_of(work, dtype)
-    found = _ASSUMED.get(work.kind)
-    spread, groups = 0.0, [work.group]
-    if found is None:
-        found, groups, spread = _efficiency(work, dtype)
-    group = next((each for each in groups if f"{each}|{dtype}" in known.measured), groups[-1])
-    is_measured = f"{group}|{dtype}" in known.measured
-    log, device, own = known.of(f"{group}|{dtype}", found.between, work.bytes)
+    dtype = "float32" if dtype == TF32 and not work.is_product else dtype
+    found, own, groups, spread = _efficiency(work, dtype)
+    dtype_known = dtype if own == "float32" else own
+    group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
+    is_measured = f"{group}|{dtype_known}" in known.measured
+    log, device, own_sd = known.of(f"{group}|{dtype_known}", found.between, work.bytes)
+    dense_last = work.channels_last and work.kind not in NARROW and unit_of(work, dtype) == "float32"
+    has_layout = not dense_last and groups[-1].endswith(CHANNELS_LAST) == work.group.endswith(CHANNELS_LAST)
     return Rate(
         compute=found.compute,
         bandwidth=found.bandwidth,
         basis="assumed" if found.assumed and not is_measured else _BASES[is_measured],
-        watts=calibration().watts,
+        watts=calibration().watts["float32" if unit_of(work, dtype) in ("float32", "float64") else "float16"],
         factor=math.exp(log),
         device=device,
-        own=math.hypot(own, spread),
+        own=math.hypot(own_sd, spread, 0.0 if has_layout else LAYOUT_SD),
         within=found.within,
         like="" if group == work.group else group,
-        has_dtype=found.assumed or any((each, dtype) in calibration().efficiencies for each in groups),
+        has_dtype=found.assumed or own == dtype,
+        has_layout=has_layout,
+        of_networks=found.of_networks,
     )
 
 
 _BASES: tuple[Basis, Basis] = ("measured on other devices", "measured on this device")
+# Whose efficiencies a dtype takes where its own were not measured: first those of the same unit.
+_SUBSTITUTES = {"bfloat16": ("float16",), TF32: ("float16",)}
 
 
-def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, list[str], float]:
-    """A kernel's efficiency, the classes that may tell its factor, and the error of taking another's in its place.
+def class_of(work: Work) -> str:
+    """The class that a kernel's efficiency is fitted to."""
+    return _LIKE.get(work.kind, work.group)
 
-    A gradient that was not measured takes the rate of the forward kernel, a dtype that of float32.
+
+def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, str, list[str], float]:
+    """A kernel's efficiency and its dtype, the classes that may tell its factor, and the error of a stand-in.
+
+    A layout that was not measured takes the rate of the other, a gradient that of the forward kernel, a dtype that of
+    another one.
     """
     table, like = calibration().efficiencies, _LIKE.get(work.kind, work.kind)
-    groups = list(dict.fromkeys((work.group, work.kind, like)))
-    for own, spread in ((dtype, 0.0), ("float32", 0.0 if dtype == "float32" else DTYPE_SD)):
+    groups = list(dict.fromkeys((work.group, work.group.removesuffix(CHANNELS_LAST), work.kind, like)))
+    for own in dict.fromkeys((dtype, *_SUBSTITUTES.get(dtype, ()), "float32")):
         for group in groups:
             if found := table.get((group, own)):
-                turn_sd = TURN_SD if group == work.kind != work.group else 0.0
-                return found, groups[: groups.index(group) + 1], math.hypot(spread, turn_sd)
-    raise KeyError(f"no efficiency of {work.group}")
+                dtype_sd = 0.0 if own == dtype else DTYPE_SD if own == "float32" else UNIT_SD
+                turn_sd = TURN_SD if work.turn != "forward" and work.turn not in group else 0.0
+                return found, own, groups[: groups.index(group) + 1], math.hypot(dtype_sd, turn_sd)
+    return _ASSUMED[work.kind], dtype, groups[:1], 0.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted: efficiencies by class and dtype, each device's measured factors by era, the shared error."""
+    """What was fitted: efficiencies by class and dtype, each device's measured factors by era, the shared error.
+
+    `watts` of float32's units and of tensor cores ("float16").
+    """
 
     efficiencies: Mapping[tuple[str, str], Efficiency]
     devices: Mapping[tuple[str, str], Mapping[str, Factor]]
     device_sd: float
-    watts: float
+    watts: Mapping[str, float]
 
 
 @cache
 def calibration() -> Calibration:
     """`efficiencies.csv` and `devices.csv`. A device's factor has the error of as many kernels as were measured."""
-    efficiencies, shared = {}, {}
+    efficiencies, watts, device_sd = {}, {}, 0.0
     for row in _rows("efficiencies.csv"):
         if row["class"] == "any":
-            shared = row
+            device_sd, watts[row["dtype"]] = float(row["between"]), float(row["watts"])
             continue
         compute, bandwidth, between, within = (
             float(row[name]) for name in ("compute", "bandwidth", "between", "within")
         )
-        efficiencies[row["class"], row["dtype"]] = Efficiency(compute, bandwidth, between, within)
+        fitted = Efficiency(compute, bandwidth, between, within, of_networks=bool(row["passes"]))
+        efficiencies[row["class"], row["dtype"]] = fitted
     devices: dict[tuple[str, str], dict[str, Factor]] = {}
     for row in _rows("devices.csv"):
-        within = efficiencies[row["class"], row["dtype"]].within
-        noise = math.hypot(FACTOR_SD, within / math.sqrt(int(row["kernels"])))
         own = devices.setdefault((row["device"], row["era"]), {})
-        own[f"{row['class']}|{row['dtype']}"] = Factor(((0.0, math.log(float(row["factor"]))),), noise)
-    return Calibration(efficiencies, devices, float(shared["between"]), float(shared["watts"]))
+        own[f"{row['class']}|{row['dtype']}"] = factor_of(
+            float(row["factor"]), int(row["kernels"]), efficiencies[row["class"], row["dtype"]].within
+        )
+    return Calibration(efficiencies, devices, device_sd, watts)
+
+
+def factor_of(value: float, count: int, within: float) -> Factor:
+    """What so many kernels, or networks, say of a class on a device."""
+    return Factor(((0.0, math.log(value)),), math.hypot(FACTOR_SD, within / math.sqrt(count)))
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -24,6 +24,8 @@ Class = Literal[
     "elementwise",
     "transcendental",
     "copy",
+    "pooling",
+    "irregular",
     "row reduction",
     "softmax",
     "norm",
@@ -36,6 +38,9 @@ Class = Literal[
 # What a kernel computes of an operator: its output, or a gradient.
 Turn = Literal["forward", "input gradient", "weight gradient"]
 Bound = Literal["arithmetic", "bandwidth", "launches"]
+# Convolutions of few channels a group read either layout without a conversion, each at a rate of its own.
+NARROW: tuple[Class, ...] = ("grouped convolution", "depthwise convolution")
+CHANNELS_LAST = ", channels last"
 
 # A product with a side below this does not fill the tiles of a large one; rows of another multiple are read one by one.
 SKINNY, ALIGNED = 128, 4
@@ -50,6 +55,9 @@ _LEAST_DEPTH = 64
 _HALF_RATE = 16
 # Rows that a processor reduces at a time (blocks of 1024 of its 2048 threads), and the share of the L2 they may take.
 _ROWS_IN_FLIGHT, _L2_SHARE = 2, 0.5
+# What one block of threads moves, bytes a second, over the share of its class: layer norm over 4 million numbers takes
+# 6 to 10 ms on KernelBench's cards from T4 to B200, three passes over 16.8 MB a block; group norm is alike.
+_BLOCK_RATE = 10e9
 # Winograd's F(4 x 4, 3 x 3) (Lavin and Gray, CVPR 2016): 36 products for each 4 x 4 outputs.
 _WINOGRAD = 4
 
@@ -112,6 +120,8 @@ class Work:
     place. `flops` counts other arithmetic. `steps` are dependent ones that cannot overlap, as a solver's, and
     `single` says that it solves one matrix, no batch. A reduction reads its rows of `row_bytes` twice: if those in
     flight do not fit into the L2 cache, from memory (`again_bytes`). `blocks`: as many processors can be busy; 0: all.
+    `block_bytes` are moved by one block of threads, however many there are. `converted_bytes` are moved beside the
+    kernel to take maps to channels last and back, which is how tensor cores read them.
     """
 
     kind: Class
@@ -125,21 +135,32 @@ class Work:
     blocks: int = 0
     turn: Turn = "forward"
     single: bool = False
+    block_bytes: int = 0
+    converted_bytes: int = 0
+    channels_last: bool = False
 
     @property
     def group(self) -> str:
-        """The class, with the gradient that is computed: what efficiencies are fitted to."""
-        return self.kind if self.turn == "forward" else f"{self.kind}, {self.turn}"
+        """The class, with the gradient that is computed and the layout: what efficiencies are fitted to."""
+        turn = f", {self.turn}" if self.turn != "forward" else ""
+        return self.kind + turn + (CHANNELS_LAST if self.channels_last and self.kind in NARROW else "")
+
+    @property
+    def is_product(self) -> bool:
+        """Whether tensor cores can compute it."""
+        return self.kind == "fused attention" or (self.product is not None and self.kind != "depthwise convolution")
 
     def ways(self, sheet: Sheet, itemsize: int = 4) -> Iterator[tuple[float, float]]:
         """FLOPs and bytes of each way to compute it; the fastest counts."""
-        flops = self.flops
+        # What a pooling window costs beside its bytes was measured on GPUs.
+        flops = 0.0 if self.kind == "pooling" and sheet.backend == "cpu" else self.flops
         if self.product is not None:
             tiled = sheet.backend == "cuda" and self.kind != "depthwise convolution"
             flops += self.product.tiled_flops(sheet.processors) if tiled else 2 * self.product.macs
         in_flight = _ROWS_IN_FLIGHT * sheet.processors * self.row_bytes
         again = self.again_bytes if in_flight > _L2_SHARE * sheet.l2_mib * 2**20 else 0
-        yield flops, (self.bytes + again) * max(1.0, sheet.processors / self.blocks if self.blocks else 1.0)
+        moved = (self.bytes + again) * max(1.0, sheet.processors / self.blocks if self.blocks else 1.0)
+        yield flops, max(moved, self.block_bytes * sheet.bandwidth / _BLOCK_RATE if sheet.backend == "cuda" else 0.0)
         if self.winograd is not None and sheet.backend == "cuda":
             yield self.winograd.tiled_flops(sheet.processors), float(self.winograd.elements * itemsize)
 
@@ -163,6 +184,7 @@ class Convolution:
     dilation: tuple[int, ...]
     groups: int = 1
     transposed: bool = False
+    channels_last: bool = False
 
     @property
     def kind(self) -> Class:
@@ -182,7 +204,16 @@ class Convolution:
         maps = self.images * (self.inputs * math.prod(self.size) + self.outputs * math.prod(self.out))
         unfolded = Product(self.groups, *_turned(places, across, taps, turn))
         winograd = self._winograd(turn) if self.kind == "convolution 3x3" else None
-        return Work(self.kind, itemsize * (maps + weights), unfolded, winograd, turn=turn)
+        converts = self.kind not in NARROW and not self.channels_last
+        return Work(
+            self.kind,
+            itemsize * (maps + weights),
+            unfolded,
+            winograd,
+            turn=turn,
+            converted_bytes=2 * itemsize * maps if converts else 0,
+            channels_last=self.channels_last,
+        )
 
     def _winograd(self, turn: Turn) -> Product:
         """The products of a 3x3 convolution under F(4 x 4, 3 x 3): one for each of 36 positions."""

@@ -105,11 +105,16 @@ class TellMemory:
 
 @dataclass(frozen=True, slots=True)
 class TellTime:
-    """Tell the predicted time of a case on the device of a data sheet, by operator."""
+    """Tell the predicted time of a case on the device of a data sheet, by operator.
+
+    Of a training step with this `loss`, and with the step of an `optimizer` if one is named.
+    """
 
     case: Case
     mode: Mode
     sheet: Sheet
+    loss: str = "sum"
+    optimizer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

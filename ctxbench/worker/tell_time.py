@@ -11,6 +11,7 @@ from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE_SDS
 from ctxbench.predict.operators import profiled
 from ctxbench.predict.passes import Kernel, PassTime, time_of
+from ctxbench.predict.training import LOSSES, step_of
 from ctxbench.worker.protocol import Held, TellTime, Told
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
@@ -21,14 +22,19 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
     case, mode, sheet, dtype = task.case, task.mode, task.sheet, task.case.dtype
     try:
-        memory, operators = profiled(*case.on_meta(), mode=mode, device=sheet.backend, autocast=case.autocast_dtype)
+        module, *inputs = case.on_meta()
+        memory, operators = profiled(
+            LOSSES[task.loss](module), *inputs, mode=mode, device=sheet.backend, autocast=case.autocast_dtype
+        )
+        if task.optimizer:
+            operators += step_of(module, task.optimizer)
         found = time_of(operators, sheet, dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     emit(
         Told(
-            f"{case.title} {list(case.shape)} {case.computed_in}, {mode}: predicted for {sheet.title}, not measured: "
-            f"{found.time.text()} ms [80 % band]"
+            f"{case.title} {list(case.shape)} {case.computed_in}, {_step(task)}: predicted for {sheet.title}, "
+            f"not measured: {found.time.text()} ms [80 % band]"
         )
     )
     emit(
@@ -45,6 +51,12 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     for note in [*found.notes(dtype, case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         emit(Told(f"- {note}"))
     emit(Told("See docs/prediction.md."))
+
+
+def _step(task: TellTime) -> str:
+    """The mode, and what else is in the training step."""
+    parts = [task.mode, *[task.loss] * (task.loss != "sum"), *[task.optimizer] * bool(task.optimizer)]
+    return " with ".join([parts[0], " and ".join(parts[1:])]) if parts[1:] else parts[0]
 
 
 def _by_operator(found: PassTime) -> Told:

@@ -1,0 +1,141 @@
+"""Published passes of timm's networks under AMP, read as the kernels that they start: see docs/prediction.md.
+
+A network's operators are seen once on the meta device, which takes a second; they are kept in a folder until the code
+that sees them changes.
+"""
+
+import hashlib
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from prediction_data import device
+
+import ctxbench.predict
+from ctxbench.devices.sheet import Sheet
+from ctxbench.memory import UnpredictableError
+from ctxbench.predict.operators import Operator, operators_of
+from ctxbench.predict.training import CrossEntropy, step_of
+from ctxbench.predict.work import Work
+
+FILE = "timm_passes.csv"
+# Networks whose name has a digest that begins with one of these: a part of them, so that the fit takes minutes.
+PART = "012"
+# The source merged branches of these before it measured the RTX 5090, or may have: they have such a method.
+MERGED = ("reparameterize", "switch_to_deploy", "fuse")
+# From this share of the multiply-accumulates on, a network is of a family.
+OF_PRODUCTS, OF_GROUPS, OF_DEPTHWISE, OF_CONVOLUTIONS = 0.85, 0.05, 0.01, 0.1
+Kernels = Counter[tuple[Work, str]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass of a network on a card with its measured seconds, and the kernels that it starts, by work and dtype."""
+
+    network: str
+    batch: int
+    mode: str
+    layout: str
+    sheet: Sheet
+    seconds: float
+    kernels: Kernels
+    launched: int
+
+    @property
+    def kin(self) -> str:
+        """The networks that are left out together: those with the same first word."""
+        return re.split(r"[_\d]", self.network)[0]
+
+    @property
+    def family(self) -> str:
+        """What most of it is: transformer, hybrid, or a convnet, whose convolutions may be grouped or depthwise."""
+        macs: Counter[str] = Counter()
+        for (work, _), count in self.kernels.items():
+            amount = work.product.macs if work.product else work.flops / 2 if work.is_product else 0
+            macs["product" if "convolution" not in work.kind else work.kind] += round(amount * count)
+        total = sum(macs.values())
+        has_attention = any(work.kind in ("softmax", "fused attention") for work, _ in self.kernels)
+        if has_attention:
+            return "transformer" if macs["product"] >= OF_PRODUCTS * total else "hybrid"
+        if macs["grouped convolution"] >= OF_GROUPS * total:
+            return "grouped convnet"
+        if macs["depthwise convolution"] >= OF_DEPTHWISE * total:
+            return "depthwise convnet"
+        return "convnet" if total - macs["product"] >= OF_CONVOLUTIONS * total else "transformer"
+
+    def operators(self) -> list[Operator]:
+        """The kernels as a pass that `ctxbench.predict.passes` takes."""
+        return [
+            Operator("", "", "", (work,), dtype) for (work, dtype), count in self.kernels.items() for _ in range(count)
+        ]
+
+
+def passes(path: Path, folder: Path) -> list[Pass]:
+    """The passes of a part of the networks; what meta has seen is kept in `folder`.
+
+    Left out: networks that the installed timm does not know or that the meta device cannot run, which are printed, and
+    on the RTX 5090 those whose branches may have been merged.
+    """
+    frame = pd.read_csv(path)
+    frame = frame[[_digest(name)[0] in PART for name in frame["model"]]]
+    return list(_read(frame, folder / _digest(_code())[:16]))
+
+
+def _read(frame: pd.DataFrame, folder: Path) -> Iterator[Pass]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in frame.itertuples(index=False):
+        sheet = device(row.device)
+        kept = folder / f"{row.model}-{row.batch}-{row.image}-{row.mode}-{row.memory_format}.pickle"
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(_seen(row)))
+        merges, launched, kernels = pickle.loads(kept.read_bytes())
+        if kernels and not (merges and "5090" in sheet.title):
+            yield Pass(row.model, row.batch, row.mode, row.memory_format, sheet, row.step_ms / 1e3, kernels, launched)
+
+
+def _seen(row: Any) -> tuple[bool, int, Kernels]:
+    """Whether the network may be merged, how many operators it launches, and its kernels; none if it cannot run."""
+    problem = ""
+    for how in ({}, {"img_size": row.image}):  # the second for networks of one size, which is another by default
+        try:
+            return _run(row, how)
+        except (UnpredictableError, RuntimeError, TypeError) as error:
+            problem = problem or str(error)
+    print(f"{row.model} is left out ({row.mode}, {row.memory_format}): {problem}")
+    return False, 0, Counter()
+
+
+def _run(row: Any, how: dict[str, int]) -> tuple[bool, int, Kernels]:
+    import timm
+
+    timm.layers.set_fused_attn(row.mode == "infer")  # PyTorch 1.12, with which training was measured, has none
+    with torch.device("meta"):
+        module = timm.create_model(row.model, **how)
+        x = torch.empty(row.batch, 3, row.image, row.image)
+    if row.memory_format == "nhwc":
+        module, x = module.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+    loss = CrossEntropy(module) if row.mode == "train" else module
+    operators = operators_of(loss, x, mode=row.mode, autocast=torch.float16)
+    if row.mode == "train":  # the optimizers of PyTorch 1.12 took one weight after the other
+        operators += step_of(module, "sgd", "cuda-2020")
+    merges = any(hasattr(part, name) for part in module.modules() for name in MERGED)
+    return merges, len(operators), Counter((work, each.dtype) for each in operators for work in each.works)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """The code that decides what is seen."""
+    folder = Path(ctxbench.predict.__path__[0])
+    files: Sequence[Path] = [*(folder / name for name in ("operators.py", "work.py", "training.py")), Path(__file__)]
+    return torch.__version__ + "".join(file.read_text(encoding="utf-8") for file in files)
