@@ -37,7 +37,7 @@ FAMILIES = {
     "matrix decomposition": Look("#D55E00", "D"),
     "pooling": Look("#CC79A7", "X"),
     "spectral": Look("#AA3377", "P"),
-    "state space": Look("#7F7F00", "s"),
+    "state space": Look("#775533", "<"),
 }
 # Every other member of a family has its colour times this.
 DARKER = 0.75
