@@ -5,7 +5,7 @@ Each cost is booked to such a place: memory, multiply-accumulates, predicted and
 
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ LOSS = "the loss"
 _HARNESS = Path(__file__).parent
 # Code of ctxbench that is a module's own where it is installed as a package.
 _MODULES = tuple(f"{_HARNESS / name}/" for name in ("modules", "networks"))
+_INSIDE_A_FUNCTION = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _INSTALLED = {"site-packages", "dist-packages"}
 _PYTHON = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
 
@@ -28,7 +29,7 @@ class Line:
 
     file: str
     number: int
-    first: int = 1
+    first: int = field(default=1, compare=False)
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.number}"
@@ -47,6 +48,10 @@ class Place:
     own: Line | None = None
     inner: Line | None = None
     node: str = ""
+
+    def gradient(self, node: str) -> "Place":
+        """The place of an autograd node that belongs to this forward call."""
+        return Place(self.module, self.own, self.inner, self.node or node)
 
     def __str__(self) -> str:
         if self.inner is None:
@@ -79,12 +84,7 @@ class Places:
         node = self._torch._C._current_autograd_node()
         if node is None:
             return Place(node=LOSS)
-        return self.of_node(node.name().rpartition("::")[2], node._sequence_nr())
-
-    def of_node(self, name: str, number: int) -> Place:
-        """The place of an autograd node with this sequence number."""
-        made = self._forward.get(number)
-        return Place(made.module, made.own, made.inner, name) if made else Place(node=name)
+        return self._forward.get(node._sequence_nr(), Place()).gradient(node.name().rpartition("::")[2])
 
     def of_weight(self, name: str) -> Place:
         """The place of a parameter or buffer: the submodule that has it."""
@@ -112,7 +112,10 @@ class Places:
 
 
 def _line(frame: FrameType) -> Line:
-    return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_firstlineno)
+    function: FrameType | None = frame
+    while function is not None and function.f_code.co_name in _INSIDE_A_FUNCTION:
+        function = function.f_back
+    return Line(frame.f_code.co_filename, frame.f_lineno, (function or frame).f_code.co_firstlineno)
 
 
 def _is_harness(file: str) -> bool:

@@ -17,7 +17,7 @@ from ctxbench.memory import kernels
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device
 from ctxbench.memory.predict import predict_peak
-from ctxbench.memory.profile import Step
+from ctxbench.memory.profile import MemoryProfile, Phase, Step
 from ctxbench.mode import Mode
 from ctxbench.place import Place
 from ctxbench.predict.work import Class, Convolution, Product, Turn, Work
@@ -50,7 +50,7 @@ class Operator:
     """An operator call of a pass: its name, the place that it belongs to, and its kernels."""
 
     name: str
-    phase: str
+    phase: Phase
     place: Place
     works: tuple[Work, ...]
     dtype: str = "float32"
@@ -59,7 +59,14 @@ class Operator:
 def operators_of(
     module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
 ) -> list[Operator]:
-    """The operators of one pass that start kernels, seen where `ctxbench.memory` predicts the peak.
+    """The operators of one pass that start kernels; see `observed`."""
+    return observed(module, *inputs, mode=mode, device=device, autocast=autocast)[1]
+
+
+def observed(
+    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
+) -> tuple[MemoryProfile, list[Operator]]:
+    """The predicted memory of one pass, and its operators that start kernels, seen where the memory is predicted.
 
     Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
     """
@@ -74,8 +81,8 @@ def operators_of(
             name = call.packet.removeprefix("aten.")
             found.append(Operator(name, step.phase, step.place, tuple(kernels), _dtype(call)))
 
-    predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
-    return found
+    profile = predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
+    return profile, found
 
 
 def _dtype(call: Call) -> str:
