@@ -1,4 +1,4 @@
-"""A profile for people: its sentences, its CSV, its page."""
+"""A profile for people: its sentences and its CSV."""
 
 from ctxbench.attribution.profile import BYS, Lines, Pass, Profile
 from ctxbench.mode import NOUNS, Mode
@@ -32,13 +32,11 @@ def roofline(profile: Profile) -> str:
     taken = next(iter(profile.passes.values()))
     rates = (taken.roof.flops / 1e9, taken.roof.bandwidth / 1e9, taken.roof.call_s * 1e6)
     flops, bandwidth, call = map(significant, rates)
-    what = (
-        "a large matrix product reaches {} GFLOP/s, an addition {} GB/s" if taken.is_measured else "{} GFLOP/s, {} GB/s"
-    )
+    what = "a large product reaches {} GFLOP/s, an addition {} GB/s" if taken.is_measured else "{} GFLOP/s, {} GB/s"
     return (
-        f"{profile.device}: {what.format(flops, bandwidth)}, and a call that computes nothing takes {call} us. What a row "
-        "saves at most is its time without that of its arithmetic, or of its transfers if that is longer, at these rates: "
-        "copies and calls count as nothing."
+        f"{profile.device}: {what.format(flops, bandwidth)}, and a call that computes nothing takes {call} us. What a "
+        "row saves at most is its time without that of its arithmetic, or of its transfers if that is longer, at these "
+        "rates: copies and calls count as nothing."
     )
 
 
@@ -48,7 +46,3 @@ def as_csv(profile: Profile, lines: Lines) -> str:
 
     frames = [profile.frame(by, lines).rename(columns={by: "name"}) for by in BYS]
     return str(pd.concat(frames, keys=BYS, names=["by"]).reset_index(level=0).to_csv(index=False, lineterminator="\n"))
-
-
-def page(profile: Profile, lines: Lines) -> str:
-    raise NotImplementedError

@@ -99,7 +99,7 @@ def _scaled_maps(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
             own = [c for c in taken.costs if c.place == block.place and c.operator in ("mul", "div")]
             if share < 1 and _time(taken, own)[1] >= WORTH_NAMING:
                 yield (
-                    f"At {block.where} a product of {'x'.join(map(str, block.shape))} numbers is scaled. A factor of it "
+                    f"At {block.where} a product of {'x'.join(map(str, block.shape))} numbers is scaled. A factor "
                     f"has {share:.1%} as many: scale that, and {_time(taken, own)[0]} are saved at most."
                 )
 

@@ -1,7 +1,7 @@
 """Costs of a pass that need no hardware: multiply-accumulates, bytes, the roofline and the predicted time, by place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -108,6 +108,8 @@ def predicted(
         spans.append(Span(operator.phase, operator.place, operator.name, now, now + ns, ns))
         now += ns
     notes = [str(note) for note in time.notes(dtype)]
+    if time.is_launch_bound:
+        roof = replace(roof, call_s=time.host_us / 1e6)
     band = (time.time.value, time.time.low, time.time.high)
     return Pass(mode, found.costs.all, roof, band, notes=[*notes, *found.missing]), found, spans
 

@@ -87,6 +87,7 @@ def _profiled(
     modes: tuple[Mode, ...],
     trace: Path | None,
 ) -> "Profile":
+    from ctxbench import devices
     from ctxbench.devices.sheet import sheet
     from ctxbench.worker.protocol import ProfileCase, Profiled
 
@@ -97,10 +98,12 @@ def _profiled(
             found.append(reply.profile)
 
     with Apart() as apart:
-        case = case_of(module, conditions, chosen)
+        case = case_of(module, {"device": "auto", **conditions}, chosen)
         for option, given in {"--execution": case.execution != "eager", "--device": "device" in conditions}.items():
             if target is not None and given:
                 raise UsageError(f"{option} is for what is measured; with --for, eager passes are predicted")
+        if not devices.has_clock(case.device) and case.device != "auto":
+            raise UsageError(f"--device {case.device}: nothing can be measured there; --for predicts")
         folder = str(trace.absolute()) if trace else None
         apart.tell(ProfileCase(case, modes, sheet(target) if target else None, folder), case, take)
     return found[0]
@@ -125,9 +128,10 @@ def _print(found: "Profile", lines: "Lines") -> None:
 
 def _write(found: "Profile", lines: "Lines", csv: Path | None, html: Path | None) -> None:
     from ctxbench import disk
-    from ctxbench.report.profile import as_csv, page
+    from ctxbench.report.profile import as_csv
+    from ctxbench.report.profile_page import render_profile
 
-    for path, make in ((csv, as_csv), (html, page)):
+    for path, make in ((csv, as_csv), (html, render_profile)):
         if path is not None:
             disk.write(path, make(found, lines))
             say(f"wrote {path}")

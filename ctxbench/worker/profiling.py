@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from tokenize import TokenError
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from ctxbench import devices
+from ctxbench import devices, environment
 from ctxbench.attribution.advice import advice
 from ctxbench.attribution.measured import Calls, Recorder, measure, torch_profiler
 from ctxbench.attribution.profile import Pass, Profile, Roof, Source, Span
 from ctxbench.attribution.static import Known, known, predicted
 from ctxbench.attribution.traces import write_traces
 from ctxbench.case import Measure
+from ctxbench.conditions import CONDITIONS
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.sheet import Sheet
 from ctxbench.dtypes import DTYPES
@@ -92,7 +92,10 @@ def _measured_case(task: ProfileCase, about: str) -> tuple[Profile, Timelines]:
         if isinstance(message, Values):
             notes.extend(str(note) for note in message.notes)
 
-    case = task.case
+    machine = environment.describe()
+    name = task.case.device if task.case.device != "auto" else devices.auto(machine)
+    devices.check(name, machine)
+    case = replace(task.case, device=name)
     measurement = CaseMeasurement(case, Measure(), take)
     measurement.execution.check(case.device, case.dtype, case.memory_format)
     if measurement.execution.compiles:
@@ -133,7 +136,8 @@ def measured_profile(
         times = measure(make(), device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
         made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, notes=found.missing)
         passes[mode], calls[mode] = replace(made, advice=advice(made, found.memory)), times.last
-    name = f"{device.name}, {torch.get_num_threads()} threads" if device.has_threads else device.name
+    threads = CONDITIONS["threads"].phrase(torch.get_num_threads())
+    name = f"{device.name}, {threads}" if device.has_threads else device.name
     return Profile(subject.about, name, passes, sources_of(passes.values())), calls
 
 
@@ -166,7 +170,7 @@ def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:
         with torch.inference_mode():
             step = kernel(name).step(device.torch)
             clock.time_block(step, 1)
-            return median(clock.time_block(step, 1) for _ in range(TIMINGS))
+            return min(clock.time_block(step, 1) for _ in range(TIMINGS))
 
     numbers = ADDITION[device.kind]
     bandwidth = 3 * 4 * numbers / seconds(f"add {numbers}")

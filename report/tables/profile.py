@@ -17,7 +17,7 @@ HEADINGS: dict[By, str] = {"line": "line", "submodule": "submodule", "operator":
 def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LISTED) -> Table:
     """The table of a pass by line, submodule or operator, what would be saved at most first."""
     taken = profile.passes[mode]
-    parts = taken.parts(by, lines)
+    parts = [part for part in taken.parts(by, lines) if part.ms.value or part.saved_bytes]
     shown, rest = parts[:listed], parts[listed:]
     rows = [_row(taken, by, part, profile.code(part.line) if part.line else "") for part in shown]
     if rest and by != "submodule":
@@ -37,7 +37,7 @@ def _columns(taken: Pass, by: By) -> dict[str, Origin]:
     if by == "operator":
         work: dict[str, Origin] = {"calls": "counted", "GFLOP/s": time, "GB/s": time, "FLOP/B": "counted"}
         return first | times | work | {"bound by": "text"}
-    costs: dict[str, Origin] = {"MACs": "counted", _memory_of(taken): "predicted"}
+    costs: dict[str, Origin] = {"MACs": "counted", kept_or_moved(taken): "predicted"}
     return first | times | costs | ({"bound by": "text"} if by == "line" else {"at peak": "predicted"})
 
 
@@ -48,10 +48,10 @@ def _row(taken: Pass, by: By, part: Part, code: str) -> list[Cell]:
         rates = [_rate(part.flops, part.ms), _rate(part.moved_bytes, part.ms)]
         work = [str(part.calls or ""), *rates, _short(part.intensity)]
         return [Cell(_cut(part.name, NAME_WIDTH)), *times, *map(Cell, work), Cell(part.bound)]
-    size = part.saved_bytes if taken.mode == "train" else part.moved_bytes
-    costs = [Cell(_si(part.macs)), Cell(_size(size))]
+    held = part.saved_bytes if taken.mode == "train" else part.moved_bytes
+    costs = [Cell(si(part.macs)), Cell(size(held))]
     if by == "submodule":
-        return [Cell(_indented(part.name)), *times, *costs, Cell(_size(part.peak_bytes))]
+        return [Cell(_indented(part.name)), *times, *costs, Cell(size(part.peak_bytes))]
     return [Cell(_cut(part.name, NAME_WIDTH)), Cell(_cut_end(code)), *times, *costs, Cell(part.bound)]
 
 
@@ -77,17 +77,17 @@ def _rate(amount: float, ms: Number) -> str:
     return _short(amount / ms.value / 1e6) if ms.value > 0 else ""
 
 
-def _memory_of(taken: Pass) -> str:
+def kept_or_moved(taken: Pass) -> str:
     """The column of bytes: a training step keeps them for its backward pass, inference reads and writes them."""
     return "kept" if taken.mode == "train" else "moved"
 
 
-def _si(value: float) -> str:
+def si(value: float) -> str:
     """`1.99G`; empty for 0."""
     return _in_units(value, 1000, ("", "k", "M", "G", "T"))
 
 
-def _size(value: float) -> str:
+def size(value: float) -> str:
     """`4.00 MiB`; empty for 0."""
     return _in_units(value, 1024, (" B", " KiB", " MiB", " GiB"))
 
