@@ -6,14 +6,14 @@ from ctxbench.errors import UsageError
 from ctxbench.registry import register
 
 if TYPE_CHECKING:
-    from ctxbench.api import Run, load, run
+    from ctxbench.api import Run, load, profile, run
 
-__all__ = ["Run", "UsageError", "load", "register", "run"]
+__all__ = ["Run", "UsageError", "load", "profile", "register", "run"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the measuring API on first use, so that `import ctxbench` stays light."""
-    if name in ("Run", "load", "run"):
+    if name in ("Run", "load", "profile", "run"):
         from ctxbench import api
 
         return getattr(api, name)

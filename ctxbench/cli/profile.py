@@ -61,9 +61,8 @@ def profile(
     _print(found, which)
     _write(found, which, csv, html)
     if trace is not None:
-        say(
-            f"timelines: {trace / 'trace.json'} (ui.perfetto.dev), {trace / 'profile.speedscope.json'} (speedscope.app)"
-        )
+        say(f"wrote {trace / 'trace.json'}, which ui.perfetto.dev shows")
+        say(f"wrote {trace / 'profile.speedscope.json'}, which speedscope.app shows")
 
 
 def _check_places(csv: Path | None, html: Path | None, trace: Path | None) -> None:
@@ -89,6 +88,7 @@ def _profiled(
 ) -> "Profile":
     from ctxbench import devices
     from ctxbench.devices.sheet import sheet
+    from ctxbench.executions import execution
     from ctxbench.worker.protocol import ProfileCase, Profiled
 
     found: list[Profile] = []
@@ -99,9 +99,11 @@ def _profiled(
 
     with Apart() as apart:
         case = case_of(module, {"device": "auto", **conditions}, chosen)
-        for option, given in {"--execution": case.execution != "eager", "--device": "device" in conditions}.items():
+        for option, given in {"--execution": "execution" in conditions, "--device": "device" in conditions}.items():
             if target is not None and given:
                 raise UsageError(f"{option} is for what is measured; with --for, eager passes are predicted")
+        if "execution" in conditions and not (case.execution == "eager" or execution(case.execution).compiles):
+            raise UsageError(f"--execution {case.execution} goes by no operator; profile takes eager or compile")
         if not devices.has_clock(case.device) and case.device != "auto":
             raise UsageError(f"--device {case.device}: nothing can be measured there; --for predicts")
         folder = str(trace.absolute()) if trace else None

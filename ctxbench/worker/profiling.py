@@ -3,8 +3,9 @@
 import inspect
 import linecache
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tokenize import TokenError
 from typing import cast
@@ -19,14 +20,14 @@ from ctxbench.attribution.profile import Pass, Profile, Roof, Source, Span
 from ctxbench.attribution.static import Known, known, predicted
 from ctxbench.attribution.traces import write_traces
 from ctxbench.case import Measure
-from ctxbench.conditions import CONDITIONS
+from ctxbench.conditions import CONDITIONS, Shape
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.sheet import Sheet
 from ctxbench.dtypes import DTYPES
 from ctxbench.errors import UsageError
 from ctxbench.memory import UnpredictableError
 from ctxbench.memory.kernels import Device as Kind
-from ctxbench.memory.one_pass import prepared, run_pass
+from ctxbench.memory.one_pass import prepared, run_pass, weight_tensors
 from ctxbench.messages import Message, Values
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.mode import Mode
@@ -59,6 +60,10 @@ class Subject:
         name = DTYPES[self.dtype].autocast
         return getattr(torch, name) if name else None
 
+    def cast(self) -> AbstractContextManager[object]:
+        """The context of its forward passes."""
+        return torch.autocast(self.x.device.type, dtype=self.autocast) if self.autocast else nullcontext()
+
     def modes(self, asked: Sequence[Mode]) -> list[Mode]:
         """Those of the modes that the module has. UsageError if it has none of them."""
         trains = any(parameter.requires_grad for parameter in self.module.parameters())
@@ -83,6 +88,35 @@ def profile_case(task: ProfileCase, emit: Callable[[Profiled], object]) -> None:
     if task.trace is not None:
         write_traces(Path(task.trace), about, calls)
     emit(Profiled(profile))
+
+
+def profile_module(module: nn.Module, shape: Shape, asked: Sequence[Mode], dtype: str, target: Sheet | None) -> Profile:
+    """The profile of a module that is there already, on its own device, or on that of a data sheet."""
+    tensor = next((each for _, each in weight_tensors(module)), torch.empty(0))
+    own = getattr(torch, DTYPES[dtype].parameters)
+    module = module.to(own)
+    about = f"{type(module).__name__} {list(shape)} {dtype}"
+    try:
+        if target is not None:
+            subject = Subject(module, torch.empty(shape, device="meta", dtype=own), about, dtype)
+            return predicted_profile(subject, subject.modes(asked), target)[0]
+        subject = Subject(module, torch.randn(shape, device=tensor.device, dtype=own), about, dtype)
+        steps = {mode: partial(_step, subject, mode) for mode in subject.modes(asked)}
+        return measured_profile(subject, steps, devices.device(str(tensor.device)))[0]
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+
+
+def _step(subject: Subject, mode: Mode) -> Step:
+    """A pass of a module in a mode, in the autocast of its dtype."""
+    subject.module.train(mode == "train")
+
+    def step() -> Tensor:
+        subject.module.zero_grad(set_to_none=True)
+        with subject.cast():
+            return run_pass(subject.module, (subject.x,), mode)
+
+    return step
 
 
 def _measured_case(task: ProfileCase, about: str) -> tuple[Profile, Timelines]:
@@ -153,12 +187,7 @@ def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
 
 def _recorded(subject: Subject, mode: Mode) -> Calls:
     """The forward calls of one pass, each with its place."""
-    cast_to, device = subject.autocast, subject.x.device.type
-    with (
-        prepared(subject.module, mode),
-        torch.autocast(device, dtype=cast_to) if cast_to else nullcontext(),
-        Recorder(subject.module) as recorder,
-    ):
+    with prepared(subject.module, mode), subject.cast(), Recorder(subject.module) as recorder:
         run_pass(subject.module, (subject.x,), mode)
     return recorder.calls
 

@@ -10,7 +10,7 @@ from ctxbench.number import Number, significant
 from .table import Cell, Origin, Table, plain_table
 
 # Rows beyond these are summed up in one line, and names and code longer than that are cut.
-LISTED, NAME_WIDTH, CODE_WIDTH = 12, 20, 18
+LISTED, NAME_WIDTH, CODE_WIDTH = 12, 18, 16
 HEADINGS: dict[By, str] = {"line": "line", "submodule": "submodule", "operator": "operator"}
 
 
@@ -65,11 +65,15 @@ def _between(taken: Pass, columns: int) -> list[Cell]:
 
 
 def _ms(number: Number) -> str:
-    return number.text() if math.isfinite(number.value) else ""
+    """A time, and half of its interval as a share of it."""
+    if not math.isfinite(number.value) or not number.value:
+        return ""
+    half = f" ±{(number.high - number.low) / 2 / abs(number.value):.0%}" if number.has_interval else ""
+    return f"{significant(number.value)}{half}"
 
 
 def _short(value: float) -> str:
-    return significant(value) if value else ""
+    return significant(value, 2) if value else ""
 
 
 def _rate(amount: float, ms: Number) -> str:
