@@ -4,12 +4,14 @@ import base64
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ctxbench.attribution.profile import BYS, Cost, Lines, Part, Pass, Profile, Source, line_of
+from ctxbench.attribution.profile import BYS, Cost, Lines, Part, Pass, Profile, line_of
 from ctxbench.mode import NOUNS, Mode
 from ctxbench.number import significant
+from ctxbench.place import Line
 
 from .formats.html import environment, template_text, trusted
 from .profile import headline, roofline, sentences
@@ -40,42 +42,40 @@ def render_profile(profile: Profile, lines: Lines) -> str:
 def _pass(profile: Profile, mode: Mode, lines: Lines) -> dict[str, Any]:
     taken = profile.passes[mode]
     parts = {part.line: part for part in taken.parts("line", lines) if part.line is not None}
-    files = [{(line.file, line.number): part for line, part in parts.items() if line.file == source.file}
-             for source in profile.sources]  # fmt: skip
     return {
         "mode": mode,
         "noun": NOUNS[mode].capitalize(),
         "headline": headline(profile, mode),
         "sentences": sentences(taken),
         "memory": kept_or_moved(taken),
-        "sources": [
-            found
-            for source, own in zip(profile.sources, files, strict=True)
-            if (found := _source(taken, source, own, [*parts.values()]))
-        ],
+        "sources": _files(profile, taken, parts),
         "flame": _flame(taken, lines),
         "tables": [(HEADINGS[by], table(profile, mode, by, lines, ALL)) for by in BYS],
     }
 
 
-def _source(
-    taken: Pass, source: Source, own: Mapping[tuple[str, int], Part], parts: Sequence[Part]
-) -> dict[str, Any] | None:
-    """A function's lines with their costs; None for one that no cost is booked to."""
-    numbers = range(source.first, source.first + len(source.lines))
-    found = [own.get((source.file, number)) for number in numbers]
-    if not any(found):
-        return None
-    longest = max(part.forward_ms + part.backward_ms for part in parts)
-    most = (max(part.macs for part in parts), max(_bytes(taken, part) for part in parts))
-    rows = [
-        {"number": number, "code": code, **_bars(taken, part, longest, most)}
-        for number, code, part in zip(numbers, source.lines, found, strict=True)
-    ]
-    return {"name": Path(source.file).name, "rows": rows}
+def _files(profile: Profile, taken: Pass, parts: Mapping[Line, Part]) -> list[dict[str, Any]]:
+    """Each file with the functions that costs are booked to, line by line; an empty row between two functions."""
+    longest = max((part.forward_ms + part.backward_ms for part in parts.values()), default=0.0)
+    most = tuple(max((value(part) for part in parts.values()), default=0) for value in (_macs, partial(_bytes, taken)))
+    files: dict[str, list[dict[str, Any]]] = {}
+    for source in profile.sources:
+        found = [parts.get(Line(source.file, source.first + place)) for place in range(len(source.lines))]
+        if any(found):
+            rows = files.setdefault(source.file, [])
+            rows += [{"number": "", "code": "", **_bars(taken, None, longest, most)}] * bool(rows)
+            rows += [
+                {"number": source.first + place, "code": code, **_bars(taken, part, longest, most)}
+                for place, (code, part) in enumerate(zip(source.lines, found, strict=True))
+            ]
+    return [{"name": Path(file).name, "rows": rows} for file, rows in files.items()]
 
 
-def _bars(taken: Pass, part: Part | None, longest: float, most: tuple[int, int]) -> dict[str, Any]:
+def _macs(part: Part) -> int:
+    return part.macs
+
+
+def _bars(taken: Pass, part: Part | None, longest: float, most: tuple[int, ...]) -> dict[str, Any]:
     if part is None:
         return {"time": [], "macs_width": 0, "size_width": 0, **dict.fromkeys(("ms", "saves", "macs", "size"), "")}
     phases = (("forward", part.forward_ms), ("backward", part.backward_ms))
