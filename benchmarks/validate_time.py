@@ -24,6 +24,7 @@ from ctxbench.case import Case
 from ctxbench.conditions import SHAPE, parse_shape
 from ctxbench.devices.sheet import sheet
 from ctxbench.mode import MODES
+from ctxbench.place import Place
 from ctxbench.predict import rates
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.passes import time_of
@@ -81,7 +82,7 @@ def operators(data: Path) -> Iterator[Row]:
 
 
 def alone(work: Work) -> Operator:
-    return Operator("", "", "", (work,))
+    return Operator("", "", Place(), (work,))
 
 
 def own_cpu() -> Iterator[Row]:

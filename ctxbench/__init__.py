@@ -6,15 +6,15 @@ from ctxbench.errors import UsageError
 from ctxbench.registry import register
 
 if TYPE_CHECKING:
-    from ctxbench.api import Run, load, run
+    from ctxbench.api import Run, load, profile, run
     from ctxbench.functions import check, diff, history, verify
 
 # What is imported on first use, by the file that has it.
 LAZY = {
-    **dict.fromkeys(("Run", "load", "run"), "api"),
+    **dict.fromkeys(("Run", "load", "profile", "run"), "api"),
     **dict.fromkeys(("check", "diff", "history", "verify"), "functions"),
 }
-__all__ = ["Run", "UsageError", "check", "diff", "history", "load", "register", "run", "verify"]
+__all__ = ["Run", "UsageError", "check", "diff", "history", "load", "profile", "register", "run", "verify"]
 
 
 def __getattr__(name: str) -> Any:

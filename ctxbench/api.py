@@ -1,4 +1,4 @@
-"""`ctxbench.run`: a suite from Python, the same thing that the command does."""
+"""`ctxbench.run` and `ctxbench.profile`: from Python, the same things that the commands do."""
 
 import json
 from collections import Counter
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
 from ctxbench.conditions import CONDITIONS, Shape, parse_shape
+from ctxbench.devices.sheet import sheet
 from ctxbench.engine import progress
 from ctxbench.engine.apart import Apart
 from ctxbench.engine.run import run_suite
 from ctxbench.errors import UsageError, unknown
+from ctxbench.mode import MODES, Mode
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.suite.read import Overrides
 from ctxbench.suite.read import load as load_suite
@@ -21,6 +23,8 @@ from ctxbench.suite.read import load as load_suite
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
+
+    from ctxbench.attribution.profile import Profile
 
     # A name (a key, `path.py:Class`, `package.module:Class`) or a class.
     Module = str | type[nn.Module]
@@ -189,3 +193,33 @@ def module_names(value: "Sequence[Module] | Module | None") -> list[str] | None:
 def _shapes(value: Any) -> list[Shape]:
     several = isinstance(value, Sequence) and not isinstance(value, str) and value and not isinstance(value[0], int)
     return [parse_shape(item) for item in value] if several else [parse_shape(value)]
+
+
+def profile(
+    module: "Module | nn.Module",
+    shape: Sequence[int] | str,
+    *,
+    mode: str | None = None,
+    dtype: str = "float32",
+    target: str | None = None,
+    hparams: Mapping[str, Any] | None = None,
+) -> "Profile":
+    """Take a module's passes on an input [B, C, H, W] apart, by line, submodule and operator; in this process.
+
+    `module` is a name, a class or a module; it is measured on its own device, or with `target` (such as `a100-40gb`)
+    predicted for that one. `mode` is `infer` or `train`, by default both. A name or a class is built with `hparams`,
+    in `dtype`, which is also that of the input. Raises UsageError for a wrong argument.
+    """
+    from ctxbench.worker.profiling import profile_module
+
+    if not isinstance(module, str | type) and not callable(getattr(module, "named_modules", None)):
+        raise UsageError(f"module is {module!r}; profile takes a module, a class or a name such as 'sa'")
+    if mode not in (None, *MODES):
+        raise unknown("mode", str(mode), MODES)
+    size = parse_shape(shape)
+    CONDITIONS["dtype"].checked(dtype)
+    if isinstance(module, str | type):
+        entry = registry.get(module if isinstance(module, str) else registry.reference_of(module))
+        module = entry.build(size[1], entry.check_hparams(hparams or {}))
+    asked: Sequence[Mode] = MODES if mode is None else (mode,)  # type: ignore[assignment]  # checked above
+    return profile_module(module, size, asked, dtype, sheet(target) if target else None)

@@ -8,17 +8,15 @@ import hashlib
 import importlib.util
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ctxbench import disk
 from ctxbench.case import Case
+from ctxbench.place import is_library
 
 PACKAGE = "ctxbench"
-_INSTALLED = {"site-packages", "dist-packages"}
-_PYTHON = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
 
 
 def own_files(names: Iterable[str]) -> dict[str, str]:
@@ -30,7 +28,7 @@ def _own_file(name: str) -> Path | None:
     """The file of an imported module, unless it, or the package that it says it is in, is no person's own."""
     top = name.partition(".")[0]
     path, package = _file_of(name), _file_of(top)
-    if top in (PACKAGE, "__main__") or _is_library(path) or _is_library(package):
+    if top in (PACKAGE, "__main__") or is_library(path) or is_library(package):
         return None
     if top not in sys.modules and path.suffix != ".py":
         return None  # a kernel that torch.compile has built for this process
@@ -41,10 +39,6 @@ def _file_of(name: str) -> Path:
     # Not by getattr, which has lazy modules import what they stand for.
     file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
     return Path(file if isinstance(file, str) else "")
-
-
-def _is_library(path: Path) -> bool:
-    return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)
 
 
 def sha256(file: Path) -> str:

@@ -137,9 +137,9 @@ def real_step(module: nn.Module, *inputs: Tensor) -> tuple[MacCount, MacCount]:
     """What runs in a real step on the CPU: after the forward, and after the backward pass."""
     duplicate = copy.deepcopy(module).train()
     copies = [each.detach().requires_grad_(each.requires_grad) for each in inputs]
-    with OperatorCounter() as counter:
+    with OperatorCounter(duplicate) as counter:
         output = duplicate(*copies)
-        forward = counter.count()
+        forward, counter.in_backward = counter.count(), True
         output.sum().backward()
     return forward, counter.count()
 

@@ -15,13 +15,14 @@ from ctxbench.memory.explain import explain
 from ctxbench.memory.plot import plot
 from ctxbench.memory.remedy import saved_lines
 from ctxbench.mode import Mode
+from ctxbench.place import Place
 
 MIB = 2**20
 
 
 def block(size: int, born: int, died: int | None, reads: list[int], category: str = "temporary") -> Allocation:
     return Allocation(
-        size * MIB, (size,), "float32", "aten.mm", category, f"net.py:{born}", born, died, reads  # type: ignore[arg-type]  # a plain str
+        size * MIB, (size,), "float32", "aten.mm", category, Place(node=f"net.py:{born}"), born, died, reads  # type: ignore[arg-type]  # a plain str
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import UnpredictableError, predict_peak
 from ctxbench.mode import MODES
 from ctxbench.number import CONFIDENCE_SDS
+from ctxbench.place import Place
 from ctxbench.predict import effects as predict_effects
 from ctxbench.predict import rates
 from ctxbench.predict.effects import CARD_SD, effects_of
@@ -332,7 +333,7 @@ def test_a_module_that_meta_cannot_run_says_why() -> None:
 
 @pytest.mark.usefixtures("plain_rates")
 def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
-    small = Operator("relu", "forward", "", (Work("elementwise", 4),))
+    small = Operator("relu", "forward", Place(), (Work("elementwise", 4),))
     found = time_of([small] * 100, MADE_UP)
     assert found.is_launch_bound
     assert found.time.value == pytest.approx(100 * HOST_US / 1e3)
@@ -397,7 +398,7 @@ def test_a_device_with_measurements_has_its_own_factor() -> None:
 def test_kernels_that_do_the_same_err_alike_and_others_average_out() -> None:
     def scatter(sizes: list[int]) -> float:
         works = tuple(Work("elementwise", 2**20 * size) for size in sizes)
-        return time_of([Operator("relu", "forward", "", works)], sheet("t4")).time.errors["kernels"]
+        return time_of([Operator("relu", "forward", Place(), works)], sheet("t4")).time.errors["kernels"]
 
     alone, alike, apart = scatter([512]), scatter([512] * 4), scatter([511, 512, 513, 514])
     assert alike == pytest.approx(alone, rel=0.01)

@@ -30,6 +30,8 @@ COMMANDS = {
     "lower it.",
     "predict": "Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is "
     "measured.",
+    "profile": "Measure, or predict for a device, where in a module the time goes: by source line, submodule and "
+    "operator.",
     "choose": "Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is "
     "measured.",
     "calibrate": "Measure a few kernels on this GPU or CPU and write a file that --device takes.",
@@ -44,7 +46,7 @@ COMMANDS = {
 FILES = {"list": "list_modules"}
 # How the help arranges commands, and the options of those that have many; what is named nowhere comes last.
 GROUPS = {
-    "Measure": ("run", "resume", "compare"),
+    "Measure": ("run", "resume", "compare", "profile"),
     "Predict": ("choose", "memory", "predict", "calibrate"),
     "Modules": ("list", "show", "new", "verify"),
     "Read and decide": ("report", "diff", "check", "history", "audit", "env"),
@@ -69,6 +71,10 @@ EXAMPLES = {
     "compare": (
         "ctxbench compare my_module.py:MyContext --modules ham_nmf,sa --shape 1,64,32,32",
         "ctxbench compare my_module.py:MyContext --for h100-sxm --rank-by memory_train",
+    ),
+    "profile": (
+        "ctxbench profile my_module.py:MyContext --shape 1,256,64,64 --html profile.html",
+        "ctxbench profile sa --for a100-40gb --mode train      # predicted: nothing is measured",
     ),
     "choose": ("ctxbench choose --memory 2GiB --shape 2,512,96,96 --device a100-40gb,t4",),
     "calibrate": (

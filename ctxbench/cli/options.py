@@ -186,10 +186,20 @@ def case_of(module: str, conditions: Mapping[str, Any], chosen: list[str] | None
 
     entry = registry.get(module)
     hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))
-    found = {name: CONDITIONS[name].checked(value) for name, value in conditions.items()}
+    found = {name: _value(CONDITIONS[name], value) for name, value in conditions.items()}
     own = networks.shape_of(found["network"]) if found.get("network") else None
     settled = {"shape": own or SHAPE.default, **found, "network": registry.absolute(found.get("network", ""))}
     return Case(entry.key, entry.reference, entry.check_hparams(hparams), defaults=entry.defaults, **settled)
+
+
+def _value(condition: Condition, given: Any) -> Any:
+    """The value in the text of a condition's option that takes one, or the value itself."""
+    if isinstance(given, str) and condition.kind is int and condition is not SHAPE:
+        try:
+            given = limits.integer(given)
+        except ValueError:
+            raise UsageError(f"{condition.option} {given!r} is not an integer") from None
+    return condition.checked(given)
 
 
 def _values(condition: Condition, given: Texts) -> list[Any]:

@@ -68,7 +68,7 @@ class Cpu(Device):
         """From the profiler's allocation events; what libraries take past PyTorch's allocator is not in them."""
         import torch
 
-        with _quiet_kineto(), torch.autograd.profiler.profile(profile_memory=True) as profiler:
+        with quiet_kineto(), torch.autograd.profiler.profile(profile_memory=True) as profiler:
             output = run_pass()
         del output
         events = profiler.kineto_results.events()  # the only place where the events stand one by one
@@ -87,7 +87,7 @@ class Cpu(Device):
 
 
 @contextmanager
-def _quiet_kineto() -> Iterator[None]:
+def quiet_kineto() -> Iterator[None]:
     """Keep the profiler's library from printing its start and stop to the terminal."""
     level = os.environ.get("KINETO_LOG_LEVEL")
     os.environ["KINETO_LOG_LEVEL"] = "99"

@@ -4,7 +4,7 @@ import copy
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ctxbench.errors import text_of
 from ctxbench.macs.rules import FREE, OTHERS, PRODUCTS, RECURRENT
 from ctxbench.on_meta import on_meta
+from ctxbench.place import Place, Places
 from ctxbench.without_compiler import without_compiler
 
 
@@ -31,13 +32,25 @@ class MacCount:
     `macs` follows torchprofile 0.1.0's convention. `macs_matmul` holds matrix products and convolutions only: half of
     what `torch.utils.flop_counter.FlopCounterMode` reports, which has no rule for a matrix times a vector.
     `uncounted` maps each operator that does arithmetic but has no rule in the convention (`aten::linalg_inv_ex`) to
-    its number of calls. `by_operator` maps each operator that costs something to its part of `macs`.
+    its number of calls. `by_place` has the parts of `macs` by where an operator was called, and its name.
     """
 
-    macs: int
     macs_matmul: int
     uncounted: dict[str, int]
-    by_operator: dict[str, int] = field(default_factory=dict)
+    by_place: Mapping[tuple[Place, str], int] = field(default_factory=dict)
+
+    @property
+    def macs(self) -> int:
+        """All of them."""
+        return sum(self.by_place.values())
+
+    @property
+    def by_operator(self) -> dict[str, int]:
+        """The part of each operator that costs something."""
+        found: Counter[str] = Counter()
+        for (_, operator), macs in self.by_place.items():
+            found[operator] += macs
+        return dict(found)
 
 
 @without_compiler()
@@ -61,7 +74,7 @@ def count_macs(module: nn.Module, *inputs: Tensor, training: bool = False) -> Ma
     """
     duplicate = on_meta(module).train(training)
     shapes = [torch.empty_like(tensor, device="meta") for tensor in inputs]
-    counter = OperatorCounter()
+    counter = OperatorCounter(duplicate)
     try:
         with repeatable(), torch.inference_mode(), counter:
             duplicate(*shapes)
@@ -92,10 +105,10 @@ def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
     uncounted = Counter(match[1] for match in skipped if match)
     uncounted.update(operator for operator, macs in costs if operator == "aten::einsum" and macs == 0)
     products = sum(macs for operator, macs in costs if operator in _TORCHPROFILE_PRODUCTS)
-    by_operator: Counter[str] = Counter()
+    by_place: Counter[tuple[Place, str]] = Counter()
     for operator, macs in costs:
-        by_operator[operator] += macs
-    return MacCount(sum(nodes.values()), products, dict(uncounted), {name: n for name, n in by_operator.items() if n})
+        by_place[Place(), operator] += macs
+    return MacCount(products, dict(uncounted), +by_place)
 
 
 _MENTIONS_META = re.compile(r"(?<![a-z])meta(?!data)", re.IGNORECASE)
@@ -104,20 +117,24 @@ _TORCHPROFILE_PRODUCTS = frozenset(PRODUCTS) | {"aten::linear", "aten::matmul", 
 
 
 class OperatorCounter(TorchDispatchMode):
-    """Sums the rules over the operators that run; under inference mode it sees composites before their parts."""
+    """Sums the rules over the operators that `module` calls; in inference mode it sees composites before their parts.
 
-    def __init__(self) -> None:
+    The operators of its backward pass are booked to its forward calls once `in_backward` is set.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
-        self.macs = 0
+        self.in_backward = False
         self.macs_matmul = 0
-        self.by_operator: Counter[str] = Counter()
+        self._places = Places(module)
+        self._by_place: Counter[tuple[Place, str]] = Counter()
         self.uncounted: Counter[str] = Counter()
         self.running = ""  # the innermost operator that has not returned
         self._covered = False  # inside an operator that has been counted as a whole
 
     def count(self) -> MacCount:
         """What has run so far."""
-        return MacCount(self.macs, self.macs_matmul, dict(self.uncounted), dict(self.by_operator))
+        return MacCount(self.macs_matmul, dict(self.uncounted), dict(self._by_place))
 
     def add(self, name: str, args: Sequence[Any], output: Any) -> None:
         """Count an operator of PRODUCTS or OTHERS."""
@@ -132,6 +149,8 @@ class OperatorCounter(TorchDispatchMode):
         args, kwargs = _on_one_device(args, kwargs or {})
         name = func.name().partition(".")[0].removesuffix("_")
         self.running = name
+        if torch.is_grad_enabled():
+            self._places.forward()  # what costs nothing itself may in its gradient
         if name in PRODUCTS:
             output = func(*args, **kwargs)
             self.add(name, args, output)
@@ -152,8 +171,10 @@ class OperatorCounter(TorchDispatchMode):
 
     def _add(self, name: str, macs: int) -> None:
         if macs and not self._covered:
-            self.macs += macs
-            self.by_operator[name] += macs
+            self._by_place[self._place(), name] += macs
+
+    def _place(self) -> Place:
+        return self._places.backward() if self.in_backward else self._places.forward()
 
     def _run_whole(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:
         """The operator's output and the matrix products inside it; no other rule applies inside."""

@@ -43,10 +43,10 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
         forward = count_macs(module, *inputs, training=True)
         duplicate = on_meta(module).train()
         shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
-        counter = OperatorCounter()
+        counter = OperatorCounter(duplicate)
         with repeatable(), torch.enable_grad(), _as_one(counter), counter:
             output = duplicate(*shapes)
-            before = counter.count()
+            before, counter.in_backward = counter.count(), True
             if isinstance(output, Tensor) and output.requires_grad:
                 output.sum().backward()
     if not isinstance(output, Tensor):
@@ -64,10 +64,9 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
 def _sum(forward: MacCount, after: MacCount, before: MacCount) -> MacCount:
     """The forward, and what ran between two counts."""
     return MacCount(
-        forward.macs + after.macs - before.macs,
         forward.macs_matmul + after.macs_matmul - before.macs_matmul,
         dict(Counter(forward.uncounted) + (Counter(after.uncounted) - Counter(before.uncounted))),
-        dict(Counter(forward.by_operator) + (Counter(after.by_operator) - Counter(before.by_operator))),
+        dict(Counter(forward.by_place) + (Counter(after.by_place) - Counter(before.by_place))),
     )
 
 

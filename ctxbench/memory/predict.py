@@ -22,6 +22,7 @@ from ctxbench.memory.tracker import Tracker
 from ctxbench.memory.watch import CallWatch
 from ctxbench.mode import Mode
 from ctxbench.on_meta import on_meta
+from ctxbench.place import Places
 from ctxbench.without_compiler import has_compiler, without_compiler
 
 
@@ -52,7 +53,7 @@ def predict_peak(
     had_compiler = has_compiler()
     twin = _copied(module)
     stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
-    tracker = Tracker(table, observe() if observe else None)
+    tracker = Tracker(table, Places(twin), observe() if observe else None)
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes
@@ -149,7 +150,7 @@ def _explained(name: str) -> Iterator[None]:
     except UnpredictableError:
         raise
     except Exception as error:
-        own = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+        own = (f"{Path(__file__).parent}/", f"{Path(torch.__file__).parent}/")
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
         where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         said = f"{type(error).__name__}: {_first_line(error)}{_hint(text_of(error))}"

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ctxbench.place import Place
+
 MIB = 2**20
 Category = Literal["weights", "saved for backward", "gradient", "weight gradient", "temporary", "output"]
 Phase = Literal["forward", "backward"]
@@ -15,7 +17,7 @@ class Allocation:
     """One block of memory and the steps of the pass during which it is in memory.
 
     It is there from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used
-    it, `where` is the line of the module's code or the autograd node that made it, `saved_by` the node that saved it.
+    it, `place` is where it was made, `saved_by` the node that saved it.
     `reused`: it took over the memory of an earlier block, as an addition in place does.
     """
 
@@ -24,12 +26,17 @@ class Allocation:
     dtype: str
     op: str
     category: Category
-    where: str
+    place: Place
     born: int
     died: int | None = None
     reads: list[int] = field(default_factory=list)
     saved_by: str = ""
     reused: bool = False
+
+    @property
+    def where(self) -> str:
+        """The line of the module's code, or the autograd node, that made it."""
+        return str(self.place)
 
     def alive_at(self, step: int) -> bool:
         """Whether the block is in memory during a step."""
@@ -47,8 +54,13 @@ class Step:
     phase: Phase
     live_bytes: int
     inner: tuple[int, ...] = ()
-    where: str = ""
+    place: Place = field(default_factory=Place)
     workspace: int = 0
+
+    @property
+    def where(self) -> str:
+        """The line of the module's code, or the autograd node, that it belongs to."""
+        return str(self.place)
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,7 @@ class MemoryProfile:
         step = self.timeline[self.peak_step]
         blocks = [block for block in self.allocations if block.alive_at(self.peak_step)]
         blocks += [
-            Allocation(size, (), "", f"inside {step.op}", "temporary", step.where, self.peak_step)
+            Allocation(size, (), "", f"inside {step.op}", "temporary", step.place, self.peak_step)
             for size in step.inner
         ]
         return sorted(blocks, key=lambda block: -block.bytes)

@@ -42,7 +42,7 @@ def remedies(
     profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast)
     profile = profile_of(module, *inputs)
     peak = profile.peak_bytes
-    found = [*_fused_attention(profile), *_fused_scans(profile)]
+    found = [*fused_attention(profile), *_fused_scans(profile)]
     found += [
         Remedy(f"checkpointing what {where} saves, at best (freed after the forward pass, then recomputed)", least)
         for where, _, least in saved_lines(profile)
@@ -121,7 +121,7 @@ def _in_place(module: nn.Module) -> nn.Module:
     return twin
 
 
-def _fused_attention(profile: MemoryProfile) -> Iterator[Remedy]:
+def fused_attention(profile: MemoryProfile) -> Iterator[Remedy]:
     """Softmaxes of matrix products, as if a fused kernel stored neither their results nor maps of this size."""
     reads: dict[int, list[Allocation]] = defaultdict(list)
     for block in profile.allocations:

@@ -1,25 +1,21 @@
 """The dispatch-mode tracker: every block that a pass allocates, from its allocation to its release."""
 
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ctxbench import scan
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import INPUT_KEPT, Table
 from ctxbench.memory.profile import Allocation, Category, Phase, Step
+from ctxbench.place import Place, Places
 
 # Dtypes of an index that chooses by value.
 MASKS = (torch.bool, torch.uint8)
-_OWN = (str(Path(__file__).parent), scan.__file__)
-_TORCH = str(Path(torch.__file__).parent)
 
 
 class Tracker(TorchDispatchMode):
@@ -30,9 +26,10 @@ class Tracker(TorchDispatchMode):
     table does not know is added to `marks`. `on_call` gets each operator call and its step once it has run.
     """
 
-    def __init__(self, table: Table, on_call: Callable[[Call, Step], object] | None = None) -> None:
+    def __init__(self, table: Table, places: Places, on_call: Callable[[Call, Step], object] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.table = table
+        self.places = places
         self.on_call = on_call
         self.phase: Phase = "forward"
         self.allocations: list[Allocation] = []
@@ -42,7 +39,6 @@ class Tracker(TorchDispatchMode):
         self.scans: dict[str, int] = {}  # line of a scan -> bytes that a fused kernel would move
         self.live_bytes = 0
         self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
-        self._forward_lines: dict[int, str] = {}  # autograd sequence number -> line of the module's code
         self.in_linear = False  # inside functional.linear
         self._node: tuple[str, int] | None = None  # the autograd node that is running
         self._node_reads: list[Allocation | None] = []  # what its operators have read
@@ -53,7 +49,7 @@ class Tracker(TorchDispatchMode):
     def add_weight(self, name: str, tensor: torch.Tensor) -> None:
         """Count a parameter or buffer from the start."""
         if self._key(tensor) not in self._blocks:
-            self._register(tensor, "", "weights", name)
+            self._register(tensor, "", "weights", self.places.of_weight(name))
 
     def ignore(self, tensor: torch.Tensor) -> None:
         """Leave a tensor that exists before the pass out of the count: the input."""
@@ -62,7 +58,7 @@ class Tracker(TorchDispatchMode):
     def add_host_number(self, tensor: torch.Tensor, op: str) -> None:
         """Count a number that autograd saved as a tensor on the host, where the host is the device."""
         if self._key(tensor) not in self._blocks:
-            block = self._register(tensor, op, "saved for backward", self._where())
+            block = self._register(tensor, op, "saved for backward", self._place())
             block.saved_by = "number"
 
     def mark_saved(self, tensor: torch.Tensor, node: str) -> None:
@@ -74,13 +70,13 @@ class Tracker(TorchDispatchMode):
 
     def note_unfused(self, reason: str) -> None:
         """Note why the attention that the module calls now takes no fused kernel."""
-        self.unfused[self._where()] = reason
+        self.unfused[str(self._place())] = reason
 
     def note_scan(self, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         """Note the bytes that one kernel would read and write for a scan, and another for its gradients."""
         read, written = (sum(each.nbytes for each in tree_leaves(some)) for some in (arguments, output))
         trained = output.requires_grad  # then read the same and the output's gradient, and write the arguments'
-        line = self._where()
+        line = str(self._place())
         self.scans[line] = self.scans.get(line, 0) + (read + written) * (1 + trained) + read * trained
 
     def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
@@ -101,15 +97,15 @@ class Tracker(TorchDispatchMode):
         kwargs = kwargs or {}
         call = Call(func, args, kwargs, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
-        where = self._where()
-        self.timeline.append(Step(call.name, self.phase, 0, where=where))
+        place = self._place()
+        self.timeline.append(Step(call.name, self.phase, 0, place=place))
         reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]
         for block in reads:
             if block is not None:
                 block.reads.append(len(self.timeline) - 1)
         out = self.table.outputs(call, func(*args, **kwargs))
         call.out = tuple(self._tensors(out))
-        new = [block for tensor in call.out if (block := self._note(tensor, call.name, where)) is not None]
+        new = [block for tensor in call.out if (block := self._note(tensor, call.name, place)) is not None]
         step = self.timeline[-1]
         step.inner = self._inner(call)
         step.live_bytes = self.live_bytes + sum(step.inner)
@@ -142,7 +138,7 @@ class Tracker(TorchDispatchMode):
             self._node, self._node_reads = running, []
         self._node_reads += reads
 
-    def _note(self, tensor: torch.Tensor, op: str, where: str) -> Allocation | None:
+    def _note(self, tensor: torch.Tensor, op: str, place: Place) -> Allocation | None:
         """Count an output's storage if it is new, or its growth if it was resized."""
         if tensor.device.type != "meta" and not self.table.counts_host:
             return None
@@ -153,7 +149,7 @@ class Tracker(TorchDispatchMode):
             # with gradients on, the backward pass is recomputing a checkpointed part of the forward pass
             is_gradient = self.phase == "backward" and not torch.is_grad_enabled()
             category: Category = "gradient" if is_gradient else "temporary"
-            return self._register(tensor, op, category, where)
+            return self._register(tensor, op, category, place)
         block = self._blocks[key]
         size = self.table.round(tensor.untyped_storage().nbytes())
         if block is not None and size != block.bytes:
@@ -161,13 +157,13 @@ class Tracker(TorchDispatchMode):
             block.bytes = size
         return None
 
-    def _register(self, tensor: torch.Tensor, op: str, category: Category, where: str) -> Allocation:
+    def _register(self, tensor: torch.Tensor, op: str, category: Category, place: Place) -> Allocation:
         storage = tensor.untyped_storage()
         key = storage._cdata
         size = self.table.round(storage.nbytes())
         dtype = str(tensor.dtype).removeprefix("torch.")
         born = max(len(self.timeline) - 1, 0)
-        block = Allocation(size, tuple(tensor.shape), dtype, op, category, where, born)
+        block = Allocation(size, tuple(tensor.shape), dtype, op, category, place, born)
         self._blocks[key] = block
         self.allocations.append(block)
         self.live_bytes += size
@@ -223,21 +219,8 @@ class Tracker(TorchDispatchMode):
             self.live_bytes += first.bytes - total.bytes
             total.bytes = first.bytes  # a view's gradient keeps its whole storage
 
-    def _where(self) -> str:
-        """The line of the module's code that is running, or the autograd node with the line it belongs to."""
-        if self.phase == "backward":
-            node = torch._C._current_autograd_node()
-            if node is None:
-                return "the loss"
-            line = self._forward_lines.get(node._sequence_nr(), "")
-            name = node.name().rpartition("::")[2]
-            return f"{name} of {line}" if line else name
-        frame = sys._getframe(2)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, *_OWN)):
-            frame = frame.f_back
-        line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        self._forward_lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, line)
-        return line
+    def _place(self) -> Place:
+        return self.places.backward() if self.phase == "backward" else self.places.forward()
 
     def _refuse_data_dependent(self, call: Call) -> None:
         tags = call.func.tags
@@ -246,6 +229,6 @@ class Tracker(TorchDispatchMode):
             dependent = any(tensor.dtype in MASKS for tensor in call.tensors[1:])
         if dependent and any(tensor.device.type == "meta" for tensor in call.tensors):
             raise UnpredictableError(
-                f"{self._where()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
+                f"{self._place()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
                 "sets a shape); what it allocates depends on the data, so only a measurement can tell"
             )

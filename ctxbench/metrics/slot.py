@@ -1,6 +1,7 @@
 """A network's slots: the inputs that they get, and what the module costs alone on these."""
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ctxbench.case import EMPTY
@@ -57,36 +58,14 @@ def _parts(model: "nn.Module", x: "Tensor") -> dict[str, int]:
     from ctxbench.macs.counter import OperatorCounter
     from ctxbench.registry.slot import Slot
 
-    names = {each: name for name, each in model.named_children()} | {
-        each: SLOT for each in model.modules() if isinstance(each, Slot)
-    }
-    inside: list[str] = ["others"]
-    found: dict[str, int] = {}
-    seen = 0
-
-    def pause(*_: object) -> None:
-        """Give what was counted since the last pause to the part that was running."""
-        nonlocal seen
-        now = counter.count().macs
-        found[inside[-1]] = found.get(inside[-1], 0) + now - seen
-        seen = now
-
-    def enter(part: "nn.Module", _: object) -> None:
-        pause()
-        inside.append(names[part])
-
-    def leave(*_: object) -> None:
-        pause()
-        inside.pop()
-
-    handles = [each.register_forward_pre_hook(enter) for each in names]
-    handles += [each.register_forward_hook(leave) for each in names]
-    with torch.inference_mode(), OperatorCounter() as counter:
+    slots = [name for name, each in model.named_modules() if isinstance(each, Slot)]
+    with torch.inference_mode(), OperatorCounter(model) as counter:
         model(x)
-        pause()
-    for handle in handles:
-        handle.remove()
-    return {name: macs for name, macs in found.items() if macs}
+    found: Counter[str] = Counter()
+    for (place, _), macs in counter.count().by_place.items():
+        in_slot = any(f"{place.module}.".startswith(f"{slot}.") for slot in slots)
+        found[SLOT if in_slot else place.module.partition(".")[0] or "others"] += macs
+    return dict(found)
 
 
 METRIC = Metric(

@@ -18,8 +18,9 @@ from ctxbench.memory import kernels
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device
 from ctxbench.memory.predict import predict_peak
-from ctxbench.memory.profile import MemoryProfile, Step
+from ctxbench.memory.profile import MemoryProfile, Phase, Step
 from ctxbench.mode import Mode
+from ctxbench.place import Place
 from ctxbench.predict.work import Class, Convolution, Product, Turn, Work
 
 # fmt: off
@@ -54,11 +55,11 @@ _SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd",
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator call of a pass: its name, the line or autograd node that it belongs to, and its kernels."""
+    """An operator call of a pass: its name, the place that it belongs to, and its kernels."""
 
     name: str
-    phase: str
-    where: str
+    phase: Phase
+    place: Place
     works: tuple[Work, ...]
     dtype: str = "float32"
 
@@ -89,7 +90,7 @@ def profiled(
     def take(call: Call, step: Step) -> None:
         if kernels := works(call, step.inner):
             name = call.packet.removeprefix("aten.")
-            found.append(Operator(name, step.phase, step.where, tuple(kernels), _dtype(call)))
+            found.append(Operator(name, step.phase, step.place, tuple(kernels), _dtype(call)))
 
     return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast), found
 

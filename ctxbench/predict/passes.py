@@ -95,7 +95,7 @@ class PassTime:
 def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32", era: Era = "cuda") -> PassTime:
     """The time of a pass with these operators. UsageError if the device has no unit for `dtype`.
 
-    Under autocast each operator has a dtype of its own.
+    Under autocast each operator has a dtype of its own, and so has one in float64.
     """
     kernels = _kernels(operators, sheet, dtype, era)
     launches = len(kernels) * sheet.launch_s * 1e3
@@ -149,7 +149,7 @@ def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) 
         _kernel(each, work, rate(work, known, own), (sheet, own, era))
         for each in operators
         for work in each.works
-        for own in (each.dtype if autocast else _computed_in(work, dtype, sheet),)
+        for own in (each.dtype if autocast or each.dtype == "float64" else _computed_in(work, dtype, sheet),)
     )
 
 

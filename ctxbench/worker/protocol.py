@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import SerializeAsAny
 
+from ctxbench.attribution.profile import Profile
 from ctxbench.case import Case, Measure
 from ctxbench.conditions import Shape
 from ctxbench.contract import CheckResult
@@ -115,6 +116,19 @@ class TellTime:
     sheet: Sheet
     loss: str = "sum"
     optimizer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCase:
+    """Take passes of a case apart: measured, or predicted for the device of a data sheet.
+
+    Their timelines are written into the folder `trace`.
+    """
+
+    case: Case
+    modes: Sequence[Mode]
+    sheet: Sheet | None
+    trace: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +275,13 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiled:
+    """The answer to ProfileCase."""
+
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
 class ListedCase:
     """A case and the file that its module comes from."""
 
@@ -327,10 +348,10 @@ class Imported:
 
 Task = (
     DescribeEnvironment | Verify | ListCases | ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory |
-    TellTime | TakeSide | TakeOutputs | MatmulRate | TimeKernels | MeasureCase
+    TellTime | ProfileCase | TakeSide | TakeOutputs | MatmulRate | TimeKernels | MeasureCase
 )  # fmt: skip
 Reply = (
     Ready | Started | Done | Ended | NoProcess | Environment | CheckStarted | CheckDone | WrongInput | Cases |
-    ReadEntry | NetworkShape | CaseCounts | Told | KernelTime | GpuProperties | Answer | Imported |
+    ReadEntry | NetworkShape | CaseCounts | Told | Profiled | KernelTime | GpuProperties | Answer | Imported |
     Agreement | Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip

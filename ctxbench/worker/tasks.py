@@ -18,6 +18,7 @@ from ctxbench.worker.protocol import (
     MatmulRate,
     MeasureCase,
     NetworkShape,
+    ProfileCase,
     ReadEntry,
     ReadModule,
     ReadNetwork,
@@ -126,7 +127,9 @@ def perform(task: Task, emit: Emit) -> None:
                     _answer(task, emit)
 
 
-def _answer(task: ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory | TellTime, emit: Emit) -> None:
+def _answer(
+    task: ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory | TellTime | ProfileCase, emit: Emit
+) -> None:
     """Tell what a command asks of one module or network."""
     from ctxbench import registry
     from ctxbench.registry import networks
@@ -150,6 +153,10 @@ def _answer(task: ReadModule | ReadNetwork | CountCase | TellCosts | TellMemory 
                 from ctxbench.worker import tell
 
                 tell.memory(task, emit)
+            case ProfileCase():
+                from ctxbench.worker.profiling import profile_case
+
+                profile_case(task, emit)
             case TellTime():
                 from ctxbench.worker import tell_time
 

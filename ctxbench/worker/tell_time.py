@@ -64,7 +64,7 @@ def _by_operator(found: PassTime) -> Told:
     groups: dict[tuple[str, ...], list[Kernel]] = defaultdict(list)
     for kernel in found.kernels:
         operator = kernel.operator
-        key = (operator.name, operator.phase, operator.where, kernel.work.kind, kernel.bound)
+        key = (operator.name, operator.phase, str(operator.place), kernel.work.kind, kernel.bound)
         groups[key].append(kernel)
     order = sorted(groups.items(), key=lambda item: -sum(kernel.ms for kernel in item[1]))
     total = sum(kernel.ms for kernel in found.kernels)

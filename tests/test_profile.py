@@ -1,0 +1,403 @@
+"""`ctxbench profile`: each cost at its place, sums that agree, and planted slow lines in the first row."""
+
+import json
+import re
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ctxbench
+from ctxbench import registry, this_machine
+from ctxbench.attribution.measured import Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
+from ctxbench.attribution.profile import BYS, UNKNOWN, Cost, Costs, Pass, Roof, Span
+from ctxbench.attribution.static import known, predicted
+from ctxbench.devices.sheet import sheet
+from ctxbench.macs.counter import count_macs
+from ctxbench.macs.training import count_training_macs
+from ctxbench.memory import predict_peak
+from ctxbench.memory.one_pass import run_pass
+from ctxbench.mode import MODES, Mode
+from ctxbench.place import LOSS, Line, Place
+from ctxbench.report.profile_page import render_profile
+
+ROOF = Roof(1e12, 1e11, 1e-6)
+
+
+class Packed:
+    """What autograd keeps in place of a saved tensor, as long as the graph is there."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def on_meta(key: str) -> tuple[nn.Module, Tensor]:
+    with torch.device("meta"):
+        return registry.get(key).build(64, {}), torch.empty(1, 64, 16, 16)
+
+
+def counted(module: nn.Module, x: Tensor, mode: Mode) -> Costs:
+    return known(module, x, mode=mode, device="cpu", dtype="float32", autocast=None, roof=ROOF).costs
+
+
+@pytest.mark.parametrize("key", registry.names())
+def test_the_macs_of_all_lines_are_those_of_the_module(key: str) -> None:
+    module, x = on_meta(key)
+    wholes = {"infer": count_macs(module, x).macs, "train": count_training_macs(module, x).macs}
+    for mode, whole in wholes.items():
+        taken = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0))  # type: ignore[arg-type]
+        assert sum(part.macs for part in taken.parts("line")) == whole > 0
+        assert sum(part.macs for part in taken.parts("operator")) == whole
+        assert taken.parts("submodule")[0].macs == whole
+        assert not [cost for cost in taken.costs if cost.macs and cost.place.own is None]
+
+
+@pytest.mark.parametrize("key", registry.names())
+def test_the_bytes_of_all_lines_are_those_of_the_peak_and_of_what_is_saved(key: str) -> None:
+    module, x = on_meta(key)
+    for mode in MODES:
+        memory = predict_peak(module, x, mode=mode, device="cpu")
+        parts = Pass(mode, counted(module, x, mode).all, ROOF, (1.0, 1.0, 1.0)).parts("line")
+        saved = sum(block.bytes for block in memory.allocations if block.category == "saved for backward")
+        assert sum(part.peak_bytes for part in parts) == memory.peak_bytes
+        assert sum(part.saved_bytes for part in parts) == saved
+        assert bool(saved) == (mode == "train")
+
+
+@pytest.mark.parametrize("key", registry.names())
+def test_what_the_lines_save_is_what_autograd_packs(key: str) -> None:
+    """Counted by PyTorch's own hooks on the CPU, each storage once, without the input, the weights and the output."""
+    torch.manual_seed(0)
+    module, x = registry.get(key).build(64, {}).train(), torch.randn(1, 64, 16, 16)
+    packed: weakref.WeakSet[Packed] = weakref.WeakSet()
+
+    def pack(tensor: Tensor) -> Packed:
+        found = Packed(tensor)
+        packed.add(found)
+        return found
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda found: found.tensor):
+        output = module(x)
+    storages = [each.tensor.untyped_storage() for each in packed]
+    others = {each.untyped_storage()._cdata for each in (x, output, *module.parameters(), *module.buffers())}
+    sizes = {each._cdata: each.nbytes() for each in storages if each._cdata not in others}
+    memory = predict_peak(module, x, mode="train", device="cpu")
+    numbers = sum(block.bytes for block in memory.allocations if block.saved_by == "number")  # which no hook gets
+    assert sum(cost.saved_bytes for cost in counted(module, x, "train").all) == sum(sizes.values()) + numbers
+
+
+NAMES = (
+    "clone", "layout", "rows", "columns", "float64", "double softmax", "item by item", "copied twice", "one by one",
+    "a cast and back",
+)  # fmt: skip
+# Ten slow lines, each of which changes no result.
+PLANTS = dict(
+    zip(
+        NAMES,
+        (
+            "x = x.clone().clone().clone().clone()",
+            "x = x.transpose(2, 3).contiguous().transpose(2, 3).contiguous().clone()",
+            "x = torch.stack([row * 2 for row in x.unbind(2)], 2)",
+            "x = torch.cat([column.sigmoid() for column in x.split(1, 3)], 3)",
+            "x = (x.double() * 2).float()",
+            "x = x.double().softmax(1).float()",
+            "x = torch.stack([channel + 1 for channel in x.unbind(1)], 1)",
+            "x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2).contiguous()",
+            "x = sum(x.unbind(2)).unsqueeze(2) + x",
+            "x = x.double().float()",
+        ),
+        strict=True,
+    )
+)
+BLOCK = """import torch
+from torch import nn
+
+
+class Planted(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(channels, channels, 1), nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        PLANT
+        return self.last(x)
+"""
+PLANTED_LINE = 12
+
+
+@pytest.fixture(params=[pytest.param(line, id=name) for name, line in PLANTS.items()])
+def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The file of a block with one slow line."""
+    path = tmp_path / "planted.py"
+    path.write_text(BLOCK.replace("PLANT", request.param), encoding="utf-8")
+    return path
+
+
+def built(path: Path, device: str) -> tuple[nn.Module, Tensor]:
+    with torch.device(device):
+        return registry.get(f"{path}:Planted").build(64, {}), torch.zeros(1, 64, 128, 128)
+
+
+@pytest.mark.parametrize("target", ["a100-40gb", "t4"])
+def test_a_planted_slow_line_is_predicted_to_save_most(planted: Path, target: str) -> None:
+    module, x = built(planted, "meta")
+    taken, _, spans = predicted(module, x, mode="infer", sheet=sheet(target), dtype="float32", autocast=None)
+    first = taken.parts("line")[0]
+    assert first.name == f"planted.py:{PLANTED_LINE}"
+    assert sum(cost.ms[0] for cost in taken.costs if cost.ms) == pytest.approx(taken.time.value)
+    assert spans[-1].end / 1e6 == pytest.approx(taken.time.value, rel=1e-3)
+
+
+class FakeMachine:
+    """Each operator takes 1.2 times what it needs at the roofline, and each call a microsecond."""
+
+    def __init__(self, costs: Costs, calls: Calls) -> None:
+        self.costs, self.calls, self.now = costs, calls, 0
+
+    def __call__(self, step: Callable[[], object]) -> tuple[list[Event], list[Kernel]]:
+        step()
+        found = []
+        known = {(cost.place, f"aten::{cost.operator}"): cost for cost in self.costs.all if cost.calls}
+        for name, place in self.calls:
+            cost = known.get((place, name))
+            ideal_ms = max(cost.ideal_ms, cost.moved_bytes / ROOF.bandwidth * 1e3) / cost.calls if cost else 0.0
+            ns = 1_000 + round(1.2e6 * ideal_ms)
+            found.append(Event(name, self.now, self.now + ns))
+            self.now += ns + 500
+        return found, []
+
+
+def test_a_planted_slow_line_that_is_measured_saves_most(planted: Path) -> None:
+    module, x = built(planted, "cpu")
+    costs = counted(module.eval(), x, "infer")
+    with Recorder(module) as recorder:
+        run_pass(module, (x,), "infer")
+    times = measure(lambda: None, this_machine.here, FakeMachine(costs, recorder.calls), recorder.calls, costs, 0.1)
+    taken = Pass("infer", costs.all, ROOF, times.plain, times.profiled)
+    assert taken.parts("line")[0].name == f"planted.py:{PLANTED_LINE}"
+    assert not [span for span in times.last if span.place == UNKNOWN]
+    assert len(times.last) == len(recorder.calls)
+
+
+def test_kernels_and_gradients_are_booked_to_the_calls_that_made_them() -> None:
+    """A GPU's kernels count for the call that started them; the time in no kernel is between operators."""
+    mine, other = Place("block", Line("net.py", 3)), Place("", Line("net.py", 9))
+    node = "autograd::engine::evaluate_function: "
+    events = [
+        Event("aten::conv2d", 0, 40, number=7, id=1),  # a composite
+        Event("aten::convolution", 10, 30, number=7, id=2),
+        Event("aten::cudnn_convolution", 12, 28, id=3),
+        Event("aten::relu_", 50, 60, number=8, id=4),
+        Event("aten::detached", 70, 80, id=5),  # nobody knows
+        Event(f"{node}ReluBackward0", 100, 140, thread=2, number=8, id=6),
+        Event("ReluBackward0", 101, 139, thread=2, number=8, id=7),
+        Event("aten::threshold_backward", 105, 130, thread=2, id=8),
+        Event(f"{node}ConvolutionBackward0", 150, 190, thread=2, number=7, id=9),
+        Event("ConvolutionBackward0", 151, 189, thread=2, number=7, id=10),
+        Event("aten::convolution_backward", 152, 180, thread=2, id=11),
+        Event("aten::add_", 181, 185, thread=2, id=12),
+        Event(f"{node}torch::autograd::AccumulateGrad", 200, 210, thread=2, id=13),
+        Event("torch::autograd::AccumulateGrad", 201, 209, thread=2, id=14),
+        Event("aten::copy_", 202, 208, thread=2, id=15),
+    ]
+    kernels = [Kernel("implicit_gemm", 20, 120, 3), Kernel("relu", 121, 131, 4), Kernel("dgrad", 190, 400, 11)]
+    kernels.append(Kernel("spin", 0, 10**6, 0))  # of no operator
+    calls = [("aten::convolution", mine), ("aten::view", mine), ("aten::relu", other)]
+    spans = spans_of(events, kernels, calls)
+    found = [(each.operator, each.place.own and each.place.own.number, each.place.node, each.busy) for each in spans]
+    assert found == [
+        ("aten::convolution", 3, "", 100),
+        ("aten::relu_", 9, "", 10),
+        ("aten::detached", None, "not attributed", 0),
+        ("aten::threshold_backward", 9, "ReluBackward0", 0),
+        ("aten::convolution_backward", 3, "ConvolutionBackward0", 210),
+        ("aten::add_", 3, "ConvolutionBackward0", 0),
+        ("aten::copy_", None, "AccumulateGrad", 0),
+    ]
+    assert [each.busy for each in spans_of(events, [], calls)] == [20, 10, 10, 25, 28, 4, 6]
+    taken = Pass("train", of_spans(spans), ROOF, [500e-6] * 5, [600e-6] * 5)
+    assert taken.accounted.value == pytest.approx(320 / 500)
+    assert taken.between_ms.value == pytest.approx(280e-6)
+    assert taken.overhead.value == pytest.approx(1.2)
+
+
+def of_spans(spans: list[Span]) -> list[Cost]:
+    """The costs of five equal passes."""
+    costs = Costs()
+    for span in spans:
+        costs.of(span.phase, span.place, span.operator).ms = [span.busy / 1e6] * 5
+    return costs.all
+
+
+def test_a_compiled_module_goes_by_kernel() -> None:
+    events = [
+        Event("Torch-Compiled Region: 0/0", 0, 100),
+        Event("## Call CompiledFxGraph x ##", 10, 90),
+        Event("graph_0_cpp_fused__softmax_1", 20, 40),
+        Event("aten::bmm", 50, 80),
+        Event("aten::resolve_conj", 55, 56),
+        Event("autograd::engine::evaluate_function: CompiledFunctionBackward", 110, 200),
+        Event("CompiledFunctionBackward", 111, 199),
+        Event("triton_poi_fused_add_0", 120, 130),
+    ]
+    found = [(each.operator, each.place.node) for each in spans_of(events, [], None)]
+    kernels = [("graph_0_cpp_fused__softmax_1", "compiled"), ("aten::bmm", "compiled")]
+    assert found == [*kernels, ("triton_poi_fused_add_0", "CompiledFunctionBackward")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("key", ["ham_nmf", "mhsa", "criss_cross"])
+def test_what_the_profiler_sees_is_booked_to_the_lines_of_the_module(key: str, mode: Mode) -> None:
+    module, x = registry.get(key).build(16, {}).train(mode == "train"), torch.randn(1, 16, 8, 8)
+    with Recorder(module) as recorder:
+        run_pass(module, (x,), mode)
+    step = lambda: run_pass(module, (x,), mode)  # noqa: E731  # what is profiled
+    spans = spans_of(*torch_profiler("cpu")(step), recorder.calls)
+    nowhere = {span.place.node for span in spans if span.place.own is None}
+    assert nowhere <= ({LOSS, "AccumulateGrad"} if mode == "train" else set())
+    assert {span.phase for span in spans} == ({"forward", "backward"} if mode == "train" else {"forward"})
+    assert {span.place.module for span in spans if span.phase == "backward"} <= {
+        place.module for _, place in recorder.calls
+    }
+
+
+NOTEBOOK = """import torch
+from torch import nn
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = nn.Conv2d(8, 8, 1)
+    def forward(self, x):
+        return self.inside(x).relu()
+"""
+
+
+def test_a_module_whose_source_is_no_file_goes_by_submodule_and_operator() -> None:
+    names: dict[str, Any] = {"__name__": "notebook"}
+    exec(compile(NOTEBOOK, "<cell>", "exec"), names)
+    found = ctxbench.profile(names["Cell"](), (1, 8, 6, 5), target="a100-40gb")
+    assert not found.sources
+    taken = found.passes["infer"]
+    assert [part.name for part in taken.parts("submodule")] == ["", "inside"]
+    assert {part.name for part in taken.parts("operator")} >= {"convolution", "relu"}
+    assert {part.name for part in taken.parts("line")} == {"<cell>:9", "(weights)"}
+    assert "(no source" not in render_profile(found, "own")
+
+
+def test_the_frames_of_a_measured_profile_agree() -> None:
+    module = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU())
+    found = ctxbench.profile(module, (1, 8, 6, 5))
+    assert [*found.passes] == ["infer", "train"]
+    frames = [found.frame(by) for by in BYS]
+    for mode, taken in found.passes.items():
+        line, tree, operator = (frame[frame["mode"] == mode] for frame in frames)
+        whole = tree[tree["submodule"] == ""]
+        for column in ("macs", "saved_bytes", "peak_bytes", "moved_bytes", "calls"):
+            assert line[column].sum() == operator[column].sum() == whole[column].item()
+        assert taken.is_measured
+        assert len(taken.pass_ms) == len(taken.profiled_ms) >= 5
+        assert set(tree["submodule"]) == {"", "0", "1"}
+    assert ctxbench.profile(module[1], (1, 8, 6, 5)).passes.keys() == {"infer"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"module": 3}, "a module, a class or a name"),
+        ({"shape": (1, 8)}, "shape"),
+        ({"target": "a100"}, "a100"),
+        ({"mode": "eval"}, "eval"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ctxbench.UsageError, match=sentence):
+        ctxbench.profile(**{"module": nn.Conv2d(8, 8, 1), "shape": (1, 8, 6, 5), **given})
+
+
+@pytest.fixture
+def block(tmp_path: Path) -> str:
+    path = tmp_path / "planted.py"
+    path.write_text(BLOCK.replace("PLANT", PLANTS["rows"]), encoding="utf-8")
+    return f"{path}:Planted"
+
+
+def test_the_command_prints_tables_of_100_columns_and_writes_its_files(
+    command: Callable[..., Any], block: str, tmp_path: Path
+) -> None:
+    page, table, folder = tmp_path / "p.html", tmp_path / "p.csv", tmp_path / "trace"
+    files = ("--html", page, "--csv", table, "--trace", folder)
+    done = command("profile", block, "--shape", "1,8,16,16", "--threads", "1", *files)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line for line in done.stdout.splitlines() if not line.startswith(("- ", "cpu,", "wrote "))]
+    assert max(map(len, rows)) <= 100
+    for word in ("inference, on cpu, 1 thread", "training, on cpu", "Operators account for", "times as long", "first"):
+        assert word in done.stdout
+    frame = pd.read_csv(table)
+    assert set(frame["by"]) == {"line", "submodule", "operator"}
+    assert frame.loc[(frame["by"] == "line") & (frame["mode"] == "infer"), "name"].str.contains("planted.py:12").any()
+    html = page.read_text(encoding="utf-8")
+    assert "return self.last(x)" in html
+    assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=", html)
+    scope = json.loads((folder / "profile.speedscope.json").read_text(encoding="utf-8"))
+    for each in scope["profiles"]:
+        assert len(each["samples"]) == len(each["weights"])
+        assert sum(each["weights"]) == each["endValue"]
+        assert {frame for stack in each["samples"] for frame in stack} <= {*range(len(scope["shared"]["frames"]))}
+    events = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert {event["args"]["line"] for event in events if event["name"] == "aten::stack"} == {"planted.py:12"}
+
+
+def test_a_prediction_measures_nothing_and_finds_the_slow_line(command: Callable[..., Any], block: str) -> None:
+    done = command("profile", block, "--shape", "1,64,64,64", "--for", "t4", "--mode", "infer")
+    assert done.returncode == 0
+    assert "predicted for Tesla T4, not measured" in done.stdout
+    lines = done.stdout.splitlines()
+    first = next(line for number, line in enumerate(lines) if "─" in lines[number - 1])
+    assert first.startswith("planted.py:12")
+    assert first.endswith("calls")
+    assert "At planted.py:12, mul is called 64 times" in done.stdout
+
+
+FAILING = BLOCK.replace("PLANT", "raise ValueError('no such day')")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--mode", "eval"), "unknown mode 'eval'"),
+        (("--lines", "all"), "unknown lines 'all'"),
+        (("--html", "p.txt"), "ends in .html"),
+        (("--csv", "p"), "ends in .csv"),
+        (("--for", "a100"), "unknown device 'a100'"),
+        (("--for", "t4", "--execution", "compile"), "--execution is for what is measured"),
+        (("--for", "t4", "--device", "cpu"), "--device is for what is measured"),
+        (("--device", "t4"), "--for predicts"),
+        (("--device", "cuda:9"), "cuda"),
+        (("--threads", "two"), "--threads 'two' is not an integer"),
+        (("--execution", "onnxruntime"), "--execution onnxruntime goes by no operator"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(
+    command: Callable[..., Any], block: str, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = command("profile", block, "--shape", "1,8,6,5", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", [(), ("--for", "t4")])
+def test_a_module_that_fails_names_its_line(command: Callable[..., Any], tmp_path: Path, how: tuple[str, ...]) -> None:
+    path = tmp_path / "failing.py"
+    path.write_text(FAILING, encoding="utf-8")
+    done = command("profile", f"{path}:Planted", "--shape", "1,8,6,5", *how)
+    assert done.returncode == 2
+    assert "no such day" in done.stderr
+    assert re.search(r"failing\.py(?::|, line )12", done.stderr)
