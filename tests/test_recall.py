@@ -27,6 +27,7 @@ from ctxbench.errors import UsageError
 from ctxbench.influence import gradient_reaches
 from ctxbench.metrics.recall import SEGMENT_BOUNDS, STEP_S, compute, from_histogram, learned_of, sentence, takes_s
 from ctxbench.notes import Note
+from ctxbench.recall import RECIPE
 from ctxbench.recall import scenes as scenes_file
 from ctxbench.recall import stored as stored_file
 from ctxbench.recall import training as training_file
@@ -471,7 +472,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "results" / "recall-cpu" / "run.json").write_text(json.dumps(meta))
     curve = json.dumps({"global": found_on(10, 11, 12), "where": found_on(90, 91, 92)}).replace('"', '""')
     (tmp_path / "results" / "recall-cpu" / "records.csv").write_text(
-        f'reference,hparams,recall_curve,recall_gradient,recall_s\nmine:Mine,{{}},"{curve}",yes,2.5\n'
+        f'reference,hparams,recall_curve,recall_gradient,recall_s,recall_recipe\nmine:Mine,{{}},"{curve}",yes,2.5,{RECIPE}\n'
     )
     monkeypatch.setattr(stored_file, "ROOT", tmp_path)
     monkeypatch.setattr(stored_file, "RUN", tmp_path / "results" / "recall-cpu")
@@ -505,7 +506,7 @@ class Asked:
 def read_or_trained(file: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> Asked:
     """What `compute` reports; where it trains, its trainings find nothing."""
     monkeypatch.setattr(training_file, "trainings", lambda *_: {})
-    asked = Asked(file, MeasureTable(recall_tasks=["global"], **settings))
+    asked = Asked(file, MeasureTable.model_validate({"recall_tasks": ["global"], **settings}))
     with contextlib.suppress(StatisticsError):  # of no trainings
         compute(asked)  # type: ignore[arg-type]  # a part of a measurement
     return asked
@@ -526,8 +527,15 @@ def test_what_the_stored_run_has_with_the_same_code_and_recipe_is_not_trained(
 
 
 @pytest.mark.parametrize("changed", [{"recall_steps": 7}, {"recall_seeds": 2}, {"recall_stored": False}])
-def test_another_recipe_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object]) -> None:
+def test_with_other_settings_it_is_trained(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object]
+) -> None:
     assert "recall_stored" not in read_or_trained(stored, monkeypatch, **changed).notes
+
+
+def test_another_recipe_of_the_trainings_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_file, "RECIPE", RECIPE + 1)
+    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
 
 
 def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

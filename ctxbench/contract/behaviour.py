@@ -10,10 +10,10 @@ from ctxbench.contract.subject import (
     Subject,
     difference,
     failed,
-    forward,
     listed,
     passed,
 )
+from ctxbench.influence import forward
 
 
 def batch_items(subject: Subject) -> CheckResult:

@@ -15,6 +15,7 @@ from ctxbench.messages import Doing
 from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, RecordRow, Settings, Unit
 from ctxbench.notes import Note
 from ctxbench.number import Number
+from ctxbench.recall import RECIPE
 from ctxbench.this_machine import usable_cores
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def compute(measurement: Measurement) -> None:
     from ctxbench.recall.training import repeats, trainings
 
     settings = Recall.of(measurement.settings)
-    channels, height, width = shape = tuple(settings.recall_shape)
+    channels, height, width = settings.recall_shape
+    shape = (channels, height, width)
     make = partial(measurement.entry.build, channels, measurement.case.hparams)
     try:
         tasks = {
@@ -95,7 +97,8 @@ def compute(measurement: Measurement) -> None:
         if settings.recall_stored and (row := _stored(measurement, settings)):
             curve = json.loads(row["recall_curve"])
             _report(measurement, {task.kind for task in tasks}, {task.name: curve[task.name] for task in tasks})
-            measurement.report({"recall_gradient": row["recall_gradient"], "recall_s": float(row["recall_s"])})
+            values = {"recall_gradient": row["recall_gradient"], "recall_s": float(row["recall_s"])}
+            measurement.report({**values, "recall_recipe": RECIPE})
             return
         reached = gradient_reaches(make, shape)
         found = trainings(
@@ -115,7 +118,8 @@ def compute(measurement: Measurement) -> None:
         if median(each.shuffled for each in own) > (CHANCE + NOISE) / 100:
             measurement.report({}, Note("recall_peeks", {"task": task.name}))
     _report(measurement, {task.kind for task in tasks}, summed)
-    measurement.report({"recall_s": median(each.seconds for own in found.values() for each in own)})
+    seconds = median(each.seconds for own in found.values() for each in own)
+    measurement.report({"recall_s": seconds, "recall_recipe": RECIPE})
 
 
 def _stored(measurement: Measurement, settings: Recall) -> dict[str, str] | None:
@@ -268,6 +272,7 @@ METRIC = Metric(
         *(Column(f"recall_{kind}", float, most=100.0) for kind in KINDS),
         *(Column(f"recall_{kind}_reason", str) for kind in KINDS),
         Column("recall_gradient", str),
+        Column("recall_recipe", int),
         Column("recall_curve", str, json=dict),
         Column("recall_s", float),
     ],

@@ -14,7 +14,8 @@ class Local(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.near(x)
+        near: Tensor = self.near(x)
+        return x + near
 
 
 class Mixing(nn.Module):
@@ -27,4 +28,5 @@ class Mixing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[2] * x.shape[3]
         weights = torch.randn(n, n, generator=torch.Generator().manual_seed(0)).to(x) / n**0.5
-        return x + (self.value(x).flatten(2) @ weights).view_as(x)
+        values: Tensor = self.value(x)
+        return x + (values.flatten(2) @ weights).view_as(x)

@@ -7,10 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ctxbench.recall import RECIPE
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "results" / "recall-cpu"
-# What an accuracy depends on, beside the module's own file.
-CODE = ("ctxbench/recall/scenes.py", "ctxbench/recall/training.py", ":(glob)modules/_*.py")
+# What modules share.
+SHARED = ":(glob)modules/_*.py"
 
 
 @cache
@@ -26,24 +28,25 @@ def stored_run() -> dict[str, Any] | None:
 def stored_row(reference: str, hparams: str, file: str) -> dict[str, str] | None:
     """The record of this class with these hyper-parameters in JSON; None without one, or where code has changed since.
 
-    `file` is the module's.
+    `file` is the module's. What trains it is the same where RECIPE is.
     """
     run = stored_run()
     if not run or not _is_same(run["environment"]["commit"], file):
         return None
     with (RUN / "records.csv").open(encoding="utf-8", newline="") as records:
         for row in csv.DictReader(records):
-            if (row["reference"], row["hparams"]) == (reference, hparams) and row["recall_curve"]:
+            found = (row["reference"], row["hparams"], row["recall_recipe"])
+            if found == (reference, hparams, str(RECIPE)):
                 return row
     return None
 
 
 @cache
 def _is_same(commit: str, file: str) -> bool:
-    """Whether git knows that neither the file nor CODE differs from that commit, but for new files."""
+    """Whether git knows that neither the file nor what modules share differs from that commit, but for new files."""
     if not Path(file).resolve().is_relative_to(ROOT):
         return False
-    command = ["git", "-C", str(ROOT), "diff", "--quiet", "--diff-filter=a", commit, "--", *CODE, file]
+    command = ["git", "-C", str(ROOT), "diff", "--quiet", "--diff-filter=a", commit, "--", SHARED, file]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:

@@ -165,8 +165,9 @@ def train(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: i
     start = monotonic()
     run = _Run(make_module, shape, task, seed, steps, rate)
     diverged = run.train()
-    found = [math.nan] * 3 if diverged else [run.score("test"), run.score("select"), run.shuffled()]
-    return Trained(rate, *found, run.learned, monotonic() - start, diverged, run.losses)
+    none = (math.nan, math.nan, math.nan)
+    accuracy, selected, shuffled = none if diverged else (run.score("test"), run.score("select"), run.shuffled())
+    return Trained(rate, accuracy, selected, shuffled, run.learned, monotonic() - start, diverged, run.losses)
 
 
 def repeats(make_module: MakeModule, shape: Shape, task: Task) -> bool:
@@ -247,7 +248,8 @@ class _Run:
         self._settle_statistics()
         self.network.eval()
         with torch.no_grad():
-            return self.network(batch.x)[0].argmax(1)
+            scores: Tensor = self.network(batch.x)[0]
+        return scores.argmax(1)
 
     def _settle_statistics(self) -> None:
         """Running statistics of batch norms as means over training scenes: a slow momentum would lag behind."""
