@@ -32,12 +32,13 @@ class ConvolutionalBlockAttention(nn.Module):
         super().__init__()
         width = reduced("cbam", channels, reduction)
         self.channels = channels
-        layers = nn.Sequential(nn.Flatten(), nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, channels))
+        squeeze, excite = nn.Linear(channels, width), nn.Linear(width, channels)
+        layers = nn.Sequential(nn.Flatten(), squeeze, nn.ReLU(), excite)
         conv, norm = nn.Conv2d(2, 1, 7, padding=3, bias=False), nn.BatchNorm2d(1, momentum=0.01)
         self.ChannelGate = nn.ModuleDict({"mlp": layers})
         self.SpatialGate = nn.ModuleDict({"spatial": nn.Sequential(OrderedDict(conv=conv, bn=norm))})
         nn.init.kaiming_normal_(conv.weight, mode="fan_out")
-        for part in (layers[1].bias, layers[3].bias, norm.weight):
+        for part in (squeeze.bias, excite.bias, norm.weight):
             nn.init.zeros_(part)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -52,8 +52,8 @@ class SpatialReductionAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "sra")
         key, value = self.kv(self._cells(x)).chunk(2, dim=2)
-        query = self.q(x.flatten(2).transpose(1, 2))
-        context = functional.scaled_dot_product_attention(*(self._split(each) for each in (query, key, value)))
+        query = self._split(self.q(x.flatten(2).transpose(1, 2)))
+        context = functional.scaled_dot_product_attention(query, self._split(key), self._split(value))
         context = self.proj(context.transpose(1, 2).flatten(2))
         return torch.unflatten(context.transpose(1, 2), 2, x.shape[2:])
 
