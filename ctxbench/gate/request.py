@@ -97,10 +97,11 @@ def parse_renamed(texts: Iterable[str]) -> dict[str, str]:
 
 def parse_inconclusive_is(text: str) -> InconclusiveIs:
     """`ok`, `fail` or `skip`. UsageError for anything else."""
-    for each in get_args(InconclusiveIs):
+    allowed: tuple[InconclusiveIs, ...] = get_args(InconclusiveIs)
+    for each in allowed:
         if text == each:
             return each
-    raise unknown("value of --inconclusive-is", text, get_args(InconclusiveIs))
+    raise unknown("value of --inconclusive-is", text, allowed)
 
 
 def parse_outputs(text: str) -> bool:

@@ -47,7 +47,10 @@ def difference_table(first: RunData, second: RunData) -> Table:
             elif value_of(one[key], each.column) is not None:
                 same[each.title] = None
     exact = [title for title in same if title not in {row[1] for row in rows}]
-    caption = [f"run 1: {first.folder.path}; run 2: {second.folder.path}; ratios are run 2 over run 1."]
+    caption = [
+        f"run 1: {first.folder.path}; run 2: {second.folder.path}; ratios are run 2 over run 1, and of counts the "
+        "difference in single parameters, MACs or bytes."
+    ]
     for number, run, other in ((1, one, two), (2, two, one)):
         if alone := [labels[key] for key in run if key not in other]:
             caption.append(f"Only in run {number}: {', '.join(alone)}.")
@@ -78,7 +81,8 @@ def _ratio(first: RecordRow, second: RecordRow, each: Compared) -> Cell | str:
     if not one.value:
         return Cell("was 0")
     if not each.has_interval or one.origin == "predicted":
-        return ratio_cell(rough_ratio(two.value / one.value))
+        cell = ratio_cell(rough_ratio(two.value / one.value))
+        return replace(cell, text=f"{cell.text} ({two.value - one.value:+,.0f})") if each.quantity.exact else cell
     found = ratio_of_runs(two, one)
     if reasons := [reason for time in (one, two) for reason in doubts(time, " of the ratio")]:
         return reasons[0]
