@@ -52,7 +52,7 @@ def coverage(folds: Folds) -> list[dict[str, object]]:
 
 def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame, pd.DataFrame]:
     """efficiencies.csv and devices.csv."""
-    first = {"class": "any", "devices": "", "kernels": "", "passes": "", "compute": "", "bandwidth": ""}
+    first = {"class": "any", "dtype": "", "devices": "", "kernels": "", "passes": "", "compute": "", "bandwidth": ""}
     rows: list[dict[str, object]] = [
         {**first, "dtype": dtype, "between": f"{found.device_sd:.3g}", "watts": f"{watts:.4g}"}
         for dtype, watts in sorted(found.watts.items())
@@ -101,13 +101,13 @@ def main() -> None:
     model = folds.model()
     table = network_table(data, given.seen, model)
     fits, errors = left_out(table)
-    found = model.with_networks(table, fit_networks.fit(table), errors)
+    found = model.with_networks(table, fit_networks.fit(table), errors, folds.classes)
     folder, results = ROOT / "ctxbench" / "predict", ROOT / "results" / "prediction"
     for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(folds.classes, found), strict=True):
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
         print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
-    for name, rows in (("networks.csv", network_rows(model, table, fits, errors)), ("left-out.csv", coverage(folds))):
+    for name, rows in (("networks.csv", network_rows(model, table, fits, errors, folds.classes)), ("left-out.csv", coverage(folds))):
         pd.DataFrame(rows).to_csv(results / name, index=False, lineterminator="\n")
         print(f"wrote {(results / name).relative_to(ROOT)}", flush=True)
 
