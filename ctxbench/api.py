@@ -221,5 +221,5 @@ def profile(
     if isinstance(module, str | type):
         entry = registry.get(module if isinstance(module, str) else registry.reference_of(module))
         module = entry.build(size[1], entry.check_hparams(hparams or {}))
-    asked: Sequence[Mode] = MODES if mode is None else (mode,)  # type: ignore[assignment]  # checked above
+    asked: Sequence[Mode] = MODES if mode is None else (mode,)
     return profile_module(module, size, asked, dtype, sheet(target) if target else None)

@@ -167,8 +167,8 @@ def spans_of(events: Sequence[Event], kernels: Sequence[Kernel], calls: Calls | 
         for span in matching.spans:
             span.busy = 0
         for kernel in kernels:
-            if span := matching.by_id.get(kernel.by):
-                span.busy += kernel.end - kernel.start
+            if by := matching.by_id.get(kernel.by):
+                by.busy += kernel.end - kernel.start
     return sorted(matching.spans, key=lambda span: span.start)
 
 
@@ -229,7 +229,7 @@ def _read(found: Iterable[Any]) -> tuple[list[Event], list[Kernel]]:
     events, kernels = [], []
     for each in found:
         start, end = each.start_ns(), each.end_ns()
-        if each.device_type() != torch.autograd.DeviceType.CPU:
+        if each.device_type() != torch._C._autograd.DeviceType.CPU:
             kernels.append(Kernel(each.name(), start, end, each.linked_correlation_id()))
         elif not each.is_user_annotation():
             number, thread = each.sequence_nr(), each.start_thread_id()

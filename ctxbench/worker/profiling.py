@@ -189,7 +189,8 @@ def _recorded(subject: Subject, mode: Mode) -> Calls:
     """The forward calls of one pass, each with its place."""
     with prepared(subject.module, mode), subject.cast(), Recorder(subject.module) as recorder:
         run_pass(subject.module, (subject.x,), mode)
-    return recorder.calls
+    calls: Calls = recorder.calls
+    return calls
 
 
 def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:
