@@ -133,7 +133,7 @@ def test_what_a_fused_scan_would_save_at_most_is_named(key: str, mode: Mode) -> 
     assert profile.scans[line] == (read + written if mode == "infer" else 3 * read + 2 * written)
     assert 4 * inner * x[0, 0].numel() <= remedy.peak_bytes < profile.peak_bytes
     found = time_of(operators, sheets()["a100-80gb"])
-    within = sum(kernel.ms for kernel in found.kernels if profile.in_scan(kernel.operator.where))
+    within = sum(kernel.ms for kernel in found.kernels if profile.in_scan(str(kernel.operator.place)))
     assert profile.scans[line] / sheets()["a100-80gb"].bandwidth * 1e3 < within < found.device_ms
 
 

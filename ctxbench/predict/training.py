@@ -12,8 +12,10 @@ from torch.utils._pytree import tree_leaves
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device
 from ctxbench.on_meta import on_meta
+from ctxbench.place import Place
 from ctxbench.predict.operators import Operator, works
 
+OPTIMIZER = Place(node="the optimizer")
 # The learning rate, the momentum and the weight decay decide which kernels run, not how long they take.
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda weights, **how: torch.optim.SGD(weights, lr=0.1, momentum=0.9, weight_decay=1e-4, **how),
@@ -66,5 +68,5 @@ class _Watch(TorchDispatchMode):
         if call.operator.startswith("_foreach_") and not made:
             call.out = tuple(args[0])
         if kernels := works(call, ()):
-            self.found.append(Operator(call.operator, "step", "the optimizer", tuple(kernels)))
+            self.found.append(Operator(call.operator, "step", OPTIMIZER, tuple(kernels)))
         return out

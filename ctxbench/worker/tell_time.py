@@ -84,7 +84,7 @@ def _by_operator(found: PassTime) -> Told:
 def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: Sheet) -> Iterator[str]:
     """At most what a kernel for each scan would save: it must move its arguments and results once."""
     for line, moved in memory.scans.items():
-        ms = math.fsum(kernel.ms for kernel in found.kernels if memory.in_scan(kernel.operator.where) == line)
+        ms = math.fsum(kernel.ms for kernel in found.kernels if memory.in_scan(str(kernel.operator.place)) == line)
         least = moved / sheet.bandwidth * 1e3
         yield (
             f"The kernels of the scan at {line} take {ms:.3g} ms; a fused scan takes {least:.3g} ms or more, for the "
