@@ -53,7 +53,8 @@ def _wkv(value: Tensor, key: Tensor, decay: Tensor, first: Tensor) -> Tensor:
     states = _states(torch.stack((pair, pair.flip(-1))), -decay.unsqueeze(-1).expand_as(value[0]))
     before, after = functional.pad(states, (1, -1))  # without the position itself
     total = before + after.flip(-1) + first.exp().unsqueeze(-1) * pair
-    return total[0] / total[1]
+    mean: Tensor = total[0] / total[1]
+    return mean
 
 
 _ARGUMENTS = {
@@ -63,7 +64,7 @@ _ARGUMENTS = {
 for _function, _names in _ARGUMENTS.items():
     _name = f"ctxbench::{_function.__name__[1:]}"
     torch.library.define(_name, f"(Tensor {_names.replace(', ', ', Tensor ')}) -> Tensor")
-    torch.library.impl(_name, "CompositeImplicitAutograd", _function)
+    torch.library.impl(_name, "CompositeImplicitAutograd", _function)  # type: ignore[call-overload]  # a plain function
 
 selective_scan = torch.ops.ctxbench.selective_scan
 wkv = torch.ops.ctxbench.wkv

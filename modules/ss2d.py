@@ -77,4 +77,5 @@ class SelectiveScan2d(nn.Module):
         step = functional.softplus(step)
         rate = -torch.unflatten(self.A_logs.to(wide).exp(), 0, (ROUTES, -1))
         skip = torch.unflatten(self.Ds.to(wide), 0, (ROUTES, -1))
-        return selective_scan(routes.to(wide), step, rate, enter.to(wide), leave.to(wide), skip)
+        read: Tensor = selective_scan(routes.to(wide), step, rate, enter.to(wide), leave.to(wide), skip)
+        return read

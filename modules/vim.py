@@ -72,4 +72,5 @@ class VisionMamba(nn.Module):
         step = functional.softplus(dt_proj(rank).to(wide))
         rate = -rate_log.to(wide).exp()[None]
         value, step, enter, leave = (each.to(wide).transpose(1, 2) for each in (tokens, step, enter, leave))
-        return selective_scan(value, step, rate, enter, leave, skip.to(wide)[None]).squeeze(1)  # one route
+        read: Tensor = selective_scan(value, step, rate, enter, leave, skip.to(wide)[None])
+        return read.squeeze(1)  # one route

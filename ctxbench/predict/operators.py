@@ -7,7 +7,7 @@ bytes, and the class. Bytes are those of each distinct argument and output, once
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class Operator:
     """An operator call of a pass: its name, the place that it belongs to, and its kernels."""
 
     name: str
-    phase: Phase | Literal["step"]
+    phase: Phase
     place: Place
     works: tuple[Work, ...]
     dtype: str = "float32"

@@ -28,5 +28,5 @@ class Mixing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[2] * x.shape[3]
         weights = torch.randn(n, n, generator=torch.Generator().manual_seed(0)).to(x) / n**0.5
-        values: Tensor = self.value(x)
-        return x + (values.flatten(2) @ weights).view_as(x)
+        mixed: Tensor = self.value(x).flatten(2) @ weights
+        return x + mixed.view_as(x)
