@@ -9,8 +9,9 @@ from collections import OrderedDict
 from torch import nn
 
 from ctxbench.modules._layers import depthwise
-from ctxbench.modules._visual_attention import VisualAttention
 from ctxbench.registry import register
+
+from ._visual_attention import VisualAttention
 
 
 @register(

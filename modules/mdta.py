@@ -6,10 +6,11 @@ equations. Restormer's heads are 48 channels wide; eight heads are ctxbench's ch
 
 from torch import Tensor, nn
 
-from ctxbench.modules._channel_attention import ChannelAttention
 from ctxbench.modules._checks import check_input
 from ctxbench.modules._layers import depthwise
 from ctxbench.registry import register
+
+from ._channel_attention import ChannelAttention
 
 
 @register(

@@ -7,8 +7,9 @@ published: the attention of a block, with the residual around it. Not global: no
 from torch import Tensor, nn
 
 from ctxbench.modules._layers import depthwise
-from ctxbench.modules._visual_attention import VisualAttention
 from ctxbench.registry import register
+
+from ._visual_attention import VisualAttention
 
 STRIPS = (7, 11, 21)
 

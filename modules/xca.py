@@ -6,10 +6,11 @@ of XCiT's block, and without residual, norm and layer scale: positions are told 
 
 from torch import Tensor
 
-from ctxbench.modules._channel_attention import ChannelAttention
 from ctxbench.modules._checks import check_input
 from ctxbench.modules._layers import ChannelLinear, start_small
 from ctxbench.registry import register
+
+from ._channel_attention import ChannelAttention
 
 
 @register(
