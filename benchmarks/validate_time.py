@@ -82,7 +82,7 @@ def operators(data: Path) -> Iterator[Row]:
 
 
 def alone(work: Work) -> Operator:
-    return Operator("", "", Place(), (work,))
+    return Operator("", "forward", Place(), (work,))
 
 
 def own_cpu() -> Iterator[Row]:
