@@ -58,7 +58,7 @@ class NonCausalDuality(nn.Module):
         wide = torch.promote_types(x.dtype, torch.float32)
         gate, image, step = self.in_proj(x).split(self.parts, 1)
         local = self.conv2d
-        weight, bias = local.weight.to(wide), local.bias.to(wide)  # type: ignore[union-attr]  # there is one
+        weight, bias = local.weight.to(wide), local.bias.to(wide)
         image = functional.conv2d(image.to(wide), weight, bias, padding=local.padding, groups=local.groups)
         value, enter, leave = functional.silu(image).flatten(2).split(self.read, 1)
         step = functional.softplus(step.flatten(2).to(wide) + self.dt_bias.to(wide)[:, None])
