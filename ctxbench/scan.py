@@ -3,6 +3,9 @@
 `torch.ops.ctxbench.NAME` is made of torch's own operators, so it has gradients, compiles, and exports for a fixed size.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -52,20 +55,19 @@ def _wkv(value: Tensor, key: Tensor, decay: Tensor, first: Tensor) -> Tensor:
     pair = torch.stack((weight * value, weight))  # numerator and denominator
     states = _states(torch.stack((pair, pair.flip(-1))), -decay.unsqueeze(-1).expand_as(value[0]))
     before, after = functional.pad(states, (1, -1))  # without the position itself
-    total = before + after.flip(-1) + first.exp().unsqueeze(-1) * pair
-    mean: Tensor = total[0] / total[1]
-    return mean
+    total: Tensor = before + after.flip(-1) + first.exp().unsqueeze(-1) * pair
+    return total[0] / total[1]
 
 
-_ARGUMENTS = {
+_ARGUMENTS: dict[Callable[..., Tensor], str] = {
     _selective_scan: "value, step, rate, enter, leave, skip",
     _wkv: "value, key, decay, first",
 }
 for _function, _names in _ARGUMENTS.items():
     _name = f"ctxbench::{_function.__name__[1:]}"
     torch.library.define(_name, f"(Tensor {_names.replace(', ', ', Tensor ')}) -> Tensor")
-    torch.library.impl(_name, "CompositeImplicitAutograd", _function)  # type: ignore[call-overload]  # a plain function
+    torch.library.impl(_name, "CompositeImplicitAutograd", _function)
 
-selective_scan = torch.ops.ctxbench.selective_scan
-wkv = torch.ops.ctxbench.wkv
-SCANS = (selective_scan, wkv)
+selective_scan: Callable[..., Tensor] = torch.ops.ctxbench.selective_scan
+wkv: Callable[..., Tensor] = torch.ops.ctxbench.wkv
+SCANS: tuple[Any, ...] = (selective_scan, wkv)

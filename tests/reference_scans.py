@@ -93,9 +93,7 @@ def nc_ssd(
         weight = softplus(short + p["dt_bias"][:, None]) * torch.exp(p["A_log"])[:, None]
         context = []
         for head, own in enumerate(value.chunk(heads)):
-            memory = torch.zeros(d_state, len(own)).to(own)
-            for t in range(own.shape[1]):
-                memory += torch.outer(enter[:, t], weight[head, t] * own[:, t])
+            memory = enter @ (weight[head] * own).T  # [d_state, width]
             context.append(memory.T @ leave + p["D"][head] * own)
         out.append(project(p, "out_proj", layer_norm(p, "norm", torch.cat(context)) * gate))
     return joined(out, x)

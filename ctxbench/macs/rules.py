@@ -92,8 +92,7 @@ def _affine_norm_backward(weight: int) -> Rule:
 
 def _selective_scan(args: Sequence[Any], output: Tensor) -> int:
     """For each state the step times its rate, the value that enters, the recurrence and what leaves; the skip."""
-    states: int = args[2].shape[-1]
-    return output.numel() * (4 * states + 1)
+    return int(output.numel() * (4 * args[2].shape[-1] + 1))
 
 
 def _wkv(args: Sequence[Any], output: Tensor) -> int:
