@@ -121,7 +121,7 @@ class _AsOne(torch.autograd.Function):
     def forward(
         ctx: Any, counter: OperatorCounter, name: str, shape: Sequence[int], first: Tensor, *others: Tensor | None
     ) -> Tensor:
-        ctx.counter, ctx.name = counter, name
+        ctx.counter, ctx.operator = counter, name
         ctx.save_for_backward(first, *others)
         output = first.new_empty(shape)
         counter.add(name, (first, *others), output)
@@ -130,7 +130,7 @@ class _AsOne(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         saved = ctx.saved_tensors
-        ctx.counter.add(f"{ctx.name}_backward", (gradient, *saved), None)
+        ctx.counter.add(f"{ctx.operator}_backward", (gradient, *saved), None)
         needed = zip(saved, ctx.needs_input_grad[3:], strict=True)
         return None, None, None, *(torch.empty_like(each) if needs else None for each, needs in needed)
 
