@@ -239,10 +239,7 @@ def test_from_python(compare: Compare, tmp_path: Path) -> None:
     assert any("Outputs of Mine changed" in line for line in found.lines)
     assert "<p>Outputs of Mine changed" in found._repr_html_()
     assert "1x16x4x4" in found.value.outputs[0].case
-    wrong: dict[str, Any]
-    for wrong, sentence in (
-        ({}, "check takes one of against and baseline"),
-        ({"against": "HEAD", "shapes": 3}, "unknown condition 'shapes'; did you mean 'shape'"),
-    ):
-        with pytest.raises(UsageError, match=sentence):
-            ctxbench.check(**wrong)
+    with pytest.raises(UsageError, match="check takes one of against and baseline"):
+        ctxbench.check()
+    with pytest.raises(UsageError, match="unknown condition 'shapes'; did you mean 'shape'"):
+        ctxbench.check("HEAD", shapes=3)

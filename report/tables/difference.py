@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ctxbench.environment import differences
 from ctxbench.errors import UsageError
@@ -98,7 +99,7 @@ def _conditions(first: RunData, second: RunData) -> Iterator[str]:
         paths = f"{first.folder.path} or {second.folder.path}"
         raise UsageError(f"run.json of {paths}: what it says of machine or settings is damaged ({error!r})") from None
     old, new = (str(run.environment.get("commit"))[:10] for run in (first, second))
-    settings = {"commit of ctxbench": (old, new)}
+    settings: dict[str, tuple[Any, Any]] = {"commit of ctxbench": (old, new)}
     settings |= {name: (then.get(name), now[name]) for name in now}
     found += [OTHER.format(name=name, old=old, new=new) for name, (old, new) in settings.items() if old != new]
     if found:
