@@ -114,18 +114,17 @@ def table(folder: Path = OUT) -> str:
         rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train"), code])
     headings = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
     times = {"latency, infer": "text", "latency, train": "text", "exit code": "text"}
-    return render_markdown(plain_table({**headings, **times}, rows))
+    text: str = render_markdown(plain_table({**headings, **times}, rows))
+    return text
 
 
 def outputs(found: Mapping[str, Any]) -> str:
     (case,) = found["outputs"]["cases"] or [{"verdict": "", "change": None}]
     if any(row["status"] == "broken" for row in found["rows"]):
         return "broken"
-    return (
-        f"changed by up to {significant(100 * case['change'], 2)} %"
-        if case["verdict"] == "changed"
-        else str(case["verdict"])
-    )
+    if case["verdict"] == "changed":
+        return f"changed by up to {significant(100 * case['change'], 2)} %"
+    return str(case["verdict"])
 
 
 def exact(found: Mapping[str, Any]) -> str:

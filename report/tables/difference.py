@@ -98,9 +98,8 @@ def _conditions(first: RunData, second: RunData) -> Iterator[str]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         paths = f"{first.folder.path} or {second.folder.path}"
         raise UsageError(f"run.json of {paths}: what it says of machine or settings is damaged ({error!r})") from None
-    settings: dict[str, tuple[Any, ...]] = {
-        "commit of ctxbench": tuple(str(run.environment.get("commit"))[:10] for run in (first, second))
-    }
+    old, new = (str(run.environment.get("commit"))[:10] for run in (first, second))
+    settings: dict[str, tuple[Any, Any]] = {"commit of ctxbench": (old, new)}
     settings |= {name: (then.get(name), now[name]) for name in now}
     found += [OTHER.format(name=name, old=old, new=new) for name, (old, new) in settings.items() if old != new]
     if found:
