@@ -107,7 +107,10 @@ def main() -> None:
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")
         print(f"wrote {(folder / name).relative_to(ROOT)}", flush=True)
-    for name, rows in (("networks.csv", network_rows(model, table, fits, errors, folds.classes)), ("left-out.csv", coverage(folds))):
+    for name, rows in (
+        ("networks.csv", network_rows(model, table, fits, errors, folds.classes)),
+        ("left-out.csv", coverage(folds)),
+    ):
         pd.DataFrame(rows).to_csv(results / name, index=False, lineterminator="\n")
         print(f"wrote {(results / name).relative_to(ROOT)}", flush=True)
 
