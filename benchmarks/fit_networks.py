@@ -27,7 +27,7 @@ RATE_SD, PASS_SD, CARD, CLASS = 1.0, 0.1, 0.12, 0.1
 # The share of a pass that a class must have to tell of a card's factor for it.
 TELLS = 0.05
 # A class's kernels in one network differ from the prediction alike: by 0.15 before anything is known, give or take.
-PRIOR_WITHIN, PRIOR_SPREAD = 0.15, 0.5
+PRIOR_WITHIN, PRIOR_SPREAD, WITHIN = 0.15, 0.5, (0.03, 0.6)
 LIMIT = np.log([1e-3, 1.3])
 FOLDS = 5
 Array = NDArray[np.float64]
@@ -165,7 +165,8 @@ def within(shares: Array, errors: Array) -> Array:
         prior = float(np.sum((x - np.log(PRIOR_WITHIN)) ** 2)) / (2 * PRIOR_SPREAD**2)
         return prior + 0.5 * float(np.sum(np.log(variance) + square / variance))
 
-    found = np.exp(minimize(cost, np.full(shares.shape[1], np.log(PRIOR_WITHIN)), method="L-BFGS-B").x)
+    start, limits = np.full(shares.shape[1], np.log(PRIOR_WITHIN)), [np.log(WITHIN)] * shares.shape[1]
+    found = np.exp(minimize(cost, start, method="L-BFGS-B", bounds=limits).x)
     scale = float(np.quantile(np.abs(errors) / np.sqrt(shares**2 @ found**2), CONFIDENCE)) / half
     return np.asarray(found * scale)
 

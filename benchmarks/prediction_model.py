@@ -39,21 +39,33 @@ class Model:
         return float(np.sqrt(self.device_sd**2 + self.between[group] ** 2 + self.within[group] ** 2))
 
     def with_networks(
-        self, table: fit_networks.Table, x: Array, errors: Array, without: NDArray[np.bool_] | None = None
+        self,
+        table: fit_networks.Table,
+        x: Array,
+        errors: Array,
+        kernels: Mapping[Group, Kernels],
+        without: NDArray[np.bool_] | None = None,
     ) -> "Model":
-        """With the classes that were fitted to networks but those `without`; `errors` where each was left out."""
+        """With the classes that were fitted to networks but those `without`; `errors` where each was left out.
+
+        How far devices are apart is told by the cards of the networks and by those of single `kernels`.
+        """
         found = fit_networks.rates_of(table, x)
         used = np.ones(len(errors), bool) if without is None else ~without
         shares = table.shares(x)
         spread = dict(zip(table.groups, map(float, fit_networks.within(shares[used], errors[used])), strict=True))
         cards = fit_networks.factors(table, x, used)
-        told_by = {g: {c: (log, spread[g] / np.sqrt(n)) for c, (log, n) in own.items()} for g, own in cards.items()}
         fits = {
             g: {"watts": table.start[g].watts, "call_us": 0.0, "compute": c, "bandwidth": b}
             for g, (c, b) in found.items()
         }
+        told = {g: {c: (log, spread[g] / np.sqrt(n)) for c, (log, n) in own.items()} for g, own in cards.items()}
+        for group, own in ((group, kernels[group]) for group in found if group in kernels):
+            for title in np.unique(own.device):
+                of = own.of(own.device == title).errors(fits[group])
+                told.setdefault(group, {})[str(title)] = (float(np.median(of)), spread[group] / np.sqrt(len(of)))
         counts = {g: int((shares[used, i] > fit_networks.TELLS).sum()) for i, g in enumerate(table.groups)}
-        between = dict.fromkeys(found, PRIOR_BETWEEN) | spreads(told_by)[1]
+        between = dict.fromkeys(found, PRIOR_BETWEEN) | spreads(told)[1]
         return Model(
             {**self.fits, **fits}, self.device_sd, {**self.between, **between}, {**self.within, **spread}, counts, cards
         )
@@ -161,13 +173,15 @@ def row_of(source: str, what: str, mode: str, on: str, known: str, measured_ms: 
     return {**about, **{name: f"{ms:.4g}" for name, ms in times.items()}, "errors": errors}
 
 
-def network_rows(model: Model, table: fit_networks.Table, fits: Sequence[Array], errors: Array) -> Iterator[Row]:
+def network_rows(
+    model: Model, table: fit_networks.Table, fits: Sequence[Array], errors: Array, kernels: Mapping[Group, Kernels]
+) -> Iterator[Row]:
     """The passes of networks, each predicted by the fit without its kin, and again by one without its card."""
     parts = [(*each, "networks left out") for each in zip(fit_networks.folds(table.passes), fits, strict=True)]
     for card in range(len(table.cards)):
         parts.append((table.card == card, fit_networks.fit(table, table.card != card), "card left out"))
     for part, x, known in parts:
-        use(model.with_networks(table, x, errors, without=part).calibration())  # the band, too, is of the others
+        use(model.with_networks(table, x, errors, kernels, part).calibration())  # the band, too, is of the others
         for i in np.flatnonzero(part):
             each = table.passes[i]
             found = time_of(each.operators(), each.sheet, "autocast-float16")

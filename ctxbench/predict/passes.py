@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from ctxbench.devices.sheet import Sheet
@@ -142,11 +143,13 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
 
 
 def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
+    """The kernels of a pass; those that do the same work are priced once."""
     autocast = DTYPES[dtype].autocast
     sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
     known = effects_of(sheet, era)
+    priced = cache(lambda work, own: _priced(work, rate(work, known, own), (sheet, own, era)))
     return tuple(
-        _kernel(each, work, rate(work, known, own), (sheet, own, era))
+        Kernel(each, work, *priced(work, own))
         for each in operators
         for work in each.works
         for own in (each.dtype if autocast or each.dtype == "float64" else _computed_in(work, dtype, sheet),)
@@ -159,8 +162,9 @@ def _computed_in(work: Work, dtype: str, sheet: Sheet) -> str:
     return TF32 if "convolution" in work.kind and TF32 in sheet.peak_tflops else "float32"
 
 
-def _kernel(operator: Operator, work: Work, found: Rate, on: tuple[Sheet, str, Era]) -> Kernel:
+def _priced(work: Work, found: Rate, on: tuple[Sheet, str, Era]) -> tuple[Rate, float, Bound]:
+    """The rate, the milliseconds and what bounds them."""
     seconds, by_arithmetic = found.seconds(work, *on)
     ms = seconds * 1e3
     longest: Bound = "arithmetic" if by_arithmetic else "bandwidth"
-    return Kernel(operator, work, found, ms, "launches" if ms < on[0].launch_s * 1e3 else longest)
+    return found, ms, "launches" if ms < on[0].launch_s * 1e3 else longest
