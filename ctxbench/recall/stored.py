@@ -17,12 +17,12 @@ SHARED = ":(glob)modules/_*.py"
 
 @cache
 def stored_run() -> dict[str, Any] | None:
-    """The run's `run.json`; None where ctxbench is no clone with its results, or the run is not finished."""
+    """The run's `run.json`; None where ctxbench is no clone with its results."""
     try:
         found: dict[str, Any] = json.loads((RUN / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if found.get("state") == "finished" else None
+    return found
 
 
 def stored_row(reference: str, hparams: str, file: str) -> dict[str, str] | None:
