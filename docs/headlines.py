@@ -253,7 +253,8 @@ def recall_lead() -> str:
     controls = [f"{name} {text}" for (name, _), text in at.items() if name in ("identity", "Local")]
     blocks = {row["module"] for row in rows} & {entry.key for entry in built_in()}
     return (
-        f"{len(blocks)} of the registry's {len(built_in())} blocks were trained. **In `segment` the best are {', '.join(best)}; controls: {', '.join(controls)}.** `lookup` is solved "
+        f"{len(blocks)} of the registry's {len(built_in())} blocks were trained. **In `segment` the best are "
+        f"{', '.join(best)}; controls: {', '.join(controls)}.** `lookup` is solved "
         f"({SOLVED:g} % or more) by {_named(solved['lookup'])}, `global` by {len(solved['global'])} blocks. "
         f"{_one_step_ability()}."
     )
