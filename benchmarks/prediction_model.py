@@ -46,14 +46,16 @@ class Model:
         kernels: Mapping[Group, Kernels],
         without: NDArray[np.bool_] | None = None,
     ) -> "Model":
-        """With the classes that were fitted to networks but those `without`; `errors` where each was left out.
+        """With the classes that tell in networks, but those `without`; `errors` where each was left out.
 
         How far devices are apart is told by the cards of the networks and by those of single `kernels`.
         """
-        found = fit_networks.rates_of(table, x)
         used = np.ones(len(errors), bool) if without is None else ~without
         shares = table.shares(x)
-        spread = dict(zip(table.groups, map(float, fit_networks.within(shares[used], errors[used])), strict=True))
+        counts = {g: int((shares[used, i] > fit_networks.TELLS).sum()) for i, g in enumerate(table.groups)}
+        found = {g: rates for g, rates in fit_networks.rates_of(table, x).items() if counts[g]}
+        within = zip(table.groups, map(float, fit_networks.within(shares[used], errors[used])), strict=True)
+        spread = {group: sd for group, sd in within if counts[group]}
         cards = fit_networks.factors(table, x, used)
         fits = {
             g: {"watts": table.start[g].watts, "call_us": 0.0, "compute": c, "bandwidth": b}
@@ -64,10 +66,14 @@ class Model:
             for title in np.unique(own.device):
                 of = own.of(own.device == title).errors(fits[group])
                 told.setdefault(group, {})[str(title)] = (float(np.median(of)), spread[group] / np.sqrt(len(of)))
-        counts = {g: int((shares[used, i] > fit_networks.TELLS).sum()) for i, g in enumerate(table.groups)}
         between = dict.fromkeys(found, PRIOR_BETWEEN) | spreads(told)[1]
         return Model(
-            {**self.fits, **fits}, self.device_sd, {**self.between, **between}, {**self.within, **spread}, counts, cards
+            {**self.fits, **fits},
+            self.device_sd,
+            {**self.between, **between},
+            {**self.within, **spread},
+            {group: counts[group] for group in found},
+            cards,
         )
 
     def calibration(self) -> rates.Calibration:

@@ -100,11 +100,16 @@ def own_cpu() -> Iterator[Row]:
 def table3() -> Iterator[Row]:
     """The paper's table, on the card that it names, with the software of its year."""
     run = open_run(RESULTS / "table3")
-    doubtful = {(note["module"], note["column"]) for note in run.published["footnotes"]}
+    assert run.published is not None
+    doubtful = {(name, key) for name, own in run.published.rows.items() for key in own.notes}
     for row in rows_of(with_published(run)):
         for mode in MODES:
             key = f"latency_{mode}"
-            if (row["module"], key) in doubtful or row["device"] != "titan-xp" or row[f"{key}_published"] is None:
+            if (
+                (row["published_row"], key) in doubtful
+                or row["device"] != "titan-xp"
+                or row[f"{key}_published"] is None
+            ):
                 continue
             times = [float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms")]
             names = ("measured_ms", "predicted_ms", "low_ms", "high_ms")

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from ctxbench.devices.sheet import sheet
+from ctxbench.predict import rates
 from ctxbench.predict.rates import sustained
 from ctxbench.predict.work import Product, Work
 
@@ -16,8 +17,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import calibrate_time as script
 import fit_kernels
+import fit_networks
 import prediction_data as data
 import prediction_model
+from network_passes import Kernels, Pass
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -157,3 +160,69 @@ def test_rows_of_the_sources_are_read_with_their_traps(tmp_path: Path) -> None:
     )
     assert found[2].work.product == Product(1, 128, 64 * 9, 8 * 28 * 28)
     assert {(each.era, each.dtype, each.sheet.title) for each in found} == {("cuda-2020", "float32", "Tesla T4")}
+
+
+def networks(slower: float) -> list[Pass]:
+    """Passes of products and elementwise kernels in float16, at 0.7 of the peak and 0.5 of the bandwidth; the second
+    card takes `slower` times as long."""
+    random, found = np.random.default_rng(3), []
+    for card, factor in (("rtx-3090", 1.0), ("rtx-5090", slower)):
+        own = sheet(card)
+        for i in range(40):
+            m, k, numbers = (int(2**size) for size in (*random.integers(9, 13, 2), random.integers(22, 29)))
+            product, relu = Work("large product", 2, Product(1, m, 4096, k)), Work("elementwise", 2 * numbers)
+            known = rates.rate(product, fit_networks._NOTHING, "float16")
+            peak = own.peak("float16") * sustained(own.watts_per_tflops("float16"), known.watts)
+            seconds = 10 * product.product.tiled_flops(own.processors) / (0.7 * peak)  # type: ignore[union-attr]
+            seconds += relu.bytes / (0.5 * own.bandwidth)
+            kernels = Kernels({(product, "float16"): 10, (relu, "float16"): 1})
+            named = f"{'abcdefghij'[i % 10]}_{i}"
+            found.append(Pass(named, 8, "infer", "nchw", own, factor * seconds + 11 * own.launch_s, kernels, 11))
+    return found
+
+
+def test_the_rates_of_classes_are_found_in_whole_networks() -> None:
+    table = fit_networks.Table(networks(slower=1.1))
+    x = fit_networks.fit(table, table.card == table.cards.index("NVIDIA GeForce RTX 3090"))
+    found = fit_networks.rates_of(table, x)
+    assert found["large product", "float16"][0] == pytest.approx(0.7, rel=0.03)
+    assert found["elementwise", "float16"][1] == pytest.approx(0.5, rel=0.03)
+    assert np.median(table.errors(x)[table.card == 1]) == pytest.approx(np.log(1.1), abs=0.03)
+
+
+def test_networks_of_one_first_word_are_left_out_together() -> None:
+    passes = networks(slower=1.0)
+    parts = fit_networks.folds(passes)
+    assert np.sum(parts, axis=0).tolist() == [1] * len(passes)
+    kin = [{each.kin for each, out in zip(passes, part, strict=True) if out} for part in parts]
+    assert sorted(len(each) for each in kin) == [2] * fit_networks.FOLDS
+    assert len(set.union(*kin)) == 10
+
+
+def test_the_errors_of_networks_that_were_left_out_are_held_by_their_band() -> None:
+    random = np.random.default_rng(4)
+    shares = random.dirichlet(np.ones(3), 2000)
+    errors = np.sqrt(shares**2 @ np.array([0.05, 0.1, 0.3]) ** 2) * random.normal(size=2000)
+    found = fit_networks.within(shares, errors)
+    assert found == pytest.approx([0.05, 0.1, 0.3], rel=0.25)
+    held = np.abs(errors) <= 1.2816 * np.sqrt(shares**2 @ found**2)
+    assert held.mean() == pytest.approx(0.8, abs=0.005)
+
+
+def test_the_family_of_a_network_is_what_most_of_it_is() -> None:
+    dense, product = (
+        Work("convolution 3x3", 1, Product(1, 100, 10, 10)),
+        Work("large product", 1, Product(1, 100, 10, 10)),
+    )
+    few, attention = Work("depthwise convolution", 1, Product(10, 50, 1, 1)), Work("softmax", 1)
+
+    def family(*works: Work) -> str:
+        return Pass(
+            "x", 1, "infer", "nchw", sheet("t4"), 1.0, Kernels({(work, "float16"): 1 for work in works}), 1
+        ).family
+
+    assert family(dense) == "convnet"
+    assert family(dense, few) == "depthwise convnet"
+    assert family(dense, Work("grouped convolution", 1, Product(2, 100, 5, 5))) == "grouped convnet"
+    assert family(product, attention) == "transformer"
+    assert family(product, attention, dense) == "hybrid"

@@ -458,7 +458,7 @@ def test_what_is_no_product_has_the_peak_of_float32_in_every_dtype_of_tensor_cor
 
 def test_tensor_cores_convert_maps_of_16_bits_to_channels_last() -> None:
     layer, x = nn.Conv2d(64, 32, 3, padding=1, bias=False, device="meta").half(), meta(2, 64, 16, 12, dtype=torch.half)
-    last = operators_of(layer, x.to(memory_format=torch.channels_last), mode="infer")[-1].works[0]
+    last = operators_of(layer, x.to(memory_format=torch.channels_last), mode="infer")[-1].works[-1]
     (first,) = operators_of(layer, x, mode="infer")[0].works
     maps = 2 * 2 * (64 + 32) * 16 * 12
     assert (first.converted_bytes, last.converted_bytes, last.channels_last) == (2 * maps, 0, True)
@@ -478,7 +478,7 @@ def test_tensor_cores_convert_maps_of_16_bits_to_channels_last() -> None:
 def test_convolutions_of_few_channels_a_group_have_a_class_for_each_layout() -> None:
     def group(channels: int, layout: torch.memory_format) -> str:
         layer = nn.Conv2d(64, 64, 3, groups=channels, bias=False, device="meta")
-        return operators_of(layer, meta(2, 64, 8, 8).to(memory_format=layout), mode="infer")[-1].works[0].group
+        return operators_of(layer, meta(2, 64, 8, 8).to(memory_format=layout), mode="infer")[-1].works[-1].group
 
     assert group(64, torch.contiguous_format) == "depthwise convolution"
     assert group(64, torch.channels_last) == "depthwise convolution, channels last"

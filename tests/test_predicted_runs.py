@@ -20,6 +20,7 @@ from ctxbench.notes import Note
 from ctxbench.number import Number, obstacle, order, ratio
 from ctxbench.predict.operators import operators_of
 from ctxbench.predict.passes import time_of
+from ctxbench.predict.rates import HOST_US
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
 from ctxbench.report.tables.crossover import crossover_table
@@ -123,6 +124,19 @@ def test_a_pass_is_explained_by_operator() -> None:
     assert "large product" in text
     assert "measured on this device" in text
     assert "bandwidth" in text
+
+
+def test_a_training_step_may_have_a_loss_and_an_optimizer() -> None:
+    def told(*more: str) -> str:
+        options = ["predict", "sa", "--for", "t4", "--shape", "1,64,16,16", "--mode", "train", *more]
+        return CliRunner().invoke(cli.app, options, catch_exceptions=False, env={"COLUMNS": "200"}).output
+
+    def host_ms(text: str) -> float:
+        return float(text.partition("launching them ")[2].partition(" ms")[0])
+
+    plain, step = told(), told("--loss", "cross-entropy", "--optimizer", "adamw")
+    assert "float32, train with cross-entropy and adamw: predicted for Tesla T4, not measured:" in step
+    assert host_ms(step) - host_ms(plain) > 8 * HOST_US / 1e3  # eight lists of the optimizer, and the loss
 
 
 PREDICTED = {"sa": 100.0, "da": 50.0, "ham_nmf": 7.0}
