@@ -66,11 +66,12 @@ def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame
         count = {"devices": len(titles), "kernels": len(kernels.seconds) if kernels else 0}
         spreads = {"between": f"{found.between[group]:.3g}", "within": f"{found.within[group]:.3g}"}
         rows.append({**named, **count, "passes": found.passes.get(group, ""), **shares, **spreads, **call})
-        for unit in np.unique(kernels.units) if kernels else ():
-            title, era = unit.split("|")
-            errors = kernels.of(kernels.units == unit).errors(own)
-            factor = {"kernels": len(errors), "factor": f"{np.exp(np.median(errors)):.3g}"}
-            devices.append({**named, "device": title, "era": era, **factor})
+        if kernels:
+            for unit in np.unique(kernels.units):
+                title, era = unit.split("|")
+                errors = kernels.of(kernels.units == unit).errors(own)
+                factor = {"kernels": len(errors), "factor": f"{np.exp(np.median(errors)):.3g}"}
+                devices.append({**named, "device": title, "era": era, **factor})
         for title, (log, tell) in cards.items():
             devices.append({**named, "device": title, "era": "cuda", "kernels": tell, "factor": f"{np.exp(log):.3g}"})
     return pd.DataFrame(rows), pd.DataFrame(devices)
