@@ -35,8 +35,9 @@ def stored_row(reference: str, hparams: str, file: str) -> dict[str, str] | None
         return None
     with (RUN / "records.csv").open(encoding="utf-8", newline="") as records:
         for row in csv.DictReader(records):
-            found = (row["reference"], row["hparams"], row["recall_recipe"])
-            if found == (reference, hparams, str(RECIPE)):
+            # the first recipe had no number
+            found = (row["reference"], row["hparams"], int(row.get("recall_recipe") or 1))
+            if found == (reference, hparams, RECIPE) and row["recall_curve"]:
                 return row
     return None
 
