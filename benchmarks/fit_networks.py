@@ -16,8 +16,7 @@ from scipy.optimize import least_squares, minimize
 from scipy.stats import norm
 
 from ctxbench.number import CONFIDENCE
-from ctxbench.predict.effects import Effects
-from ctxbench.predict.rates import Rate, class_of, conversion_s, itemsize, parts, rate, sustained, unit_of
+from ctxbench.predict.rates import Effects, Rate, class_of, conversion_s, itemsize, parts, rate, sustained, unit_of
 from ctxbench.predict.work import Work
 
 FLOAT16 = "float16"
@@ -51,7 +50,8 @@ class Table:
     def __post_init__(self) -> None:
         _start.cache_clear()  # the rates that a table begins with are those of the calibration in use
         index: dict[Group, int] = {}
-        rows, self.start = [], {}
+        rows: list[tuple[float, ...]] = []
+        self.start: dict[Group, Rate] = {}
         fixed = np.zeros(len(self.passes))
         for i, each in enumerate(self.passes):
             fixed[i] = each.kernels.total() * each.sheet.launch_s
@@ -81,8 +81,8 @@ class Table:
     def predicted(self, x: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds of each pass and of its kernels, and which are bound by arithmetic; parameters as in `split`."""
         compute, bandwidth, cards, classes = self.split(x)
-        rates = (np.exp(logs)[self.group, None] for logs in (compute, bandwidth))
-        ways = parts(self.flops, self.moved, *rates, 1, 1)
+        shares = [np.exp(logs)[self.group, None] for logs in (compute, bandwidth)]
+        ways = parts(self.flops, self.moved, shares[0], shares[1], 1, 1)
         longer = np.maximum(*ways)
         best = (np.arange(len(longer)), longer.argmin(axis=1))
         card = self.card[self.at]
@@ -178,7 +178,7 @@ def factors(table: Table, x: Array, used: NDArray[np.bool_]) -> dict[Group, dict
     found: dict[Group, dict[str, tuple[float, int]]] = {}
     for place, group in enumerate(table.groups):
         for c, title in enumerate(table.cards):
-            told = {table.passes[i].network for i in np.flatnonzero(tell[:, place] & (table.card == c))}
+            told = {table.passes[int(i)].network for i in np.flatnonzero(tell[:, place] & (table.card == c))}
             if told:
                 found.setdefault(group, {})[title] = (float(cards[c] + classes[c, place]), len(told))
     return found

@@ -112,15 +112,17 @@ def _seen(row: Any) -> tuple[bool, int, Kernels]:
     return False, 0, Counter()
 
 
-def _run(row: Any, how: dict[str, int]) -> tuple[bool, int, Kernels]:
+def _run(row: Any, how: dict[str, Any]) -> tuple[bool, int, Kernels]:
     import timm
+    from timm.layers.config import set_fused_attn
 
-    timm.layers.set_fused_attn(row.mode == "infer")  # PyTorch 1.12, with which training was measured, has none
+    set_fused_attn(row.mode == "infer")  # PyTorch 1.12, with which training was measured, has none
     with torch.device("meta"):
         module = timm.create_model(row.model, **how)
         x = torch.empty(row.batch, 3, row.image, row.image)
     if row.memory_format == "nhwc":
-        module, x = module.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+        last: Any = {"memory_format": torch.channels_last}  # which the types of `to` do not know
+        module, x = module.to(**last), x.contiguous(**last)
     loss = CrossEntropy(module) if row.mode == "train" else module
     operators = operators_of(loss, x, mode=row.mode, autocast=torch.float16)
     if row.mode == "train":  # the optimizers of PyTorch 1.12 took one weight after the other

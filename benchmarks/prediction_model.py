@@ -189,7 +189,7 @@ def network_rows(
     for part, x, known in parts:
         use(model.with_networks(table, x, errors, kernels, part).calibration())  # the band, too, is of the others
         for i in np.flatnonzero(part):
-            each = table.passes[i]
+            each = table.passes[int(i)]
             found = time_of(each.operators(), each.sheet, "autocast-float16")
             row = row_of("timm", each.network, each.mode, each.sheet.title, known, each.seconds * 1e3, found)
             yield {**row, "layout": each.layout, "family": each.family}

@@ -101,7 +101,7 @@ def itemsize(dtype: str) -> int:
     return {"float64": 8, "float16": 2, "bfloat16": 2}.get(dtype, 4)
 
 
-def parts(flops: Any, moved: Any, compute: float, bandwidth: float, peak: Any, memory: Any) -> tuple[Any, Any]:
+def parts(flops: Any, moved: Any, compute: Any, bandwidth: Any, peak: Any, memory: Any) -> tuple[Any, Any]:
     """Seconds of the arithmetic and of the transfers; the longer one counts."""
     return flops / (compute * peak), moved / (bandwidth * memory)
 

@@ -47,7 +47,8 @@ def step_of(module: nn.Module, optimizer: str, device: Device = "cuda") -> list[
         weight.grad = torch.empty_like(weight)
     step = OPTIMIZERS[optimizer](weights, foreach=device == "cuda").step
     step()
-    with _Watch() as watch:
+    watch = _Watch()
+    with watch:
         step()
     return watch.found
 
@@ -56,7 +57,7 @@ class _Watch(TorchDispatchMode):
     """The operators that run while it is entered; what one writes in place is its output."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.found: list[Operator] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
