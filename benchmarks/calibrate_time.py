@@ -16,7 +16,7 @@ from pathlib import Path
 import fit_networks
 import numpy as np
 import pandas as pd
-from fit_kernels import Group, Kernels
+from fit_kernels import Array, Fit, Group, Kernels
 from network_passes import FILE
 from prediction_data import READERS, SPLITS, Measured
 from prediction_model import Folds, Model, fold, left_out, network_rows, network_table
@@ -66,15 +66,18 @@ def tables(classes: Mapping[Group, Kernels], found: Model) -> tuple[pd.DataFrame
         count = {"devices": len(titles), "kernels": len(kernels.seconds) if kernels else 0}
         spreads = {"between": f"{found.between[group]:.3g}", "within": f"{found.within[group]:.3g}"}
         rows.append({**named, **count, "passes": found.passes.get(group, ""), **shares, **spreads, **call})
-        if kernels:
-            for unit in np.unique(kernels.units):
-                title, era = unit.split("|")
-                errors = kernels.of(kernels.units == unit).errors(own)
-                factor = {"kernels": len(errors), "factor": f"{np.exp(np.median(errors)):.3g}"}
-                devices.append({**named, "device": title, "era": era, **factor})
+        for unit, errors in _errors(kernels, own) if kernels else ():
+            title, era = unit.split("|")
+            factor = {"kernels": len(errors), "factor": f"{np.exp(np.median(errors)):.3g}"}
+            devices.append({**named, "device": title, "era": era, **factor})
         for title, (log, tell) in cards.items():
             devices.append({**named, "device": title, "era": "cuda", "kernels": tell, "factor": f"{np.exp(log):.3g}"})
     return pd.DataFrame(rows), pd.DataFrame(devices)
+
+
+def _errors(kernels: Kernels, fit: Fit) -> list[tuple[str, Array]]:
+    """The errors of each device with the software of an era."""
+    return [(str(unit), kernels.of(kernels.units == unit).errors(fit)) for unit in np.unique(kernels.units)]
 
 
 def provenance(data: Path) -> str:

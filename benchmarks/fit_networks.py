@@ -50,8 +50,8 @@ class Table:
     def __post_init__(self) -> None:
         _start.cache_clear()  # the rates that a table begins with are those of the calibration in use
         index: dict[Group, int] = {}
+        rows: list[tuple[float, ...]] = []
         self.start: dict[Group, Rate] = {}
-        rows = []
         fixed = np.zeros(len(self.passes))
         for i, each in enumerate(self.passes):
             fixed[i] = each.kernels.total() * each.sheet.launch_s
@@ -81,8 +81,8 @@ class Table:
     def predicted(self, x: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds of each pass and of its kernels, and which are bound by arithmetic; parameters as in `split`."""
         compute, bandwidth, cards, classes = self.split(x)
-        arithmetic, transfers = (np.exp(logs)[self.group, None] for logs in (compute, bandwidth))
-        ways = parts(self.flops, self.moved, arithmetic, transfers, 1, 1)
+        shares = [np.exp(logs)[self.group, None] for logs in (compute, bandwidth)]
+        ways = parts(self.flops, self.moved, shares[0], shares[1], 1, 1)
         longer = np.maximum(*ways)
         best = (np.arange(len(longer)), longer.argmin(axis=1))
         card = self.card[self.at]

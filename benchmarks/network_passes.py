@@ -21,7 +21,6 @@ from prediction_data import device
 import ctxbench.predict
 from ctxbench.devices.sheet import Sheet
 from ctxbench.memory import UnpredictableError
-from ctxbench.place import Place
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.training import CrossEntropy, step_of
 from ctxbench.predict.work import Work
@@ -74,9 +73,7 @@ class Pass:
     def operators(self) -> list[Operator]:
         """The kernels as a pass that `ctxbench.predict.passes` takes."""
         return [
-            Operator("", "forward", Place(), (work,), dtype)
-            for (work, dtype), count in self.kernels.items()
-            for _ in range(count)
+            Operator("", "", "", (work,), dtype) for (work, dtype), count in self.kernels.items() for _ in range(count)
         ]
 
 
@@ -124,8 +121,8 @@ def _run(row: Any, how: dict[str, Any]) -> tuple[bool, int, Kernels]:
         module = timm.create_model(row.model, **how)
         x = torch.empty(row.batch, 3, row.image, row.image)
     if row.memory_format == "nhwc":
-        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch lists it for tensors
-        x = x.contiguous(memory_format=torch.channels_last)
+        last: Any = {"memory_format": torch.channels_last}  # which the types of `to` do not know
+        module, x = module.to(**last), x.contiguous(**last)
     loss = CrossEntropy(module) if row.mode == "train" else module
     operators = operators_of(loss, x, mode=row.mode, autocast=torch.float16)
     if row.mode == "train":  # the optimizers of PyTorch 1.12 took one weight after the other
