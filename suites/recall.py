@@ -1,11 +1,12 @@
 """What a run of the suite `recall` says: which blocks learn to bring which context."""
 
+import json
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
-from ctxbench.metrics.recall import CHANCE, KINDS, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
+from ctxbench.metrics.recall import CHANCE, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
 from ctxbench.number import Number
 
 SUMS = ("global", "lookup")
@@ -71,13 +72,11 @@ def mixing(rows: Rows) -> Finding:
 
 def honest(rows: Rows) -> Finding:
     """Whether any module gets the labels of other scenes right."""
-    if not rows.modules():
+    trained = [row for row in rows.rows if row["recall_curve"]]
+    if not trained:
         raise Missing("no row")
     most = max(
-        (first_of(kind, row["recall_curve"])[1]["shuffled"], row["module"])
-        for row in rows.rows
-        for kind in KINDS
-        if row["recall_curve"] and row[f"recall_{kind}"] is not None
+        (each["shuffled"], row["module"]) for row in trained for each in json.loads(row["recall_curve"]).values()
     )
     return decided(most[0] <= CHANCE + NOISE, f"at most {most[0]:.1f} %, {most[1]}")
 

@@ -108,7 +108,7 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
 ) -> None:
     script = Counts()
     told(Counted(script))
-    monkeypatch.setattr(cache, "_code", lambda: "other")
+    monkeypatch.setattr(cache, "counting_code", lambda: "other")
     told(Counted(script))
     assert script.asked == 2
     assert [path.name for path in folder.iterdir()] == ["other"]

@@ -119,7 +119,7 @@ def test_a_user_s_module_and_under_pytest_benchmark(repository: pytest.Pytester)
 
 
 WRONG = {
-    '"ham_nmff"': "unknown module 'ham_nmff'; did you mean 'ham_nmf'? (known: *",
+    '"ham_nmff"': "unknown module 'ham_nmff'; did you mean 'ham_nmf'?",
     '"nowhere.py:Context"': "there is no file *nowhere.py",
     '"no_such_package.module:Context"': "there is no module 'no_such_package.module' to import",
     '"my_module.py:Contxt"': "unknown class in my_module.py 'Contxt'; did you mean 'Context'? (known: *",

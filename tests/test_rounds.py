@@ -304,7 +304,7 @@ def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatc
     machine, own, clock = iter([100.0, 103.0]), iter([10.0, 11.5]), iter([5.0, 7.0])
     monkeypatch.setattr(this_machine, "_machine_s", lambda: next(machine))
     monkeypatch.setattr(this_machine, "_own_s", lambda: next(own))
-    monkeypatch.setattr(this_machine, "_usable", lambda: [0, 1])
+    monkeypatch.setattr(this_machine, "usable_cores", lambda: [0, 1])
     monkeypatch.setattr("ctxbench.this_machine.monotonic", lambda: next(clock))
     assert Machine().others()() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
     assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]

@@ -44,7 +44,7 @@ def profile(
         Path | None, typer.Option(metavar="FOLDER", help="Write timelines for Perfetto and speedscope into a folder.")
     ] = None,
 ) -> None:
-    """Take one pass of inference and one training step apart: time, MACs and memory by line, submodule and operator.
+    """Measure, or predict for a device, where in a module the time goes: by source line, submodule and operator.
 
     Rows are sorted by what would be saved at most, if they ran as fast as this machine multiplies matrices or moves
     numbers. The profiler's own overhead is told.
