@@ -30,7 +30,7 @@ def history(
     chosen: Settings = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the costs over the commits into this .png or .svg.")] = None,
 ) -> None:
-    """Print what modules cost at each commit, and the commits at which a cost changed.
+    """Print what modules cost at each commit of a repository, and where a cost changed.
 
     Each commit's own files are counted once: parameters, MACs, predicted memory and, with --device h100-sxm, predicted
     times. Merges are followed along their first parents.
