@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import pandas as pd
-from headlines import RECALLED, audits, is_printed, recalled
+from headlines import RECALLED, audits, is_printed, recalled, row_name
 from lists import POSITIONS, built_in, markdown, peaks, reach, stored_run
 from scipy.stats import spearmanr
 
@@ -130,12 +130,12 @@ def recall_cost() -> str:
         ahead = any(
             other["recall_segment"] > row["recall_segment"]
             and other["macs"] < row["macs"]
-            and other[memory] < row[memory]
+            and (other[memory] or 0) < (row[memory] or 0)
             for other in found
         )
-        costs = (f"{row['macs'] / 1e9:.2f}", f"{row[memory] / 2**20:.0f}")
+        costs = (f"{row['macs'] / 1e9:.2f}", f"{row[memory] / 2**20:.0f}" if row[memory] else "")
         reaches = row["recall_gradient"] or "local"
-        rows.append((_name(row), *_abilities(row), reaches, *costs, "" if ahead else "yes"))
+        rows.append((row_name(row), *_abilities(row), reaches, *costs, "" if ahead else "yes"))
     costs = {"MACs, G": "counted", "training, MiB": "predicted"}
     return markdown({"module": "label", **PERCENT, "gradient reaches others": "text", **costs, "front": "text"}, rows)
 
@@ -167,10 +167,6 @@ def recall_published() -> str:
         f"{table}\n\nRank correlation with the mIoU on PASCAL Context, {len(found)} modules: {ranks(found)}; "
         f"with the gradient of Ham (NMF) through all steps: {ranks(exact)}."
     )
-
-
-def _name(row: RecordRow) -> str:
-    return f"`{row['module']}`" + (f" ({row['settings']})" if row["changed"] else "")
 
 
 def _abilities(row: RecordRow) -> list[str]:

@@ -172,7 +172,7 @@ def _one_step_ability() -> str:
     rank = json.loads(rows["bptt"]["hparams"])["rank"]
     return (
         f"Hamburger (`ham_nmf`, rank {rank}), with its own one-step gradient and with that through all steps, "
-        f"{', and '.join(texts)} (10 % is chance): the one-step gradient reaches no other position, so that no cell is "
+        f"{', and '.join(texts)}; chance is 10 %. The one-step gradient reaches no other position, so that no cell is "
         "told what to write for others"
     )
 
@@ -245,9 +245,9 @@ def recall_lead() -> str:
     """Where the blocks stand in `segment`, which of them look up, and what the hams' gradient has to do with it."""
     rows = sorted(recalled(), key=lambda row: -row["recall_segment"])
     at = {(row["module"], row["settings"]): reached(row, "segment") for row in rows}
-    best = [f"`{row['module']}` {reached(row, 'segment')}" for row in rows[:MOST_NAMED]]
+    best = [f"{row_name(row)} {reached(row, 'segment')}" for row in rows[:MOST_NAMED]]
     solved = {
-        kind: list(dict.fromkeys(str(row["module"]) for row in rows if row[f"recall_{kind}"] >= SOLVED))
+        kind: [row_name(row) for row in rows if row[f"recall_{kind}"] >= SOLVED and row["module"] != "Local"]
         for kind in RECALLED[1:]
     }
     controls = [f"{name} {text}" for (name, _), text in at.items() if name in ("identity", "Local")]
@@ -255,14 +255,18 @@ def recall_lead() -> str:
     return (
         f"{len(blocks)} of the registry's {len(built_in())} blocks were trained. **In `segment` the best are "
         f"{', '.join(best)}; controls: {', '.join(controls)}.** `lookup` is solved "
-        f"({SOLVED:g} % or more) by {_named(solved['lookup'])}, `global` by {len(solved['global'])} blocks. "
+        f"({SOLVED:g} % or more) by {_listed(solved['lookup'])}, `global` by {_listed(solved['global'])}. "
         f"{_one_step_ability()}."
     )
 
 
-def _named(modules: Sequence[str]) -> str:
-    *first, last = [f"`{module}`" for module in modules]
-    return f"{', '.join(first)} and {last}" if first else last
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"
+
+
+def row_name(row: RecordRow) -> str:
+    """A module in code, with what differs from its defaults."""
+    return f"`{row['module']}`" + (f" ({row['settings']})" if row["changed"] else "")
 
 
 @cache

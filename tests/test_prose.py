@@ -55,7 +55,7 @@ EXCEPTIONS = {
         "sharing.md": ("Type 42", "contain 1."),
         "repeatability.md": ("about 83 %",),
         "suites/precision.md": ("24 significant", "has 11", "has 8", "of 16 bits take", "of 16 bits save"),
-        "suites/recall.md": ("1,797 images", "about 95 %", "3e-4", "below 0.79", "5 % level"),
+        "suites/recall.md": ("1,797 images", "about 95 %", "3e-4", "below 0.89", "5 % level"),
     },
 }  # fmt: skip
 
