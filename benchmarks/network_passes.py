@@ -21,6 +21,7 @@ from prediction_data import device
 import ctxbench.predict
 from ctxbench.devices.sheet import Sheet
 from ctxbench.memory import UnpredictableError
+from ctxbench.place import Place
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.training import CrossEntropy, step_of
 from ctxbench.predict.work import Work
@@ -73,7 +74,9 @@ class Pass:
     def operators(self) -> list[Operator]:
         """The kernels as a pass that `ctxbench.predict.passes` takes."""
         return [
-            Operator("", "", "", (work,), dtype) for (work, dtype), count in self.kernels.items() for _ in range(count)
+            Operator("", "forward", Place(), (work,), dtype)
+            for (work, dtype), count in self.kernels.items()
+            for _ in range(count)
         ]
 
 

@@ -145,7 +145,7 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
     axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
     axes.margins(x=0.12)
     log_axis(axes, "x")
-    axes.set(ylim=(0, 105), title=kind, ylabel="mean IoU (%)" if kind == "segment" else "accuracy (%)")
+    axes.set(ylim=(0, 105), title=kind, ylabel="IoU or accuracy (%)")
     axes.label_outer()
     axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, rows).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
