@@ -354,7 +354,7 @@ class SaysUnmixed(Base):
     pass
 
 
-@register("says_local", title="Local", reach="7*7")
+@register("says_local", title="Local", reach="7*7", macs="2*N*C**2 + N*C")
 class SaysLocal(Base):
     pass
 
