@@ -41,7 +41,7 @@ lint: .venv/.dev
 extras: .venv/.dev
 	$(PIP) --editable ".[onnx,openvino,networks,recall]"
 	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py tests/test_recall.py \
-	    tests/test_mmsegmentation.py tests/test_audit.py
+	    tests/test_mmsegmentation.py tests/test_audit.py tests/test_scan.py
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed

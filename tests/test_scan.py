@@ -151,6 +151,7 @@ def test_predict_says_what_a_fused_scan_would_save(command: Any) -> None:
 
 @pytest.mark.slow
 def test_an_export_for_any_size_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason='pip install "ctxbench[onnx]"')
     with pytest.raises(Unsupported, match="a scan has as many steps as the logarithm of its length"):
         export(registry.get("bi_wkv").build(8), torch.rand(1, 8, 4, 5), tmp_path / "module.onnx", dynamic=True)
 
