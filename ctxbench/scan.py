@@ -36,9 +36,13 @@ def _selective_scan(value: Tensor, step: Tensor, rate: Tensor, enter: Tensor, le
     """sum_s leave_s h_s + skip value, where h_t = exp(step_t rate_s) h_(t-1) + step_t enter_s,t value_t.
 
     `value`, `step` and the result: [B, routes, D, n]; `rate`, below 0: [routes, D, states]; `enter`, `leave`:
-    [B, routes, states, n]; `skip`: [routes, D]. One state at a time, so that inference holds no map of all.
+    [B, routes, states, n]; `skip`: [routes, D]. One state at a time, so that inference holds no map of all; compilers
+    and exporters, whose work grows with the number of operators, get all states at once.
     """
     driven, result = step * value, skip.unsqueeze(-1) * value
+    if torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
+        states = _states(driven.unsqueeze(3) * enter.unsqueeze(2), step.unsqueeze(3) * rate.unsqueeze(-1))
+        return result + (leave.unsqueeze(2) * states).sum(3)
     for state in range(rate.size(-1)):
         states = _states(driven * enter[:, :, state, None], step * rate[..., state, None])
         result = result + leave[:, :, state, None] * states
