@@ -5,15 +5,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ctxbench.attribution.profile import Cost, Pass
-from ctxbench.memory.profile import MIB, Allocation, MemoryProfile
-from ctxbench.memory.remedy import WORTH_NAMING, fused_attention
+from ctxbench.memory.profile import MIB, MemoryProfile
+from ctxbench.memory.remedy import PRODUCTS, WORTH_NAMING, fused_attention
 from ctxbench.number import significant
 
 # Operators that move numbers and compute none.
 _MOVES = ("clone", "copy", "contiguous", "_to_copy", "cat")
 # A loop: one operator is called at one line so many times in a pass.
 _MANY_CALLS = 8
-_PRODUCTS = ("aten.mm", "aten.bmm", "aten.baddbmm", "aten.addmm")
 
 
 def advice(taken: Pass, memory: MemoryProfile | None) -> list[str]:
@@ -83,10 +82,7 @@ def _unfused(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
 
 def _scaled_maps(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
     """A matrix product that is multiplied by a number: its left factor, which is smaller, can be multiplied instead."""
-    reads: dict[int, list[Allocation]] = defaultdict(list)
-    for block in memory.allocations:
-        for step in block.reads:
-            reads[step].append(block)
+    reads = memory.reads_by_step()
     for block in memory.allocations:
         product = reads[block.born][0] if len(reads[block.born]) == 1 else None
         is_scaled = block.op.startswith(("aten.mul.", "aten.div.")) and product is not None and product is not block
@@ -94,7 +90,7 @@ def _scaled_maps(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
             continue
         factors = [each for each in reads[product.born] if each.born < product.born]
         smaller = min((math.prod(each.shape) for each in factors), default=0)
-        if product.op.startswith(_PRODUCTS) and product.shape[-2:] == block.shape[-2:] and smaller:
+        if product.op.startswith(PRODUCTS) and product.shape[-2:] == block.shape[-2:] and smaller:
             share = smaller / math.prod(block.shape)
             own = [c for c in taken.costs if c.place == block.place and c.operator in ("mul", "div")]
             if share < 1 and _time(taken, own)[1] >= WORTH_NAMING:
@@ -108,7 +104,7 @@ def _layouts(memory: MemoryProfile) -> Iterator[str]:
     """Products and convolutions that copy an argument for its layout."""
     lines: dict[str, int] = defaultdict(int)
     for step in memory.timeline:
-        if step.op.startswith((*_PRODUCTS, "aten.convolution")):
+        if step.op.startswith((*PRODUCTS, "aten.convolution")):
             lines[f"{step.op.split('.')[1]} at {step.where}"] += sum(step.inner)
     for where, size in lines.items():
         if size >= WORTH_NAMING * memory.peak_bytes:

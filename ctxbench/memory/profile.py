@@ -97,6 +97,14 @@ class MemoryProfile:
     unfused: dict[str, str] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
 
+    def reads_by_step(self) -> dict[int, list[Allocation]]:
+        """The blocks that each step reads; a step that reads none has an empty list."""
+        found: dict[int, list[Allocation]] = defaultdict(list)
+        for block in self.allocations:
+            for step in block.reads:
+                found[step].append(block)
+        return found
+
     def in_scan(self, where: str) -> str:
         """The line of the scan that a line or an autograd node belongs to; "" if it belongs to none."""
         line = where.rpartition(" of ")[2]

@@ -19,7 +19,7 @@ from ctxbench.mode import Mode
 from ctxbench.on_meta import on_meta
 
 WORTH_NAMING = 0.01  # a smaller part of the peak gets no sentence
-_PRODUCTS = ("aten.mm", "aten.bmm", "aten.baddbmm", "aten.addmm")
+PRODUCTS = ("aten.mm", "aten.bmm", "aten.baddbmm", "aten.addmm")
 _ELEMENTWISE = ("aten.mul", "aten.div", "aten.add", "aten.sub", "aten.masked_fill", "aten.where", "aten._to_copy")
 
 
@@ -123,10 +123,7 @@ def _in_place(module: nn.Module) -> nn.Module:
 
 def fused_attention(profile: MemoryProfile) -> Iterator[Remedy]:
     """Softmaxes of matrix products, as if a fused kernel stored neither their results nor maps of this size."""
-    reads: dict[int, list[Allocation]] = defaultdict(list)
-    for block in profile.allocations:
-        for step in block.reads:
-            reads[step].append(block)
+    reads = profile.reads_by_step()
     affinities: dict[tuple[int, ...], list[str]] = defaultdict(list)  # numbers and sides -> lines
     for block in profile.allocations:
         if "softmax." in block.op and _is_of_product(block, reads):
@@ -157,7 +154,7 @@ def _is_of_product(block: Allocation, reads: dict[int, list[Allocation]]) -> boo
     """Whether a block is made of a matrix product of its size, scaled, masked or cast on the way."""
     sources = [source for source in reads[block.born] if _size(source) == _size(block) and source.born < block.born]
     return any(
-        source.op.startswith(_PRODUCTS) or (source.op.startswith(_ELEMENTWISE) and _is_of_product(source, reads))
+        source.op.startswith(PRODUCTS) or (source.op.startswith(_ELEMENTWISE) and _is_of_product(source, reads))
         for source in sources
     )
 
