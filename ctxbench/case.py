@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ctxbench import limits, registry
-from ctxbench.conditions import CONDITIONS, Conditions, Shape
+from ctxbench.conditions import CONDITIONS, SHAPE, Conditions, Shape
 from ctxbench.dtypes import DTYPES
 from ctxbench.registry import networks
 from ctxbench.registry.entry import Entry
@@ -193,3 +193,15 @@ def _dtype(name: str) -> "torch.dtype":
 
     found: torch.dtype = getattr(torch, name)
     return found
+
+
+def one_case(module: str, conditions: Mapping[str, Any], hparams: Mapping[str, Any]) -> Case:
+    """A module under one value of each condition, at the default input or its network's own where none is given.
+
+    UsageError for a wrong module or hyper-parameter.
+    """
+    entry = registry.get(module)
+    own = networks.shape_of(conditions["network"]) if conditions.get("network") else None
+    network = registry.absolute(conditions.get("network", ""))
+    settled = {"shape": own or SHAPE.default, **conditions, "network": network}
+    return Case(entry.key, entry.reference, entry.check_hparams(hparams), defaults=entry.defaults, **settled)

@@ -1,19 +1,20 @@
-"""Commands as Python functions: each returns what it found, which a notebook shows as the command prints it."""
+"""Commands that measure or check, as Python functions."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from ctxbench import api
-from ctxbench.contract import CHANNELS, SIZE, CheckResult
-from ctxbench.contract.lines import summary
+from ctxbench import api, comparison
+from ctxbench.comparison import BrokenModules
+from ctxbench.contract import CHANNELS, SIZE, CheckResult, judged
+from ctxbench.contract.lines import line, summary
 from ctxbench.engine.apart import Apart
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.progress import QuietGate
+from ctxbench.engine.progress import Quiet, QuietGate
+from ctxbench.engine.run import machine
 from ctxbench.engine.verify import verify as check_contract
 from ctxbench.errors import UsageError
+from ctxbench.found import Found
 from ctxbench.gate import history_table
 from ctxbench.gate.check_against import check_against
 from ctxbench.gate.check_stored import check_stored
@@ -24,43 +25,19 @@ from ctxbench.gate.result import GateResult
 from ctxbench.gate.tables import exact_table, row_table
 from ctxbench.gate.texts import remarks, title_of
 from ctxbench.gate.texts import summary as summary_of
-from ctxbench.report.formats.html import render_html
-from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.ranking import sentences
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.difference import difference_table
+from ctxbench.report.tables.network import network_tables
+from ctxbench.report.tables.ranking import ranking_table
 from ctxbench.report.tables.table import Table, plain_table
 from ctxbench.suite.read import Overrides, load
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from rich.text import Text
 
     from ctxbench.api import Module
     from ctxbench.suite.cases import Suite
-
-Value = TypeVar("Value")
-
-
-@dataclass(frozen=True, repr=False)
-class Found(Generic[Value]):
-    """What a command found: `value` as it is, and the tables and sentences that the command prints."""
-
-    value: Value
-    tables: tuple[Table, ...]
-    lines: tuple[str, ...] = ()
-
-    @property
-    def frame(self) -> "pd.DataFrame":
-        """The first table as a data frame."""
-        return self.tables[0].data
-
-    def __repr__(self) -> str:
-        """Tables in Markdown, and the sentences."""
-        return "\n".join([*map(render_markdown, self.tables), *self.lines])
-
-    def _repr_html_(self) -> str:
-        """The same in a notebook."""
-        tables = (render_html(table, f"table{number}") for number, table in enumerate(self.tables))
-        return "".join([*tables, *(f"<p>{escape(line)}</p>" for line in self.lines)])
 
 
 def verify(
@@ -80,7 +57,7 @@ def verify(
         results = check_contract(module, server, channels=channels, size=size, hparams=hparams, timeout_s=timeout_s)
     rows = [[each.name, each.outcome, "yes" if each.required else "no", each.fact, each.hint] for each in results]
     headings = {"check": "label", "outcome": "label", "required": "label", "fact": "text", "hint": "text"}
-    return Found(results, (plain_table(headings, rows),), (summary(module, results).plain,))
+    return Found(results, (plain_table(headings, rows), summary(module, results).plain))
 
 
 def check(
@@ -105,7 +82,7 @@ def check(
     command is `value.exit_code`. Raises UsageError for a wrong argument.
     """
     request = Request(
-        _suite(suite, modules, hparams, conditions),
+        suite_of(suite, modules, hparams, conditions),
         margin,
         budget_s,
         accepted=parse_accepted(accept),
@@ -117,7 +94,72 @@ def check(
         check_stored(Path(baseline), request, progress) if baseline else check_against(str(against), request, progress)
     )
     tables = (row_table(result, result.rows, reasons=True), exact_table(result))
-    return Found(result, tables, (title_of(result), *remarks(result), summary_of(result)))
+    return Found(result, (*tables, title_of(result), *remarks(result), summary_of(result)))
+
+
+def compare(
+    candidates: "Sequence[Module] | Module",
+    modules: "Sequence[Module] | Module | None" = None,
+    *,
+    suite: str = "compare",
+    metrics: Sequence[str] | None = None,
+    rank_by: str = "latency_infer",
+    hparams: Mapping[str, Mapping[str, Any]] | None = None,
+    measure: Mapping[str, Any] | None = None,
+    also_on: Sequence[str] = (),
+    reuse: str | Path | None = None,
+    anyway: bool = False,
+    out: str | Path | None = None,
+    progress: QuietGate | None = None,
+    reporter: Quiet | None = None,
+    on_part: "Callable[[Text | str], object]" = lambda part: None,
+    **conditions: Any,
+) -> Found[api.Run]:
+    """Verify new modules, measure them beside those of the registry (or `modules` of it), and rank them all.
+
+    A candidate that breaks the contract is left out, but with `anyway`. `hparams` are by module, and with the key ""
+    of each candidate; `also_on` names devices to predict for; the other arguments are as in `ctxbench.run`. `reuse` is
+    an earlier run, whose rows of registry modules are copied. `on_part` is told what is known before the end: contract
+    lines, and sentences. Raises UsageError for a wrong argument, and BrokenModules if no candidate is left.
+    """
+    names, earlier = api.module_names(candidates) or [], Path(reuse) if reuse else None
+    request = comparison.Request(names, api.module_names(modules), hparams or {})
+    overrides = Overrides(
+        conditions=api.conditions_of(conditions),
+        metrics=None if metrics is None else list(metrics),
+        measure=measure or {},
+        also_on=list(also_on),
+    )
+    comparison.check_names(request, suite, overrides, rank_by, earlier)
+    channels, broken = comparison.channels_of(suite, overrides), []
+    with ForkServer() as server:
+        environment = machine(server)
+        for candidate in names:
+            with progress or QuietGate() as shown:
+                checked = list(comparison.check_contract(request, candidate, server, channels, shown.stage))
+            for name, results in checked:
+                for result in results:
+                    if result.outcome in ("failed", "not decided"):
+                        on_part(line(result))
+                on_part(summary(name, results))
+            if any(judged(results) == "broken" for _, results in checked):
+                broken.append(candidate)
+    if broken and not anyway:
+        request = request.without(broken)
+        if not request.candidates:
+            raise BrokenModules("nothing was measured; fix the module, or use --anyway to measure it as it is")
+        on_part(f"left out: {', '.join(broken)}; fix it, or use --anyway to measure it as it is")
+    cases, seconds = comparison.expected_s(request, suite, overrides)
+    on_part(f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples")
+    finished = comparison.measure(
+        request, environment, suite=suite, overrides=overrides, broken=broken if anyway else (), reuse=earlier,
+        out=Path(out) if out else None, reporter=reporter,
+    )  # fmt: skip
+    parts: list[Table | str] = []
+    for ranking in comparison.rankings(finished):
+        parts += [ranking_table(ranking, rank_by), *sentences(ranking.standings)]
+    parts += [*comparison.abilities(finished), *network_tables(RunData.read(finished))]
+    return Found(api.Run(finished), tuple(parts))
 
 
 def diff(first: str | Path, second: str | Path) -> Found[tuple[RunData, RunData]]:
@@ -145,16 +187,17 @@ def history(
     `runs` are run folders, whose times stand at their commits; `conditions` are `shape`, `device`, ... as in
     `ctxbench.run`. Raises UsageError outside of a git repository, and for an unknown range or module.
     """
-    found = costs(_suite(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
-    return Found(found, tuple(history_table.history_tables(found)), tuple(history_table.sentences(found)))
+    found = costs(suite_of(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
+    return Found(found, (*history_table.history_tables(found), *history_table.sentences(found)))
 
 
-def _suite(
+def suite_of(
     name: str,
     modules: "Sequence[Module] | Module | None",
     hparams: Mapping[str, Mapping[str, Any]] | None,
     conditions: Mapping[str, Any],
 ) -> "Suite":
+    """The suite that a function is asked for, read without running users' code in this process."""
     names, values = api.module_names(modules), api.conditions_of(conditions)
     with Apart():
         return load(name, Overrides(modules=names, hparams=hparams or {}, conditions=values))

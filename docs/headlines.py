@@ -271,8 +271,9 @@ def row_name(row: RecordRow) -> str:
 
 @cache
 def recalled() -> list[RecordRow]:
-    """The rows of the run `recall` that were trained."""
-    return [row for row in rows_of(stored_run("recall-cpu").frame) if row["recall_curve"]]
+    """The rows of the stored runs of `recall` that were trained."""
+    runs = sorted(folder.name for folder in (ROOT / "results").glob("recall-*"))
+    return [row for run in runs for row in rows_of(stored_run(run).frame) if row["recall_curve"]]
 
 
 def reached(row: RecordRow, kind: str) -> str:

@@ -1,6 +1,7 @@
 """`ctxbench.run` and `load` from Python: what names a module, what a run knows of its sources, how it is read back."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,57 @@ def test_a_run_shows_itself(tmp_path: Path) -> None:
 def test_what_is_no_module_is_a_sentence(modules: Any) -> None:
     with pytest.raises(UsageError, match="it takes names such as 'sa'"):
         ctxbench.run("quick", modules=modules)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_predictions_are_numbers_and_say_what_the_commands_print(module: Path) -> None:
+    found = ctxbench.predict_memory(f"{module}:Mine", (1, 8, 4, 4), target="cpu", hparams={"width": 3})
+    assert (found.value.origin, found.value.value % 4) == ("predicted", 0)
+    assert f"predicted peak on cpu {found.value.value / 2**20:.2f} MiB" in found.lines[0]
+    assert found.frame.columns[0] == "MiB"
+    time = ctxbench.predict_time("linear", (1, 8, 4, 4), "t4", mode="train", optimizer="sgd", dtype="float32")
+    assert 0 < time.value.low < time.value.value < time.value.high
+    assert f"{time.value.text()} ms [80 % band]" in time.lines[0]
+    assert "<table" in time._repr_html_()
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("shared_server")
+def test_choose_and_compare_return_what_they_found(suite_file: SuiteFile, module: Path, tmp_path: Path) -> None:
+    chosen = ctxbench.choose(2**30, (1, 32, 4, 4), "t4", modules=["linear", "se"], largest_batch=True)
+    assert [(each.case.module, each.memory is not None) for each in chosen.value] == [("linear", True), ("se", True)]
+    assert all(each.batch and each.batch > 1 for each in chosen.value)
+    assert chosen.frame["module"].tolist() == ["linear"]
+    told: list[str] = []
+    found = ctxbench.compare(
+        f"{module}:Mine",
+        "linear",
+        suite=str(suite_file(["sa"], metrics=("params",))),
+        rank_by="params",
+        out=tmp_path / "run",
+        on_part=lambda part: told.append(str(part)),
+    )
+    assert isinstance(found.value, ctxbench.Run)
+    assert found.value.frame["module"].tolist() == ["Mine", "linear"]
+    assert found.frame["module"].tolist() == ["Mine", "linear"]
+    assert [text.partition(": ")[0] for text in told[-2:]] == [f"{module}:Mine meets the contract", "2 cases"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: ctxbench.predict_memory("sa", mode="both"), "mode 'both'"),
+        (lambda: ctxbench.predict_memory("sa", target="tpu"), "device 'tpu'"),
+        (lambda: ctxbench.predict_memory("sa", layout="x"), "condition 'layout'"),
+        (lambda: ctxbench.predict_time("sa", None, "t4", optimizer="adam"), "optimizer 'adam'"),
+        (lambda: ctxbench.predict_time("sa", None, "t4", loss="cross-entropy"), "are of a training step"),
+        (lambda: ctxbench.choose(2**20, (1, 8, 4, 4), "cpu"), "device cpu: times are predicted"),
+        (lambda: ctxbench.choose(2**20, (1, 8, 4, 4), "t4", mode="both"), "mode 'both'"),
+        (lambda: ctxbench.compare("sa", rank_by="beauty"), "quantity to rank by 'beauty'"),
+    ],
+)
+def test_wrong_arguments_are_sentences(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        call()

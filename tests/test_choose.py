@@ -9,9 +9,8 @@ from conftest import Done
 
 from ctxbench import registry
 from ctxbench.case import Case
-from ctxbench.choose import Candidate, is_tied, largest_batch, ordered
+from ctxbench.choice import Candidate, answer, is_tied, largest_batch, ordered
 from ctxbench.cli.choose import _bytes
-from ctxbench.cli.describe import chosen_modules
 from ctxbench.errors import UsageError
 from ctxbench.notes import Note, joined
 from ctxbench.number import Number
@@ -96,11 +95,8 @@ def test_the_command_answers_the_question(command: Callable[..., Done], monkeypa
 
 def test_no_module_stands_under_a_heading_of_its_own() -> None:
     found = [replace(candidate("se", 10, 1.0), mixes=False), replace(candidate("identity", 5, 0.1), mixes=False)]
-    parts = [
-        part
-        for part in chosen_modules([candidate("sa", 90, 3.0), *found], 100, ["t4"], "")
-        if not isinstance(part, str)
-    ]
+    told = answer([candidate("sa", 90, 3.0), *found], 100, ["t4"], "train")
+    parts = [part for part in told if not isinstance(part, str)]
     assert [(part.title, [str(row.cells[0].text) for row in part.rows]) for part in parts] == [
         ("", ["sa"]),
         ("of what is far away, every position gets the same context, or none", ["se"]),
@@ -135,7 +131,7 @@ def test_each_dtype_has_a_table_of_its_own(command: Callable[..., Done], monkeyp
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "cpu"), "--device cpu: times are predicted"),
+        (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "cpu"), "device cpu: times are predicted"),
         (("--memory", "2GiB", "--shape", "1,64,8,8", "--device", "t5"), "unknown device 't5'; did you mean 't4'"),
         (("--memory", "2GB", "--shape", "1,64,8", "--device", "t4"), "has 3 numbers"),
         (("--memory", "2GB", "--shape", "1,64,8,8", "--device", "t4", "--mode", "test"), "unknown mode 'test'"),

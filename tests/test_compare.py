@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from ctxbench import cli, compare
+from ctxbench import cli, comparison
 from ctxbench.contract import CheckResult
 from ctxbench.errors import UsageError
 from ctxbench.number import Number, order, ratio, rough_ratio
@@ -311,7 +311,7 @@ def test_compare_measures_a_candidate_with_undecided_checks_and_names_them(
     file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = CheckResult("1x1", "not decided", "still running after 60 s of processor time", "it was stopped")
-    monkeypatch.setattr("ctxbench.compare.verify", lambda *arguments, **options: [stopped])
+    monkeypatch.setattr("ctxbench.comparison.verify", lambda *arguments, **options: [stopped])
     suite = suite_file(["sa"], metrics=("params",))
     found = invoke("compare", f"{file}:Mine", "--suite", suite, "--modules", "sa", "--out", tmp_path / "run")
     assert found.exit_code == 0, found.output
@@ -347,9 +347,9 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     assert json.loads(frame["hparams"].iloc[0])["width"] == 3
     assert frame["params"].iloc[0] == 8 * 3 + 3 + 3 * 8 + 8
 
-    request = compare.Request([f"{file}:Mine"], ["sa", "linear"], {"": {"width": 4}, "linear": {"reduction": 4}})
+    request = comparison.Request([f"{file}:Mine"], ["sa", "linear"], {"": {"width": 4}, "linear": {"reduction": 4}})
     now = one.meta["environment"]
-    run = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "two")
+    run = comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "two")
     second, held = run.frame().set_index("module"), frame.set_index("module")
     for column in ("params", "processes", "latency_infer_ms", "latency_infer_low_ms", "rounds"):
         assert second.loc["sa", column] == held.loc["sa", column]
@@ -365,25 +365,25 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
     copied, original = (r.timeline()[lambda f: f["case"].str.startswith("sa")]["bytes"] for r in (run, one))
     assert list(copied) == list(original)
     assert len(copied) > 0
-    (ranking,) = compare.rankings(run)
+    (ranking,) = comparison.rankings(run)
     rounds = {row.label: list(row.values["latency_infer"].processes) for row in ranking.standings}
     assert rounds == {"Mine (width=4)": [1, 2, 3], "sa": [], "linear (reduction=4)": []}
 
     with pytest.raises(UsageError, match=r"cannot be reused \(cpu: .* then, another now\)"):
-        compare.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
+        comparison.measure(request, {**now, "cpu": "another"}, suite=str(suite), reuse=tmp_path / "one")
     with pytest.raises(UsageError, match=r"target: 0.02 then, 0.03 now; sample_s: 0.01 then, 0.3 now"):
-        compare.measure(request, now, reuse=tmp_path / "one")
+        comparison.measure(request, now, reuse=tmp_path / "one")
     meta = tmp_path / "one" / "run.json"
     for old, new, reason in (
         ('"state": "finished"', '"state": "interrupted"', "it is not finished; continue it with ctxbench resume"),
     ):
         meta.write_text(meta.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
         with pytest.raises(UsageError, match=f"cannot be reused: {reason}"):
-            compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one")
+            comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one")
         meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
 
     monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", -1)  # every process is disturbed
-    third = compare.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three")
+    third = comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three")
     assert {
         case: len(found) for case, found in third.finished().items() if case in held["case"].to_list()
     } == dict.fromkeys(held.loc[["sa", "linear"], "case"], 4)
@@ -451,9 +451,9 @@ def test_a_wrong_name_is_refused_before_anything_runs(file: Path, options: list[
 def test_names_that_do_not_fit_together_are_refused(
     file: Path, tmp_path: Path, candidates: list[str], settings: dict[str, dict[str, Any]], sentence: str
 ) -> None:
-    request = compare.Request([c.format(file=file) for c in candidates], ["linear"], settings)
+    request = comparison.Request([c.format(file=file) for c in candidates], ["linear"], settings)
     with pytest.raises(UsageError, match=sentence):
-        compare.measure(request, {}, out=tmp_path / "run")
+        comparison.measure(request, {}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ctxbench
-from ctxbench.compare import reusable
+from ctxbench.comparison import reusable
 from ctxbench.engine.run import resume
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.gate.baseline import load_baseline

@@ -12,7 +12,7 @@ from report_data import FACTS, add, definition, medians, new_run, record
 from typer.testing import CliRunner
 
 import ctxbench
-from ctxbench import cli, compare, registry
+from ctxbench import cli, comparison, registry
 from ctxbench.devices.sheet import sheet
 from ctxbench.engine.run import resume
 from ctxbench.errors import UsageError
@@ -212,7 +212,7 @@ def test_columns_may_derive_from_predicted_times(run: Path) -> None:
 
 
 def test_a_ranking_has_predicted_times(run: Path) -> None:
-    rankings = {each.condition.split(", ")[-1]: each for each in compare.rankings(RunFolder.open(run))}
+    rankings = {each.condition.split(", ")[-1]: each for each in comparison.rankings(RunFolder.open(run))}
     assert [*rankings] == ["cpu", "titan-xp", "t4"]
     table = ranking_table(rankings["titan-xp"], "throughput_infer")
     assert [row.module for row in table.rows] == ["ham_nmf", "da", "sa"]

@@ -1,6 +1,7 @@
 """Recall: what scenes ask, what a module must do to answer, and what wrong modules and settings get."""
 
 import contextlib
+import hashlib
 import inspect
 import json
 import re
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 pytest.importorskip("sklearn", reason='pip install "ctxbench[recall]"')
 
 from ctxbench.case import Case
-from ctxbench.compare import Request, expected_s
+from ctxbench.comparison import Request, expected_s
 from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.errors import UsageError
 from ctxbench.influence import gradient_reaches
@@ -469,17 +470,17 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     about = {"commit": commit, "packages": {"torch": "2.13.0"}}
     meta = {"state": "finished", "environment": about, "definition": {"measure": {"recall_tasks": ["global", "where"]}}}
-    (tmp_path / "results" / "recall-cpu" / "run.json").write_text(json.dumps(meta))
     curve = json.dumps({"global": found_on(10, 11, 12), "where": found_on(90, 91, 92)}).replace('"', '""')
-    (tmp_path / "results" / "recall-cpu" / "records.csv").write_text(
-        f'reference,hparams,recall_curve,recall_gradient,recall_s,recall_recipe\nmine:Mine,{{}},"{curve}",yes,2.5,{RECIPE}\n'
-    )
+    columns = "reference,hparams,recall_curve,recall_gradient,recall_s,recall_recipe"
+    records = f'{columns}\nmine:Mine,{{}},"{curve}",yes,2.5,{RECIPE}\n'
+    (tmp_path / "results" / "recall-cpu" / "records.csv").write_bytes(records.encode())
+    tables = {"records.csv": {"sha256": hashlib.sha256(records.encode()).hexdigest()}}
+    (tmp_path / "results" / "recall-cpu" / "run.json").write_text(json.dumps({**meta, "tables": tables}))
     monkeypatch.setattr(stored_file, "ROOT", tmp_path)
-    monkeypatch.setattr(stored_file, "RUN", tmp_path / "results" / "recall-cpu")
-    for each in (stored_file.stored_run, stored_file._is_same):
+    for each in (stored_file.stored_runs, stored_file._is_same):
         each.cache_clear()
     yield file
-    for each in (stored_file.stored_run, stored_file._is_same):
+    for each in (stored_file.stored_runs, stored_file._is_same):
         each.cache_clear()
 
 
@@ -535,6 +536,12 @@ def test_with_other_settings_it_is_trained(
 
 def test_another_recipe_of_the_trainings_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_file, "RECIPE", RECIPE + 1)
+    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
+
+
+def test_what_a_damaged_run_has_is_trained(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = stored.parents[1] / "results" / "recall-cpu" / "records.csv"
+    records.write_bytes(records.read_bytes()[:-20])
     assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
 
 

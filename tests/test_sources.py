@@ -13,7 +13,7 @@ from fakes import FakeExecutor, counted, timed
 import ctxbench
 from ctxbench import sources
 from ctxbench.case import Case, Measure
-from ctxbench.compare import reusable
+from ctxbench.comparison import reusable
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute

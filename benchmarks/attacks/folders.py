@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ctxbench
-from ctxbench.compare import reusable
+from ctxbench.comparison import reusable
 from ctxbench.engine.run import resume
 from ctxbench.errors import AlteredRun, UsageError
 from ctxbench.gate.baseline import load_baseline

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,11 +9,7 @@ import typer
 from ctxbench import limits
 from ctxbench.cli.options import Modules, Settings, Texts, names, overrides_of, with_conditions
 from ctxbench.cli.printing import gate_progress, render
-from ctxbench.dtypes import DTYPES
-from ctxbench.errors import UsageError, unknown
-from ctxbench.mode import MODES, Mode
-from ctxbench.notes import Note
-from ctxbench.terminal import say
+from ctxbench.errors import UsageError
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -31,50 +26,22 @@ def choose(
     batch: Annotated[bool, typer.Option("--largest-batch", help="Also the largest batch that fits.")] = False,
 ) -> None:
     """Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is measured."""
-    from ctxbench import choose as choosing
-    from ctxbench.cli.describe import chosen_modules
-    from ctxbench.devices import has_clock
-    from ctxbench.devices.sheet import sheet
-    from ctxbench.engine.client import ForkServer
-    from ctxbench.engine.counted import Counted
-    from ctxbench.engine.one_process import Plan
-    from ctxbench.engine.run import check_installed
+    from ctxbench import predictions
     from ctxbench.suite import settings
-    from ctxbench.suite.read import load
 
-    limit = _bytes(memory)
-    if mode not in MODES:
-        raise unknown("mode", mode, MODES)
-    asked = list(dict.fromkeys(each.strip() for each in device.split(",") if each.strip()))
-    for name in asked or [""]:
-        if has_clock(name):
-            raise UsageError(
-                f"--device {name}: times are predicted, for devices by their data sheets, such as a100-40gb"
-            )
-        sheet(name)
-    overrides = replace(
-        overrides_of({**conditions, "shape": [shape], "device": device}),
-        modules=names(modules) or ["*"],
+    found = predictions.choose(
+        _bytes(memory),
+        shape,
+        [each.strip() for each in device.split(",") if each.strip()],
+        mode=mode,
+        modules=names(modules),
         hparams=settings.parse(chosen or []),
+        largest_batch=batch,
+        progress=gate_progress(),
+        **overrides_of(conditions).conditions,
     )
-    suite = load("field", overrides)
-    check_installed(suite.file, static=True)
-    which: Mode = mode
-    with gate_progress() as shown, ForkServer() as server:
-        executor = Counted(server)
-        found = []
-        peak = choosing.peak_with(executor, Plan(suite.file.measure, ["memory"]), which)
-        for each in choosing.candidates(suite, which, executor, shown.stage):
-            if batch:
-                shown.stage(f"the largest batch of {each.case.title}")
-            found.append(replace(each, batch=choosing.largest_batch(each, limit, peak)) if batch else each)
-    for conditions_text in dict.fromkeys(map(choosing.conditions_of, found)):
-        own = [each for each in found if choosing.conditions_of(each) == conditions_text]
-        for part in chosen_modules(own, limit, asked, f"{which} at {conditions_text}"):
-            render(part)
-    if any(DTYPES[each.case.dtype].autocast for each in found):
-        say(str(Note("autocast_cuda")))
-    say("Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md.")
+    for part in found.parts:
+        render(part)
 
 
 def _bytes(text: str) -> int:

@@ -1,7 +1,6 @@
 """`ctxbench compare`: a new module beside those of the registry."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,12 +20,12 @@ from ctxbench.cli.options import (
     split,
     with_conditions,
 )
-from ctxbench.cli.printing import gate_progress, print_interrupted, print_networks, render, reporter
+from ctxbench.cli.printing import gate_progress, print_interrupted, render, reporter
 from ctxbench.cli.run import ASKED_FOR
 from ctxbench.terminal import say
 
 if TYPE_CHECKING:
-    from ctxbench.ranking import Ranking
+    from rich.text import Text
 
 RANKED = [key for key, quantity in known_metrics.quantities().items() if quantity.better]
 
@@ -70,71 +69,34 @@ def compare(
 
     Exit codes: 0 all is ok, 1 a module breaks the contract or a case failed, 2 wrong input.
     """
-    from ctxbench import compare as comparing
-    from ctxbench.contract import judged, lines
-    from ctxbench.engine.client import ForkServer
-    from ctxbench.engine.run import machine
-    from ctxbench.report.run_data import RunData
+    from rich.text import Text
+
+    from ctxbench import functions
+    from ctxbench.comparison import BrokenModules
     from ctxbench.suite import settings
 
-    request = comparing.Request(candidates, split(modules), settings.parse(chosen or []))
+    def tell(part: "Text | str") -> None:
+        if isinstance(part, Text):
+            render(part)
+        else:
+            say(part, stderr=True)
+
     overrides = overrides_of(conditions, also_on, processes=processes, sample_s=sample_s)
-    overrides = replace(overrides, metrics=split(metrics))
-    comparing.check_names(request, suite, overrides, rank_by, reuse)
-    channels = comparing.channels_of(suite, overrides)
-    with ForkServer() as server:
-        environment = machine(server)
-        broken: list[str] = []
-        for candidate in candidates:
-            with gate_progress() as shown:
-                checked = list(comparing.check_contract(request, candidate, server, channels, shown.stage))
-            for name, results in checked:
-                for result in results:
-                    if result.outcome in ("failed", "not decided"):
-                        render(lines.line(result))
-                render(lines.summary(name, results))
-                if judged(results) == "broken" and candidate not in broken:
-                    broken.append(candidate)
-    left_out = [] if anyway else broken
-    if {*left_out} == {*candidates}:
-        say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
-        raise typer.Exit(EXIT_FAILED_CASES)
-    if left_out:
-        say(f"left out: {', '.join(left_out)}; fix it, or use --anyway to measure it as it is", stderr=True)
-        request = request.without(left_out)
-    cases, seconds = comparing.expected_s(request, suite, overrides)
-    say(
-        f"{cases} cases: about {seconds / 60:.1f} minutes, more where a pass is longer than the time for samples",
-        stderr=True,
-    )
     try:
-        finished = comparing.measure(
-            request,
-            environment,
-            suite=suite,
-            overrides=overrides,
-            broken=broken,
-            reuse=reuse,
-            out=out,
-            reporter=reporter(),
-        )
+        found = functions.compare(
+            candidates, split(modules), suite=suite, metrics=split(metrics), rank_by=rank_by,
+            hparams=settings.parse(chosen or []), measure=overrides.measure, also_on=overrides.also_on, reuse=reuse,
+            anyway=anyway, out=out, progress=gate_progress(), reporter=reporter(), on_part=tell, **overrides.conditions,
+        )  # fmt: skip
+    except BrokenModules as error:
+        say(str(error), stderr=True)
+        raise typer.Exit(EXIT_FAILED_CASES) from None
     except KeyboardInterrupt as stop:
         print_interrupted(stop)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    for ranking in comparing.rankings(finished):
-        _print_ranking(ranking, rank_by)
-    for text in comparing.abilities(finished):
-        say(text)
-    print_networks(RunData.read(finished))
-    say(f"run folder: {finished.path}")
-    if finished.failed or left_out:
+    for part in found.parts:
+        render(part)
+    run = found.value.folder
+    say(f"run folder: {run.path}")
+    if run.failed or len(run.meta["candidates"]) < len(candidates):
         raise typer.Exit(EXIT_FAILED_CASES)
-
-
-def _print_ranking(ranking: "Ranking", rank_by: str) -> None:
-    from ctxbench.ranking import sentences
-    from ctxbench.report.tables.ranking import ranking_table
-
-    render(ranking_table(ranking, rank_by))
-    for text in sentences(ranking.standings):
-        say(text)

@@ -1,14 +1,13 @@
-"""What `ctxbench show` prints of a module, `run --dry-run` of the cases ahead, and `choose` of those that fit."""
+"""What `ctxbench show` prints of a module, and `run --dry-run` of the cases ahead."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ctxbench.registry.entry import Entry
-from ctxbench.report.tables.table import Cell, Column, Origin, Row, Table, plain_table
+from ctxbench.report.tables.table import Cell, Column, Row, Table, plain_table
 
 if TYPE_CHECKING:
     from ctxbench.case import Measure
-    from ctxbench.choose import Candidate
     from ctxbench.engine.plan import Planned
 
 
@@ -42,10 +41,6 @@ def module(entry: Entry) -> Iterator[Table | str]:
         yield entry.details
 
 
-def _mib(size: int) -> str:
-    return f"{size / 2**20:,.2f}"
-
-
 def plan(planned: "list[Planned]", measure: "Measure") -> Table:
     """The cases of a dry run with their predicted memory and estimated time."""
     from ctxbench.engine.plan import total_s
@@ -64,41 +59,3 @@ def plan(planned: "list[Planned]", measure: "Measure") -> Table:
     return plain_table(
         {"case": "label", "predicted CUDA peak": "predicted", "about": "predicted", "note": "text"}, rows
     )
-
-
-def chosen_modules(
-    found: "Sequence[Candidate]", limit: int, devices: Sequence[str], what: str
-) -> Iterator[Table | str]:
-    """What fits, the fastest on the first device first, then what does not; then the same of other kinds of module."""
-    yield f"{what}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
-    others = [each for each in found if not each.mixes]
-    for title, part in (
-        ("", [each for each in found if each.mixes]),
-        (
-            "of what is far away, every position gets the same context, or none",
-            [each for each in others if not each.is_empty],
-        ),
-        ("without a module, for comparison", [each for each in others if each.is_empty]),
-    ):
-        if part:
-            yield _chosen(part, limit, devices, title)
-    yield "=: statistically tied with the fastest one that fits on this device."
-
-
-def _chosen(found: "Sequence[Candidate]", limit: int, devices: Sequence[str], title: str) -> Table:
-    """Those that fit, with a mark on times that are tied with the fastest; then the others, and why they do not."""
-    from ctxbench.choose import is_tied, ordered
-
-    fits, rest = ordered(found, limit, devices[0])
-    has_batch = any(each.batch is not None for each in found)
-    rows = []
-    for each in (*fits, *rest):
-        times = {device: own.text() for device, own in each.times.items()}
-        tied = [device for device in times if each in fits and is_tied(each, fits, device)]
-        cells = [times.get(device, "") + " =" * (device in tied) for device in devices]
-        over = each.excess(limit)
-        why = f"{_mib(over)} MiB too much" if over else each.reason
-        memory = "" if each.memory is None else _mib(each.memory)
-        rows.append((each.case.title, memory, *cells, *[str(each.batch)] * has_batch, why))
-    numbers: dict[str, Origin] = dict.fromkeys(("MiB", *devices, *["largest batch"] * has_batch), "predicted")
-    return plain_table({"module": "label", **numbers, "": "text"}, rows, title)

@@ -54,11 +54,8 @@ def history(
         progress=gate_progress(),
         **overrides_of(conditions).conditions,
     )
-    for table in found.tables:
-        render(table)
-        say("")
-    for line in found.lines:
-        say(line)
+    for part in found.parts:
+        render(part)
     if plot is not None:
         history_table.plot(found.value, plot)
         say(f"drawn: {plot}")

@@ -7,13 +7,10 @@ from typing import Annotated
 import typer
 
 from ctxbench.cli.options import Settings, case_of, complete_module, with_conditions
-from ctxbench.cli.printing import render_told
+from ctxbench.cli.printing import render
 from ctxbench.engine.apart import Apart
-from ctxbench.errors import UsageError, unknown
-from ctxbench.mode import MODES, Mode
+from ctxbench.errors import UsageError
 from ctxbench.terminal import say
-
-TARGETS = ("cuda", "cuda-2020", "cpu")
 
 
 @with_conditions("shape", "dtype", "memory_format", "network", one=True)
@@ -30,20 +27,16 @@ def memory(
     ] = None,
 ) -> None:
     """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
-    from ctxbench import disk
-    from ctxbench.worker.protocol import TellMemory
+    from ctxbench import disk, predictions
 
-    for name, value, allowed in (("mode", mode, MODES), ("device", target, TARGETS)):
-        if value not in allowed:
-            raise unknown(name, value, allowed)
-    which: Mode = mode  # type: ignore[assignment]  # checked above
     if plot is not None:
         if plot.suffix.lower() not in (".png", ".svg"):
             raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
         disk.check_place(plot)
     path = str(plot.absolute()) if plot else None
     with Apart() as apart:
-        case = case_of(module, conditions, chosen)
-        apart.tell(TellMemory(case, which, target, path), case, render_told)
+        found = predictions.memory_of(apart, case_of(module, conditions, chosen), mode, target, path)
+    for part in found.parts:
+        render(part)
     if plot:
         say(f"drawn: {plot}")

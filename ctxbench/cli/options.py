@@ -180,16 +180,12 @@ def cases_of(module: str, conditions: Mapping[str, Texts], chosen: list[str] | N
 def case_of(module: str, conditions: Mapping[str, Any], chosen: list[str] | None) -> "Case":
     """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or condition."""
     from ctxbench import registry
-    from ctxbench.case import Case
-    from ctxbench.registry import networks
+    from ctxbench.case import one_case
     from ctxbench.suite import settings
 
     entry = registry.get(module)
     hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))
-    found = {name: _value(CONDITIONS[name], value) for name, value in conditions.items()}
-    own = networks.shape_of(found["network"]) if found.get("network") else None
-    settled = {"shape": own or SHAPE.default, **found, "network": registry.absolute(found.get("network", ""))}
-    return Case(entry.key, entry.reference, entry.check_hparams(hparams), defaults=entry.defaults, **settled)
+    return one_case(module, {name: _value(CONDITIONS[name], value) for name, value in conditions.items()}, hparams)
 
 
 def _value(condition: Condition, given: Any) -> Any:

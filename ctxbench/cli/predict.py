@@ -6,10 +6,8 @@ from typing import Annotated
 import typer
 
 from ctxbench.cli.options import Settings, case_of, complete_module, complete_target, with_conditions
-from ctxbench.cli.printing import render_told
+from ctxbench.cli.printing import render
 from ctxbench.engine.apart import Apart
-from ctxbench.errors import UsageError, unknown
-from ctxbench.mode import MODES, Mode
 from ctxbench.predict import LOSSES, OPTIMIZERS
 
 
@@ -31,18 +29,9 @@ def predict(
     chosen: Settings = None,
 ) -> None:
     """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
-    from ctxbench.devices.sheet import sheet
-    from ctxbench.worker.protocol import TellTime
+    from ctxbench import predictions
 
-    if mode not in MODES:
-        raise unknown("mode", mode, MODES)
-    if loss not in LOSSES:
-        raise unknown("loss", loss, LOSSES)
-    if optimizer and optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", optimizer, OPTIMIZERS)
-    if mode != "train" and (optimizer or loss != LOSSES[0]):
-        raise UsageError("--loss and --optimizer are of a training step: add --mode train")
-    which: Mode = mode
     with Apart() as apart:
-        case = case_of(module, conditions, chosen)
-        apart.tell(TellTime(case, which, sheet(target), loss, optimizer), case, render_told)
+        found = predictions.time_of(apart, case_of(module, conditions, chosen), mode, target, loss, optimizer)
+    for part in found.parts:
+        render(part)

@@ -53,7 +53,7 @@ class Recall(Settings):
     """The module is built for `recall_shape` (channels, height, width), whatever the case's input is, and trained on
     each of `recall_tasks` for `recall_steps` (`segment`: `recall_segment_steps`) with `recall_seeds` seeds, and with
     eight where some seeds learn and others do not; `recall_timeout_s` is for all of a row. With `recall_stored` a
-    module that results/recall-cpu has, with this recipe and the same code, is not trained again.
+    module that a run results/recall-* has, with this recipe and the same code, is not trained again.
     """
 
     recall_tasks: list[str] = Field(["segment", "global", "lookup-8"], min_length=1)
@@ -122,24 +122,21 @@ def compute(measurement: Measurement) -> None:
     measurement.report({"recall_s": seconds, "recall_recipe": RECIPE})
 
 
-def _stored(measurement: Measurement, settings: Recall) -> dict[str, str] | None:
-    """The row of the stored run with the same module, code and recipe, if that has all tasks; it is noted."""
-    from ctxbench.recall.stored import RUN, stored_row, stored_run
+def _stored(measurement: Measurement, settings: Recall) -> Mapping[str, str] | None:
+    """The row of a stored run with the same module, code and recipe, if that has all tasks; it is noted."""
+    from ctxbench.recall.stored import stored_rows
 
-    if not (run := stored_run()):
-        return None
-    then = Recall(**{key: value for key, value in run["definition"]["measure"].items() if key in Recall.model_fields})
+    entry, wanted = measurement.entry, {*settings.recall_tasks}
     recipe = ("recall_shape", "recall_steps", "recall_segment_steps", "recall_seeds")
-    same = all(getattr(then, key) == getattr(settings, key) for key in recipe)
-    if not same or not {*settings.recall_tasks} <= {*then.recall_tasks}:
-        return None
-    entry, case = measurement.entry, measurement.case
-    row = stored_row(entry.reference, case.hparams_json, entry.file)
-    if not row or not {*settings.recall_tasks} <= {*json.loads(row["recall_curve"])}:
-        return None
-    about = {"run": f"{RUN.parent.name}/{RUN.name}", "torch": run["environment"]["packages"]["torch"]}
-    measurement.report({}, Note("recall_stored", about))
-    return row
+    for run, row in stored_rows(entry.reference, measurement.case.hparams_json, entry.file):
+        measure = run.meta["definition"]["measure"]
+        then = Recall(**{key: value for key, value in measure.items() if key in Recall.model_fields})
+        same = all(getattr(then, key) == getattr(settings, key) for key in recipe)
+        if same and wanted <= {*then.recall_tasks} and wanted <= {*json.loads(row["recall_curve"])}:
+            about = {"run": run.folder, "torch": run.meta["environment"]["packages"]["torch"]}
+            measurement.report({}, Note("recall_stored", about))
+            return row
+    return None
 
 
 def _report(measurement: Measurement, asked: Collection[str], curve: Mapping[str, Mapping[str, Any]]) -> None:

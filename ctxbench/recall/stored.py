@@ -1,45 +1,61 @@
-"""What the stored run of the suite `recall` found: a module of the same code need not be trained again."""
+"""What the stored runs of the suite `recall` found: a module of the same code need not be trained again."""
 
 import csv
+import hashlib
 import json
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from ctxbench.recall import RECIPE
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = ROOT / "results" / "recall-cpu"
 # What modules share.
 SHARED = ":(glob)modules/_*.py"
 
 
+@dataclass(frozen=True)
+class StoredRun:
+    """A run folder, with its `run.json` and the rows of its records."""
+
+    folder: str
+    meta: Mapping[str, Any]
+    rows: Sequence[Mapping[str, str]]
+
+
 @cache
-def stored_run() -> dict[str, Any] | None:
-    """The run's `run.json`; None where ctxbench is no clone with its results."""
+def stored_runs() -> list[StoredRun]:
+    """The runs whose records are as they were written; none where ctxbench is no clone with its results."""
+    return [run for folder in sorted((ROOT / "results").glob("recall-*")) if (run := _read(folder))]
+
+
+def _read(folder: Path) -> StoredRun | None:
     try:
-        found: dict[str, Any] = json.loads((RUN / "run.json").read_text(encoding="utf-8"))
+        meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        records = (folder / "records.csv").read_bytes()
     except (OSError, ValueError):
         return None
-    return found
+    if hashlib.sha256(records).hexdigest() != meta["tables"]["records.csv"]["sha256"]:
+        return None
+    return StoredRun(f"results/{folder.name}", meta, list(csv.DictReader(StringIO(records.decode(), newline=""))))
 
 
-def stored_row(reference: str, hparams: str, file: str) -> dict[str, str] | None:
-    """The record of this class with these hyper-parameters in JSON; None without one, or where code has changed since.
+def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[StoredRun, Mapping[str, str]]]:
+    """The trained rows of this class with these hyper-parameters in JSON, where no code has changed since.
 
     `file` is the module's. What trains it is the same where RECIPE is.
     """
-    run = stored_run()
-    if not run or not _is_same(run["environment"]["commit"], file):
-        return None
-    with (RUN / "records.csv").open(encoding="utf-8", newline="") as records:
-        for row in csv.DictReader(records):
+    for run in stored_runs():
+        for row in run.rows:
             # the first recipe had no number
             found = (row["reference"], row["hparams"], int(row.get("recall_recipe") or 1))
-            if found == (reference, hparams, RECIPE) and row["recall_curve"]:
-                return row
-    return None
+            known = found == (reference, hparams, RECIPE) and row["recall_curve"]
+            if known and _is_same(run.meta["environment"]["commit"], file):
+                yield run, row
 
 
 @cache

@@ -13,7 +13,7 @@ from ctxbench.contract import CheckResult
 from ctxbench.devices.sheet import Sheet
 from ctxbench.messages import Agreement, Doing, Failure, Missing, Progress, Samples, Timeline, Values
 from ctxbench.mode import Mode
-from ctxbench.number import Origin
+from ctxbench.number import Number, Origin
 
 # What a column holds that a person is to see: words, or numbers and how they were obtained.
 Held = Origin | Literal["label", "text"]
@@ -267,11 +267,15 @@ class CaseCounts:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a person is to see next: a text, or rows below their headings, each with what its column holds."""
+    """What a person is to see next: a text, or rows below their headings, each with what its column holds.
+
+    `value` is the number that the text says.
+    """
 
     text: str = ""
     columns: Mapping[str, Held] = field(default_factory=dict)
     rows: Sequence[Sequence[str]] = ()
+    value: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)

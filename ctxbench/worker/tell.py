@@ -17,6 +17,7 @@ from ctxbench.memory.explain import explain
 from ctxbench.memory.kernels import Device
 from ctxbench.metrics.params import count_params
 from ctxbench.notes import Note
+from ctxbench.number import Number
 from ctxbench.worker.protocol import Held, TellCosts, TellMemory, Told
 
 Emit = Callable[[Told], object]
@@ -78,8 +79,9 @@ def memory(task: TellMemory, emit: Emit) -> None:
         lower = remedies(model, x, mode=mode, device=target, autocast=case.autocast_dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
-    peak = _mib(profile.peak_bytes)
-    emit(Told(f"{case.title} {list(case.shape)} {case.computed_in}, {mode}: predicted peak on {target} {peak} MiB"))
+    about = f"{case.title} {list(case.shape)} {case.computed_in}, {mode}"
+    peak = Number(profile.peak_bytes, origin="predicted")
+    emit(Told(f"{about}: predicted peak on {target} {_mib(profile.peak_bytes)} MiB", value=peak))
     emit(_at_the_peak(profile))
     for sentence in explain(profile):
         emit(Told(f"- {sentence}"))

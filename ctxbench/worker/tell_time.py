@@ -34,7 +34,8 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     emit(
         Told(
             f"{case.title} {list(case.shape)} {case.computed_in}, {_step(task)}: predicted for {sheet.title}, "
-            f"not measured: {found.time.text()} ms [80 % band]"
+            f"not measured: {found.time.text()} ms [80 % band]",
+            value=found.time,
         )
     )
     emit(

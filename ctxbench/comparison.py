@@ -36,6 +36,10 @@ from ctxbench.suite.settings import combinations
 PROCESS_S, COSTS_S = 0.6, 1.0
 
 
+class BrokenModules(UsageError):
+    """No candidate meets the contract, so that nothing was measured."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What to compare: references of the candidates, names of the registry modules, and their hyper-parameters.

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 
 from ctxbench.case import EMPTY, Case
 from ctxbench.conditions import CONDITIONS, phrases
+from ctxbench.dtypes import DTYPES
 from ctxbench.engine.one_process import Executor, Plan, measure_case
 from ctxbench.metrics import quantity, read_number, static_metrics
 from ctxbench.mode import Mode
-from ctxbench.notes import joined
+from ctxbench.notes import Note, joined
 from ctxbench.number import Number, order
+from ctxbench.report.tables.table import Origin, Table, plain_table
 from ctxbench.suite.cases import Suite
 
 # The family whose modules give every position the same context.
@@ -117,3 +119,50 @@ def peak_with(executor: Executor, plan: Plan, mode: Mode) -> Callable[[Case], in
         return found
 
     return peak
+
+
+def answer(found: Sequence[Candidate], limit: int, devices: Sequence[str], mode: Mode) -> Iterator[Table | str]:
+    """What a person sees: what fits and what does not under each of the conditions, and what a reader must know."""
+    for text in dict.fromkeys(map(conditions_of, found)):
+        yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
+        yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
+        yield "=: statistically tied with the fastest one that fits on this device."
+    if any(DTYPES[each.case.dtype].autocast for each in found):
+        yield str(Note("autocast_cuda"))
+    yield "Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md."
+
+
+def _by_kind(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> Iterator[Table]:
+    """What lets positions differ, the fastest on the first device first; then the same of other kinds of module."""
+    others = [each for each in found if not each.mixes]
+    for title, part in (
+        ("", [each for each in found if each.mixes]),
+        (
+            "of what is far away, every position gets the same context, or none",
+            [each for each in others if not each.is_empty],
+        ),
+        ("without a module, for comparison", [each for each in others if each.is_empty]),
+    ):
+        if part:
+            yield _table(part, limit, devices, title)
+
+
+def _table(found: Sequence[Candidate], limit: int, devices: Sequence[str], title: str) -> Table:
+    """Those that fit, with a mark on times that are tied with the fastest; then the others, and why they do not."""
+    fits, rest = ordered(found, limit, devices[0])
+    has_batch = any(each.batch is not None for each in found)
+    rows = []
+    for each in (*fits, *rest):
+        times = {device: own.text() for device, own in each.times.items()}
+        tied = [device for device in times if each in fits and is_tied(each, fits, device)]
+        cells = [times.get(device, "") + " =" * (device in tied) for device in devices]
+        over = each.excess(limit)
+        why = f"{_mib(over)} MiB too much" if over else each.reason
+        memory = "" if each.memory is None else _mib(each.memory)
+        rows.append((each.case.title, memory, *cells, *[str(each.batch)] * has_batch, why))
+    numbers: dict[str, Origin] = dict.fromkeys(("MiB", *devices, *["largest batch"] * has_batch), "predicted")
+    return plain_table({"module": "label", **numbers, "": "text"}, rows, title)
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.2f}"
