@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from ctxbench import limits
-from ctxbench.cli.options import Modules, Settings, Texts, names, overrides_of, with_conditions
+from ctxbench.cli.options import Modules, OneMode, Settings, Texts, mode_of, names, overrides_of, with_conditions
 from ctxbench.cli.printing import gate_progress, render
 from ctxbench.dtypes import DTYPES
-from ctxbench.errors import UsageError, unknown
-from ctxbench.mode import MODES, Mode
+from ctxbench.errors import UsageError
 from ctxbench.notes import Note
 from ctxbench.terminal import say
 
@@ -25,7 +24,7 @@ def choose(
     shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")],
     device: Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a100-40gb,t4, or a TOML file.")],
     conditions: Mapping[str, Texts],
-    mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
+    mode: OneMode = "train",
     modules: Modules = None,
     chosen: Settings = None,
     batch: Annotated[bool, typer.Option("--largest-batch", help="Also the largest batch that fits.")] = False,
@@ -43,8 +42,7 @@ def choose(
     from ctxbench.suite.read import load
 
     limit = _bytes(memory)
-    if mode not in MODES:
-        raise unknown("mode", mode, MODES)
+    which = mode_of(mode)
     asked = list(dict.fromkeys(each.strip() for each in device.split(",") if each.strip()))
     for name in asked or [""]:
         if has_clock(name):
@@ -59,7 +57,6 @@ def choose(
     )
     suite = load("field", overrides)
     check_installed(suite.file, static=True)
-    which: Mode = mode
     with gate_progress() as shown, ForkServer() as server:
         executor = Counted(server)
         found = []

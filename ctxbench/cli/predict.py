@@ -5,19 +5,16 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import Settings, case_of, complete_module, complete_target, with_conditions
+from ctxbench.cli.options import Module, OneMode, Settings, case_of, complete_target, mode_of, with_conditions
 from ctxbench.cli.printing import render_told
 from ctxbench.engine.apart import Apart
 from ctxbench.errors import UsageError, unknown
-from ctxbench.mode import MODES, Mode
 from ctxbench.predict import LOSSES, OPTIMIZERS
 
 
 @with_conditions("shape", "dtype", "memory_format", "network", one=True)
 def predict(
-    module: Annotated[
-        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
-    ],
+    module: Module,
     target: Annotated[
         str,
         typer.Option(
@@ -25,7 +22,7 @@ def predict(
         ),
     ],
     conditions: Mapping[str, str],
-    mode: Annotated[str, typer.Option(help="train or infer.")] = "infer",
+    mode: OneMode = "infer",
     loss: Annotated[str, typer.Option(help=f"Of a training step: {', '.join(LOSSES)} of the output.")] = LOSSES[0],
     optimizer: Annotated[str, typer.Option(help=f"Add its step: {', '.join(OPTIMIZERS)}.")] = "",
     chosen: Settings = None,
@@ -34,15 +31,13 @@ def predict(
     from ctxbench.devices.sheet import sheet
     from ctxbench.worker.protocol import TellTime
 
-    if mode not in MODES:
-        raise unknown("mode", mode, MODES)
+    which = mode_of(mode)
     if loss not in LOSSES:
         raise unknown("loss", loss, LOSSES)
     if optimizer and optimizer not in OPTIMIZERS:
         raise unknown("optimizer", optimizer, OPTIMIZERS)
-    if mode != "train" and (optimizer or loss != LOSSES[0]):
+    if which != "train" and (optimizer or loss != LOSSES[0]):
         raise UsageError("--loss and --optimizer are of a training step: add --mode train")
-    which: Mode = mode
     with Apart() as apart:
         case = case_of(module, conditions, chosen)
         apart.tell(TellTime(case, which, sheet(target), loss, optimizer), case, render_told)
