@@ -26,6 +26,8 @@ from ctxbench.cli.run import ASKED_FOR
 from ctxbench.terminal import say
 
 if TYPE_CHECKING:
+    from ctxbench.compare import Request
+    from ctxbench.engine.client import ForkServer
     from ctxbench.ranking import Ranking
 
 RANKED = [key for key, quantity in known_metrics.quantities().items() if quantity.better]
@@ -71,7 +73,6 @@ def compare(
     Exit codes: 0 all is ok, 1 a module breaks the contract or a case failed, 2 wrong input.
     """
     from ctxbench import compare as comparing
-    from ctxbench.contract import judged, lines
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.run import machine
     from ctxbench.report.run_data import RunData
@@ -84,17 +85,8 @@ def compare(
     channels = comparing.channels_of(suite, overrides)
     with ForkServer() as server:
         environment = machine(server)
-        broken: list[str] = []
-        for candidate in candidates:
-            with gate_progress() as shown:
-                checked = list(comparing.check_contract(request, candidate, server, channels, shown.stage))
-            for name, results in checked:
-                for result in results:
-                    if result.outcome in ("failed", "not decided"):
-                        render(lines.line(result))
-                render(lines.summary(name, results))
-                if judged(results) == "broken" and candidate not in broken:
-                    broken.append(candidate)
+        found = [candidate for candidate in candidates if _is_broken(request, candidate, server, channels)]
+        broken = list(dict.fromkeys(found))
     left_out = [] if anyway else broken
     if {*left_out} == {*candidates}:
         say("nothing was measured; fix the module, or use --anyway to measure it as it is", stderr=True)
@@ -129,6 +121,21 @@ def compare(
     say(f"run folder: {finished.path}")
     if finished.failed or left_out:
         raise typer.Exit(EXIT_FAILED_CASES)
+
+
+def _is_broken(request: "Request", candidate: str, server: "ForkServer", channels: int) -> bool:
+    """Whether a candidate breaks the contract with any of its settings; what was checked is printed."""
+    from ctxbench import compare as comparing
+    from ctxbench.contract import judged, lines
+
+    with gate_progress() as shown:
+        checked = list(comparing.check_contract(request, candidate, server, channels, shown.stage))
+    for name, results in checked:
+        for result in results:
+            if result.outcome in ("failed", "not decided"):
+                render(lines.line(result))
+        render(lines.summary(name, results))
+    return any(judged(results) == "broken" for _, results in checked)
 
 
 def _print_ranking(ranking: "Ranking", rank_by: str) -> None:

@@ -69,7 +69,7 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         given, made = (tuple(leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)) for value in (args, out))
-        call = Call(func, args, kwargs or {}, given, out=made)
+        call = Call(func, args, given, out=made)
         if call.operator.startswith("_foreach_") and not made:
             call.out = tuple(args[0])
         if kernels := works(call, ()):
