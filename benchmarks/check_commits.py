@@ -17,13 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gate_on_this_machine import begin
+from gate_on_this_machine import ROOT, begin, changed_tree
 
 from ctxbench.number import significant
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.tables.table import plain_table
 
-ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "results" / "check-commits"
 BUDGET = "5m"
 ADD = "torch.add(x, (context @ query).view_as(x))"
@@ -71,26 +70,12 @@ def main() -> None:
         if not path.exists():
             print(name, flush=True)
             with tempfile.TemporaryDirectory() as repository:
-                write(Path(repository), name)
+                changed_tree(Path(repository), *COMMITS[name])
                 check(Path(repository), path, static=given.static)
 
 
 def stored(folder: Path, name: str) -> Path:
     return folder / f"{name.replace(' % ', '-').replace(' ', '-')}.json"
-
-
-def write(repository: Path, name: str) -> None:
-    """A git repository whose commit has the module of examples/, and whose working tree has it changed."""
-    module = repository / "my_module.py"
-    text = (ROOT / "examples" / module.name).read_text(encoding="utf-8")
-    old, new = COMMITS[name]
-    if old not in text:
-        raise SystemExit(f"examples/{module.name} must have {old!r}.")
-    module.write_text(text, encoding="utf-8")
-    author = ["-c", "user.name=ctxbench", "-c", "user.email=ctxbench@localhost"]
-    for command in (["init", "--quiet"], ["add", "--all"], [*author, "commit", "--quiet", "--message", "Baseline"]):
-        subprocess.run(["git", *command], cwd=repository, check=True)
-    module.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def check(repository: Path, path: Path, *, static: bool) -> None:

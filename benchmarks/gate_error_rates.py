@@ -2,12 +2,11 @@
 
 From the repository's root, a minute and a half on one core:
 
-    PYTHONPATH=tests python benchmarks/gate_error_rates.py --write
+    PYTHONPATH=tests python benchmarks/gate_error_rates.py
 
-rewrites the part of docs/gate-error-rates.md between the two markers; without `--write` it prints that part.
+rewrites the part of docs/gate-error-rates.md between the two markers.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +24,8 @@ from ctxbench.report.tables.table import plain_table
 PAGE = Path(__file__).parents[1] / "docs" / "gate-error-rates.md"
 BEGIN, END = "<!-- simulated: begin -->", "<!-- simulated: end -->"
 
+# Gates, and trials of each other rule, for each machine and change; pairs whose spread is taken.
+GATES, PAIRS = 2000, 20_000
 CHANGES = (0.0, 0.02, 0.05, 0.10, 0.20)
 ROWS = 4
 # The other rules' one process a side, run one after the other: 20 blocks of 5 samples each.
@@ -60,12 +61,12 @@ OTHER_RULES: dict[str, Rule] = {
 }
 
 
-def other_rates(noise: Noise, change: float, trials: int) -> list[float]:
+def other_rates(noise: Noise, change: float) -> list[float]:
     """How often each other rule calls a regression."""
     random = np.random.default_rng(0)
-    log_time = random.normal(0.0, noise.jitter, (trials, 2))
+    log_time = random.normal(0.0, noise.jitter, (GATES, 2))
     log_time[:, 1] += np.log1p(change)
-    samples = block_samples(random, noise, np.repeat(log_time, BLOCKS, axis=1), SAMPLES).reshape(trials, 2, -1)
+    samples = block_samples(random, noise, np.repeat(log_time, BLOCKS, axis=1), SAMPLES).reshape(GATES, 2, -1)
     return [float(rule(samples[:, 0], samples[:, 1]).mean()) for rule in OTHER_RULES.values()]
 
 
@@ -79,11 +80,11 @@ class GateRates:
     pairs: float
 
 
-def gate_rates(noise: Noise, change: float, gates: int, rule: GateRule) -> GateRates:
+def gate_rates(noise: Noise, change: float, rule: GateRule) -> GateRates:
     """Our rates, over gates of one changed row and three identical ones; all four count without a change."""
     verdicts: Counter[str | None] = Counter()
     pairs = 0
-    for seed in range(gates):
+    for seed in range(GATES):
         machine = SyntheticMachine(seed, noise, {"changed": change} | {str(row): 0.0 for row in range(1, ROWS)})
         rows = run_gate(machine.rows, machine.measure_pair, rule, lambda: True)
         counted = rows[: 1 if change else ROWS]
@@ -112,36 +113,27 @@ def noise_section() -> Iterator[str]:
     yield table("machine", headings, rows)
 
 
-def rates_section(gates: int) -> Iterator[str]:
+def rates_section() -> Iterator[str]:
     rule = GateRule()
-    yield f"### Error rates, {gates:,} gates and {gates:,} trials of each other rule\n"
+    yield f"### Error rates, {GATES:,} gates and {GATES:,} trials of each other rule\n"
     headings = ["regressed", "ok", "inconclusive", "pairs", *OTHER_RULES]
     for name, noise in NOISE_LEVELS.items():
         rows = []
         for change in CHANGES:
-            ours = gate_rates(noise, change, gates, rule)
-            shares = map(percent, other_rates(noise, change, gates))
-            regressed = percent(ours.regressed, 2)
-            rows.append(
-                [
-                    f"{change:+.0%}",
-                    regressed,
-                    percent(ours.ok),
-                    percent(ours.inconclusive),
-                    f"{ours.pairs:.1f}",
-                    *shares,
-                ]
-            )
+            ours = gate_rates(noise, change, rule)
+            shares = map(percent, other_rates(noise, change))
+            own = (percent(ours.regressed, 2), percent(ours.ok), percent(ours.inconclusive), f"{ours.pairs:.1f}")
+            rows.append([f"{change:+.0%}", *own, *shares])
         yield f"**{name}**\n"
         yield table("true change", headings, rows)
 
 
-def looks_section(gates: int) -> Iterator[str]:
-    yield f"### Looks at 8 and 24 pairs, or at 4, 8 and 24 ({gates:,} gates)\n"
+def looks_section() -> Iterator[str]:
+    yield f"### Looks at 8 and 24 pairs, or at 4, 8 and 24 ({GATES:,} gates)\n"
     rows = []
     for name, noise in NOISE_LEVELS.items():
         for looks in ((8, 24), (4, 8, 24)):
-            same, slower = (gate_rates(noise, change, gates, GateRule(looks=looks)) for change in (0.0, 0.10))
+            same, slower = (gate_rates(noise, change, GateRule(looks=looks)) for change in (0.0, 0.10))
             label = ", ".join(map(str, looks))
             rows.append(
                 [name, label, percent(same.ok), f"{same.pairs:.1f}", percent(slower.regressed), f"{slower.pairs:.1f}"]
@@ -150,13 +142,13 @@ def looks_section(gates: int) -> Iterator[str]:
     yield table("machine", headings, rows)
 
 
-def pair_value_section(trials: int) -> Iterator[str]:
-    yield f"### Spread of a pair's log ratio, {trials:,} pairs of 12 blocks\n"
+def pair_value_section() -> Iterator[str]:
+    yield f"### Spread of a pair's log ratio, {PAIRS:,} pairs of 12 blocks\n"
     sides = np.tile(ABBA, 3)
     rows = []
     for name, noise in NOISE_LEVELS.items():
         random = np.random.default_rng(1)
-        log_time = random.normal(0.0, noise.jitter, (trials, 2))[:, sides]
+        log_time = random.normal(0.0, noise.jitter, (PAIRS, 2))[:, sides]
         blocks = block_samples(random, noise, log_time, SAMPLES)
         blocks_a, blocks_b = blocks[:, sides == 0], blocks[:, sides == 1]
         mean = np.mean(np.log(np.median(blocks_b, axis=2)) - np.log(np.median(blocks_a, axis=2)), axis=1)
@@ -166,26 +158,10 @@ def pair_value_section(trials: int) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gates", type=int, default=2000, help="gates for each machine and change")
-    parser.add_argument("--write", action="store_true", help=f"rewrite the part between the markers of {PAGE.name}")
-    arguments = parser.parse_args()
-    sections = (
-        noise_section(),
-        rates_section(arguments.gates),
-        looks_section(arguments.gates),
-        pair_value_section(10 * arguments.gates),
-    )
+    sections = (noise_section(), rates_section(), looks_section(), pair_value_section())
     text = "\n".join(line for section in sections for line in section)
-    if not arguments.write:
-        print(text)
-        return
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        parser.error(f"{PAGE} lacks the markers {BEGIN} and {END}")
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import gpu_steps
+from gpu_step import CannotRun, Step, folders
+from gpu_steps import STEPS
 
 from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.tables.table import plain_table
@@ -54,10 +55,10 @@ def main() -> int:
     if arguments.step:
         return answer(arguments.step, arguments.out, arguments.seconds)
     if arguments.describe:
-        print(json.dumps(gpu_steps.describe()))
+        print(json.dumps(properties()))
         return 0
     if arguments.dry_run:
-        for number, step in enumerate(gpu_steps.STEPS, 1):
+        for number, step in enumerate(STEPS, 1):
             print(f"{number}. {step.title} (at most {step.timeout_s:.0f} s)\n   expected: {step.expectation}")
         return 0
     gpu = describe()
@@ -65,14 +66,14 @@ def main() -> int:
         print("gpu.py: there is no GPU that torch can use, so nothing was run", file=sys.stderr)
         return 2
     out: Path = arguments.out or unused(ROOT / "results" / f"gpu-{slug(gpu['GPU'])}")
-    if any(folder.exists() for folder in gpu_steps.folders(out)):
+    if any(folder.exists() for folder in folders(out)):
         print(f"gpu.py: {out} has a run already; choose another --out", file=sys.stderr)
         return 2
 
     def command(name: str, seconds: float) -> Sequence[str]:
         return [sys.executable, __file__, "--step", name, "--out", str(out), "--seconds", f"{seconds:.0f}"]
 
-    outcomes = run_all(gpu_steps.STEPS, command, gpu, out, 60 * arguments.minutes, arguments.page)
+    outcomes = run_all(STEPS, command, gpu, out, 60 * arguments.minutes, arguments.page)
     print(f"results: {out}; page: {arguments.page}")
     return int(any(outcome.verdict == NOT_AS_EXPECTED for outcome in outcomes))
 
@@ -83,7 +84,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="the folder of logs and run folders; default: results/gpu-NAME")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the outcome is written")
     parser.add_argument("--dry-run", action="store_true", help="print the steps and what is expected of them")
-    parser.add_argument("--step", choices=[step.name for step in gpu_steps.STEPS], help=argparse.SUPPRESS)
+    parser.add_argument("--step", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
     parser.add_argument("--describe", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -91,11 +92,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def answer(name: str, out: Path, seconds: float) -> int:
     """Run one step in this process; the last line that it prints is its verdict in JSON."""
-    (step,) = [each for each in gpu_steps.STEPS if each.name == name]
+    (step,) = [each for each in STEPS if each.name == name]
     try:
         good, seen = step.run(out, time.monotonic() + seconds)
         verdict = AS_EXPECTED if good else NOT_AS_EXPECTED
-    except gpu_steps.CannotRun as reason:
+    except CannotRun as reason:
         verdict, seen = COULD_NOT_RUN, str(reason)
     sys.stderr.flush()
     print("\n" + json.dumps({"verdict": verdict, "seen": seen}), flush=True)
@@ -110,8 +111,29 @@ def describe() -> Mapping[str, str]:
     return found
 
 
+def properties() -> dict[str, str]:
+    """The first GPU and its software; empty without one."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    properties = torch.cuda.get_device_properties(0)
+    try:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
+    except (OSError, subprocess.CalledProcessError):
+        driver = "unknown"
+    return {
+        "GPU": properties.name,
+        "compute capability": f"{properties.major}.{properties.minor}",
+        "driver": driver,
+        "torch": torch.__version__,
+        "GPUs": str(torch.cuda.device_count()),
+    }
+
+
 def run_all(
-    steps: Sequence[gpu_steps.Step],
+    steps: Sequence[Step],
     command: Command,
     gpu: Mapping[str, str],
     out: Path,
@@ -201,7 +223,7 @@ def slug(name: str) -> str:
 def unused(out: Path) -> Path:
     """The folder, or the first of `<folder>-2`, `<folder>-3`, ... that has no run."""
     path, number = out, 2
-    while any(folder.exists() for folder in gpu_steps.folders(path)):
+    while any(folder.exists() for folder in folders(path)):
         path, number = out.with_name(f"{out.name}-{number}"), number + 1
     return path
 

@@ -9,16 +9,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+from gpu_step import DEVICE, CannotRun, Step, failures, folders, measured
 
 ROOT = Path(__file__).resolve().parents[1]
-DEVICE = "cuda"
 LARGE, MEDIUM, SMALL = (1, 512, 128, 128), (1, 128, 64, 64), (1, 128, 32, 32)
 DTYPES = ("float32", "bfloat16", "float16")
 MODES = ("infer", "train")
@@ -28,64 +24,10 @@ MEMORY_SHARE, PROTOCOL_SHARE, DEVICE_SHARE = 0.01, 0.10, 0.50
 PREDICTED_SHARE = 0.15
 AGREEING_SHARE = 0.9
 MIB = 2**20
+# Of SA, between two events.
+PASSES = 10
 # The exit codes of `ctxbench check` that come with verdicts.
 CHECKED = (0, 1, 3)
-
-
-class CannotRun(Exception):
-    """The step does not apply to this machine, or could not be judged; the text says why."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step: `run(out, deadline)` says whether it came out as expected, and what was seen."""
-
-    name: str
-    title: str
-    expectation: str
-    timeout_s: float
-    run: Callable[[Path, float], tuple[bool, str]]
-
-
-def describe() -> dict[str, str]:
-    """The first GPU and its software; empty without one."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return {}
-    properties = torch.cuda.get_device_properties(0)
-    try:
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        driver = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
-    except (OSError, subprocess.CalledProcessError):
-        driver = "unknown"
-    return {
-        "GPU": properties.name,
-        "compute capability": f"{properties.major}.{properties.minor}",
-        "driver": driver,
-        "torch": torch.__version__,
-        "GPUs": str(torch.cuda.device_count()),
-    }
-
-
-def folders(out: Path) -> list[Path]:
-    """Everything that a run with this folder writes: itself, and beside it Table 3 under both protocols."""
-    name = out.name.removeprefix("gpu-")
-    return [out, *(out.with_name(f"{table}-{name}") for table in ("table3", "table3-paper"))]
-
-
-def measured(folder: Path, **options: Any) -> "pd.DataFrame":
-    """Run a suite through the engine; its records."""
-    import ctxbench
-    from ctxbench.engine.progress import Plain
-
-    return ctxbench.run(**{"device": DEVICE, **options}, out=folder, reporter=Plain()).frame
-
-
-def failures(frame: "pd.DataFrame") -> list[str]:
-    """The rows that are not `ok`, and why."""
-    bad = frame[frame["status"] != "ok"]
-    return [f"{row['case']}: {row['status']}, {row['message']}" for _, row in bad.iterrows()]
 
 
 def fork_and_backward(out: Path, deadline: float) -> tuple[bool, str]:
@@ -214,7 +156,7 @@ def host_and_device(out: Path, deadline: float) -> tuple[bool, str]:
     return good, "SA infer in ms. " + "; ".join(seen)
 
 
-def host_and_device_ms(shape: tuple[int, ...], passes: int = 10) -> tuple[float, float]:
+def host_and_device_ms(shape: tuple[int, ...]) -> tuple[float, float]:
     """Milliseconds a pass that the host takes to enqueue SA, and that the device takes to run it."""
     import torch
 
@@ -230,12 +172,12 @@ def host_and_device_ms(shape: tuple[int, ...], passes: int = 10) -> tuple[float,
         torch.cuda._sleep(10**8)  # cycles, about 50 ms: the passes are queued behind it
         start.record()
         before = time.perf_counter()
-        for _ in range(passes):
+        for _ in range(PASSES):
             module(image)
         host = time.perf_counter() - before
         end.record()
     torch.cuda.synchronize()
-    return 1000 * host / passes, start.elapsed_time(end) / passes
+    return 1000 * host / PASSES, start.elapsed_time(end) / PASSES
 
 
 def second_gpu(out: Path, deadline: float) -> tuple[bool, str]:

@@ -1,23 +1,14 @@
-"""Predicted against measured peak memory on a GPU, for the registry; where they differ, block by block.
+"""Predicted against measured peak memory on a GPU; where they differ, block by block, for a step of `gpu.py`.
 
-Run on a machine with a GPU:
-
-    python benchmarks/memory_cuda.py --out results/memory-cuda
-
-The run folder gets the measured and the predicted peaks (`records.csv`, written by ctxbench as for any suite) and
-`blocks.csv`: the blocks that only the prediction or only the caching allocator's history has. Each module is traced in
-a fresh process. The exit code is 1 if a prediction, without the workspaces, is off by more than `--within` percent.
-`make gpu` compares three dtypes and traces the rows that differ.
+`blocks.csv` has the blocks that only the prediction or only the caching allocator's history has. Each module is traced
+in a fresh process.
 """
 
-import argparse
 import csv
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -25,9 +16,8 @@ import pandas as pd
 import torch
 from allocator_history import Comparison, compare
 
-import ctxbench
 from ctxbench import registry
-from ctxbench.memory import CONVENTION, measure_peak, predict_peak
+from ctxbench.memory import measure_peak, predict_peak
 from ctxbench.memory.one_pass import prepared, run_pass
 from ctxbench.mode import MODES, Mode
 
@@ -43,9 +33,8 @@ class Traced:
     mode: Mode
     predicted_bytes: int
     measured_bytes: int
-    weights_bytes: int
     comparison: Comparison
-    dtype: str = "float32"
+    dtype: str
 
     @property
     def error(self) -> float:
@@ -53,7 +42,7 @@ class Traced:
         return self.predicted_bytes / (self.measured_bytes - self.comparison.unmatched_bytes_at_peak) - 1
 
 
-def trace(key: str, mode: Mode, shape: tuple[int, ...], dtype: str = "float32") -> Traced:
+def trace(key: str, mode: Mode, shape: tuple[int, ...], dtype: str) -> Traced:
     """Measure one module, then run it again with the allocator recording."""
     kind = getattr(torch, dtype)
     module = registry.get(key).build(shape[1]).to("cuda", kind)
@@ -67,10 +56,10 @@ def trace(key: str, mode: Mode, shape: tuple[int, ...], dtype: str = "float32") 
         entries = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
         torch.cuda.memory._record_memory_history(enabled=None)
         del output
-    return Traced(key, mode, profile.peak_bytes, measured, profile.weights_bytes, compare(profile, entries), dtype)
+    return Traced(key, mode, profile.peak_bytes, measured, compare(profile, entries), dtype)
 
 
-def trace_fresh(key: str, mode: Mode, shape: tuple[int, ...], dtype: str = "float32") -> Traced:
+def trace_fresh(key: str, mode: Mode, shape: tuple[int, ...], dtype: str) -> Traced:
     """Trace in a fresh process, forked from one that has torch and has not used CUDA."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["memory_cuda"])
@@ -148,29 +137,3 @@ def blocks_that_differ(rows: Sequence[Peak], path: Path, deadline: float) -> lis
             size = f"{found.block.bytes / MIB:.1f} MiB"
             notes.insert(1, f"the largest of the first: {size} only in the {found.only_in} ({found.block.where})")
     return notes[:4]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", default="1,512,128,128", help="B,C,H,W")
-    parser.add_argument("--modules", default="", help="comma-separated keys; default: the registry")
-    parser.add_argument("--out", type=Path, required=True, help="the run folder to write")
-    parser.add_argument("--within", type=float, default=1.0, help="percent")
-    arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("there is no CUDA device; the predictions are proven on the CPU by tests/test_memory_cpu.py")
-        return 2
-    shape = tuple(int(size) for size in arguments.shape.split(","))
-    keys = arguments.modules.split(",") if arguments.modules else registry.names()
-    ctxbench.run(modules=keys, shape=[shape], device="cuda", metrics=["params", "memory"], out=arguments.out)
-    print(f"memory: {CONVENTION}")
-    results = []
-    for key, mode in product(keys, MODES):
-        results.append(trace_fresh(key, mode, shape))
-        print(show(results[-1]), flush=True)
-    write_blocks(arguments.out / "blocks.csv", results)
-    return int(any(abs(result.error) * 100 > arguments.within for result in results))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -47,7 +47,6 @@ class Pass:
     sheet: Sheet
     seconds: float
     kernels: Kernels
-    launched: int
 
     @property
     def kin(self) -> str:
@@ -98,13 +97,13 @@ def _read(frame: pd.DataFrame, folder: Path) -> Iterator[Pass]:
         kept = folder / f"{row.model}-{row.batch}-{row.image}-{row.mode}-{row.memory_format}.pickle"
         if not kept.exists():
             kept.write_bytes(pickle.dumps(_seen(row)))
-        merges, launched, kernels = pickle.loads(kept.read_bytes())
+        merges, kernels = pickle.loads(kept.read_bytes())
         if kernels and not (merges and "5090" in sheet.title):
-            yield Pass(row.model, row.batch, row.mode, row.memory_format, sheet, row.step_ms / 1e3, kernels, launched)
+            yield Pass(row.model, row.batch, row.mode, row.memory_format, sheet, row.step_ms / 1e3, kernels)
 
 
-def _seen(row: Any) -> tuple[bool, int, Kernels]:
-    """Whether the network may be merged, how many operators it launches, and its kernels; none if it cannot run."""
+def _seen(row: Any) -> tuple[bool, Kernels]:
+    """Whether the network may be merged, and its kernels; none if it cannot run."""
     problem = ""
     for how in ({}, {"img_size": row.image}):  # the second for networks of one size, which is another by default
         try:
@@ -112,10 +111,10 @@ def _seen(row: Any) -> tuple[bool, int, Kernels]:
         except (UnpredictableError, RuntimeError, TypeError) as error:
             problem = problem or str(error)
     print(f"{row.model} is left out ({row.mode}, {row.memory_format}): {problem}")
-    return False, 0, Counter()
+    return False, Counter()
 
 
-def _run(row: Any, how: dict[str, Any]) -> tuple[bool, int, Kernels]:
+def _run(row: Any, how: dict[str, Any]) -> tuple[bool, Kernels]:
     import timm
     from timm.layers.config import set_fused_attn
 
@@ -131,7 +130,7 @@ def _run(row: Any, how: dict[str, Any]) -> tuple[bool, int, Kernels]:
     if row.mode == "train":  # the optimizers of PyTorch 1.12 took one weight after the other
         operators += step_of(module, "sgd", "cuda-2020")
     merges = any(hasattr(part, name) for part in module.modules() for name in MERGED)
-    return merges, len(operators), Counter((work, each.dtype) for each in operators for work in each.works)
+    return merges, Counter((work, each.dtype) for each in operators for work in each.works)
 
 
 def _digest(text: str) -> str:

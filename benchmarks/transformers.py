@@ -77,7 +77,7 @@ class Transformer(nn.Module):
 
     def __init__(self, name: str, layers: int, width: int, heads: int, inner: int, words: int, head: str) -> None:
         super().__init__()
-        self.bert, self.head_kind = name.startswith("BERT"), head
+        self.bert = name.startswith("BERT")
         opt = name.startswith("OPT")
         self.words, self.places = nn.Embedding(words, width), nn.Embedding(2050, width)
         kind = OptAttention if opt else Attention

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 from evidence import evidence_list, source
-from lists import ROOT, built_in, judged, markdown, stored_run, validation
+from lists import ROOT, built_in, judged, markdown, stored_run
 
 from ctxbench import claims
 from ctxbench.audit.finding import Finding, Verdict, read
-from ctxbench.devices.sheet import sheets
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import SOLVED, accuracy_of, first_of, seeds_of
 from ctxbench.mode import MODES
 from ctxbench.number import fixed, significant
-from ctxbench.predict.rates import calibration
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.crossover import crossover_table
@@ -37,8 +35,6 @@ import repeatability
 CHOSEN = (("acf", "infer"), ("ham_cd", "infer"), ("a2", "train"), ("sa", "train"), ("acf", "train"))
 # What the run `recall` trained on, as its columns are named; so many of the best are in its page's first line.
 RECALLED, MOST_NAMED = ("segment", "global", "lookup"), 5
-# Below this share in the 80 % band a card is named.
-NAMED_BELOW = 0.7
 
 
 def facts() -> str:
@@ -100,47 +96,6 @@ def gate_lead() -> str:
 def gate_measured() -> str:
     """The series of gates on a real machine."""
     return gate.section(gate.stored())
-
-
-def prediction_fact() -> str:
-    """How far predicted times of whole passes are off on cards that were left out of the fit, and on which most."""
-    frame = validation()
-    own = frame[(frame["source"] == "NeuSight passes") & (frame["known"] == "left out")]
-    models = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in own["what"]}))
-    modes = []
-    for mode, title in (("infer", "inference"), ("backward", "backward passes")):
-        part = own[own["mode"] == mode]
-        error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
-        modes.append(f"{title}: half of {len(part)} times are within {error:.0%}, {inside:.0%} in their 80 % band")
-    shares = own.groupby("device")["in_band"].mean().sort_values()
-    low = ", ".join(f"{card} {share:.0%}" for card, share in shares[shares < NAMED_BELOW].items())
-    return (
-        f"**Predicted times**, for whole passes of language models ({models}: no convolution, no vision network) on "
-        f"{own['device'].nunique()} cards, each left out of the fit. {'; '.join(modes).capitalize()}. The least in "
-        f"their band: {low}. {_networks_fact()} Classes were measured on these cards: {_measured_cards()} "
-        f"({source('prediction')})."
-    )
-
-
-def _networks_fact() -> str:
-    """How far vision networks under AMP are off, by card, where their kin or their card was left out of the fit."""
-    frame = validation("networks")
-    parts = []
-    for (known, card), part in frame.groupby(["known", "device"], sort=True):
-        error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
-        parts.append(f"{card}, {known}: half of {len(part)} within {error:.0%}, {inside:.0%} in the band")
-    kinds = ", ".join(sorted(set(frame["family"])))
-    return f"Vision networks of timm under AMP in float16 ({kinds}): {'; '.join(parts)}."
-
-
-def _measured_cards() -> str:
-    """By dtype, the cards that kernels or networks were fitted to."""
-    names = {each.title: name for name, each in sheets().items()}
-    cards: dict[str, set[str]] = {}
-    for (title, _), classes in calibration().devices.items():
-        for key in classes:
-            cards.setdefault(key.rpartition("|")[2], set()).add(names[title])
-    return "; ".join(f"{dtype} {', '.join(sorted(own))}" for dtype, own in sorted(cards.items()))
 
 
 def findings() -> str:
@@ -312,7 +267,6 @@ SENTENCES: dict[str, Callable[[], str]] = {
     "gate-lead": gate_lead,
     "gate-measured": gate_measured,
     "check-commits": check_commits.table,
-    "prediction-fact": prediction_fact,
     "crossing": lambda: f"**{_crossing()}.**",
     "recall-lead": recall_lead,
     "audit-lead": lambda: f"**{audited()}.**",

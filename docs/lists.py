@@ -1,36 +1,27 @@
 """The generated tables of what ctxbench declares and has stored: metrics, devices, modules, suites, committed runs."""
 
 import ast
-import json
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import combinations
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from ctxbench import registry
 from ctxbench.case import Case
 from ctxbench.claims import Rows, Verdict, claims_of
-from ctxbench.devices.sheet import sheets
 from ctxbench.macs.counter import count_macs
 from ctxbench.memory import predict_peak
 from ctxbench.metrics import metrics
 from ctxbench.metrics.base import Column, Metric, Quantity, Unit
 from ctxbench.metrics.params import count_params
 from ctxbench.mode import MODES, Mode
-from ctxbench.number import Number, ratio, significant
-from ctxbench.predict.rates import calibration
+from ctxbench.number import significant
 from ctxbench.registry.entry import Entry
 from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.published import with_published
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.table import Origin, plain_table
 from ctxbench.results.rows import rows_of
@@ -49,8 +40,6 @@ SCAN_CONVENTIONS: list[tuple[str, str, Callable[[int], float]]] = [
     ("VMamba's older count, outer products halved", "3.5 N + 1", lambda states: 3.5 * states + 1),
     ("hooks on layers (thop, ptflops)", "0", lambda states: 0),
 ]
-# A prediction within this factor of a published time is counted as near.
-NEAR = 1.5
 
 
 @cache
@@ -80,185 +69,6 @@ def column_list() -> str:
     """All columns that metrics fill."""
     rows = [(metric.name, _every_column(metric.columns)) for metric in metrics().values()]
     return markdown({"metric": "label", "columns of `records.csv`": "text"}, rows)
-
-
-def device_list() -> str:
-    """The devices that times are predicted for, with the figures of their data sheets."""
-    calibrated: dict[str, set[str]] = defaultdict(set)
-    for (title, era), classes in calibration().devices.items():
-        calibrated[title] |= {f"{len(classes)} ({era})"}
-    rows = [
-        (
-            f"`{name}`",
-            each.title,
-            ", ".join(f"{dtype} {peak:g}" for dtype, peak in each.peak_tflops.items()),
-            *(f"{figure:g}" for figure in (each.bandwidth_gb_s, each.l2_mib, each.power_w, each.processors)),
-            ", ".join(sorted(calibrated[each.title])) or "none",
-        )
-        for name, each in sheets().items()
-    ]
-    figures = dict.fromkeys(("GB/s", "L2, MiB", "W", "processors"), "published")
-    words = {"name": "label", "product": "text", "peak, TFLOP/s": "text"}
-    return markdown({**words, **figures, "classes measured": "text"}, rows)
-
-
-def left_out_list() -> str:
-    """By class: how well kernels of a device are predicted from the other devices alone."""
-    rows = []
-    for (dtype, kind), part in _left_out().groupby(["dtype", "class"], sort=True):
-        errors = part["median_error"]
-        covered = np.average(part["covered"], weights=part["kernels"])
-        spread = f"{errors.median():.0%} ({errors.min():.0%} to {errors.max():.0%})"
-        band = f"/{part['band'].median():.2f} to x{part['band'].median():.2f}"
-        rows.append((kind, dtype, str(len(part)), f"{part['kernels'].sum():,}", spread, f"{covered:.0%}", band))
-    labels, counts = dict.fromkeys(("class", "dtype"), "label"), dict.fromkeys(("devices", "kernels"), "counted")
-    ratios = ("median error of a device: median (range)", "kernels in their band", "band")
-    return markdown({**labels, **counts, **dict.fromkeys(ratios, "ratio")}, rows)
-
-
-def coverage_list() -> str:
-    """For each class and device: how many of the kernels the band of the other devices holds."""
-    names = {each.title: name for name, each in sheets().items()}
-    rows = []
-    for kind, part in _left_out("float32").groupby("class", sort=True):
-        cells = [
-            f"{names[device]} {covered:.0%} of {kernels}"
-            for device, covered, kernels in zip(part["device"], part["covered"], part["kernels"], strict=True)
-        ]
-        rows.append((str(kind), "; ".join(cells)))
-    return markdown({"class, float32": "label", "kernels in the band, device left out": "text"}, rows)
-
-
-def _left_out(dtype: str = "") -> pd.DataFrame:
-    frame = pd.read_csv(ROOT / "results" / "prediction" / "left-out.csv")
-    return frame[frame["dtype"] == dtype] if dtype else frame
-
-
-def validation(name: str = "validation") -> pd.DataFrame:
-    """The measured passes that no prediction was fitted to, with ratio and whether the band holds; or `networks`."""
-    frame = pd.read_csv(ROOT / "results" / "prediction" / f"{name}.csv")
-    frame["ratio"] = frame["predicted_ms"] / frame["measured_ms"]
-    frame["in_band"] = frame["measured_ms"].between(frame["low_ms"], frame["high_ms"])
-    return frame
-
-
-def validation_summary() -> str:
-    """By source, what was known of the device, mode and device: errors, coverage and rank."""
-    rows = []
-    by = ["source", "known", "mode"]
-    for key, part in validation().groupby(by, sort=False):
-        rows.append((*map(str, key), "all", *_agreement(part)))
-        if part["device"].nunique() > 1:
-            rows += [(*map(str, key), str(device), *_agreement(own)) for device, own in part.groupby("device")]
-    labels = dict.fromkeys(("source", "device is", "mode", "device"), "label")
-    ratios = dict.fromkeys(("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio")
-    return markdown({**labels, "rows": "counted", **ratios}, rows)
-
-
-def network_summary(*by: str) -> Callable[[], str]:
-    """timm's networks under AMP by what was left out and `by`: errors, coverage and rank."""
-
-    def table() -> str:
-        rows = [(*map(str, key), *_agreement(part)) for key, part in validation("networks").groupby(["known", *by])]
-        labels = dict.fromkeys(("left out", *by), "label")
-        ratios = dict.fromkeys(("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio")
-        return markdown({**labels, "passes": "counted", **ratios}, rows)
-
-    return table
-
-
-def _agreement(part: pd.DataFrame) -> tuple[str, ...]:
-    error = (part["ratio"] - 1).abs().median()
-    near = part["ratio"].between(1 / NEAR, NEAR).mean()
-    rank = spearmanr(part["predicted_ms"], part["measured_ms"])[0] if len(part) > 2 else math.nan
-    wide = (part["high_ms"] / part["low_ms"]).median()
-    texts = (f"{error:.0%}", f"{near:.0%}", f"{part['in_band'].mean():.0%}", "" if math.isnan(rank) else f"{rank:.2f}")
-    return (str(len(part)), *texts, f"{wide:.2f}")
-
-
-def validation_ratios() -> str:
-    """Ratios of two passes on a device that was left out, by device: errors, and how many their band holds."""
-    frame = validation()
-    part = frame[(frame["source"] == "NeuSight passes") & (frame["known"] == "left out")]
-    found = []
-    for (device, mode), own in part.groupby(["device", "mode"]):
-        for one, two in combinations(rows_of(own), 2):
-            told = ratio(*(_predicted(row) for row in (one, two)))
-            measured = one["measured_ms"] / two["measured_ms"]
-            inside = told.low <= measured <= told.high
-            right = (told.value > 1) == (measured > 1)
-            found.append((str(device), str(mode), abs(told.value / measured - 1), inside, right, told.high / told.low))
-    pairs = pd.DataFrame(found, columns=["device", "mode", "error", "inside", "right", "wide"])
-    parts = [(("all", "both"), pairs), *pairs.groupby(["device", "mode"])]
-    rows = []
-    for key, own in parts:
-        shares = (f"{own['error'].median():.0%}", f"{own['inside'].mean():.0%}", f"{own['right'].mean():.0%}")
-        rows.append((*map(str, key), str(len(own)), *shares, f"{own['wide'].median():.2f}"))
-    ratios = dict.fromkeys(("median error", "in the band", "order right", "high / low"), "ratio")
-    return markdown({"device": "label", "mode": "label", "pairs": "counted", **ratios}, rows)
-
-
-def _predicted(row: Mapping[Any, Any]) -> Number:
-    errors = json.loads(row["errors"])
-    return Number(row["predicted_ms"], row["low_ms"], row["high_ms"], origin="predicted", errors=errors)
-
-
-def validation_rows(source: str, known: str) -> Callable[[], str]:
-    """Each row of a source: measured, predicted, band, ratio."""
-
-    def table() -> str:
-        frame = validation()
-        part = frame[(frame["source"] == source) & (frame["known"] == known)]
-        rows = [
-            (
-                *(str(row[name]) for name in ("what", "mode", "device")),
-                f"{row['measured_ms']:.4g}",
-                _predicted(row).text(),
-                f"{row['ratio']:.2f}",
-                "yes" if row["in_band"] else "no",
-            )
-            for _, row in part.iterrows()
-        ]
-        labels = dict.fromkeys(("what", "mode", "device"), "label")
-        times = {"measured, ms": "measured", "predicted, ms": "predicted", "ratio": "ratio"}
-        return markdown({**labels, **times, "in the band": "text"}, rows)
-
-    return table
-
-
-def table3_predictions() -> str:
-    """Predicted beside published times of Table 3, and how close they are.
-
-    On the device that the paper measured on; a time that a footnote of the suite calls into question is left out.
-    """
-    run = open_run(ROOT / "results" / "prediction" / "table3")
-    assert run.published is not None
-    doubtful = {(name, key) for name, row in run.published.rows.items() for key in row.notes}
-    rows, ratios, inside = [], [], []
-    for row in rows_of(with_published(run)):
-        for key in (
-            f"latency_{mode}" for mode in reversed(MODES) if (row["published_row"], f"latency_{mode}") not in doubtful
-        ):
-            if row[f"{key}_published"] is None:
-                continue
-            paper, *ends = (float(row[f"{key}_{name}"]) for name in ("published", "ms", "low_ms", "high_ms"))
-            time = Number(*ends)
-            ratios.append(time.value / paper)
-            inside.append(time.low <= paper <= time.high)
-            text = time.text()
-            mode = key.removeprefix("latency_")
-            rows.append(
-                (f"`{row['module']}`", mode, f"{paper:g}", text, f"{ratios[-1]:.2f}", "yes" if inside[-1] else "no")
-            )
-    times = {"paper, ms": "published", "predicted, ms": "predicted", "ratio": "ratio"}
-    table = markdown({"module": "label", "mode": "label", **times, "in the band": "text"}, rows)
-    ratio, paper = np.array(ratios), np.array([float(row[2]) for row in rows])
-    error, near = np.median(np.abs(ratio - 1)), int((np.abs(np.log(ratio)) <= math.log(NEAR)).sum())
-    correlation = spearmanr(ratio * paper, paper)[0]
-    return (
-        f"{table}\n\nMedian error {error:.0%}; {near} of {len(rows)} within a factor of {NEAR:g}; "
-        f"rank correlation {correlation:.2f}; the band holds {sum(inside)} of {len(rows)}."
-    )
 
 
 def module_list() -> str:
@@ -468,17 +278,6 @@ LISTS: dict[str, Callable[[], str]] = {
     "quantities": quantity_list,
     "columns": column_list,
     "sweep": sweep_list,
-    "devices": device_list,
-    "left-out": left_out_list,
-    "left-out-coverage": coverage_list,
-    "validation": validation_summary,
-    "validation-ratios": validation_ratios,
-    "networks-cards": network_summary("device", "mode", "layout"),
-    "networks-families": network_summary("family", "mode", "layout"),
-    "validation-passes": validation_rows("NeuSight passes", "left out"),
-    "validation-cpu": validation_rows("suite field", "calibrated"),
-    "validation-operators": validation_rows("KernelBench", "left out"),
-    "table3-predictions": table3_predictions,
     "modules": module_list,
     "module-details": module_details,
     "scans": scan_list,

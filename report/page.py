@@ -1,7 +1,6 @@
 """The page: one self-contained HTML file with the tables, the figures, the warnings and the environment."""
 
 import base64
-import hashlib
 import html
 import json
 import re
@@ -13,7 +12,7 @@ from typing import Any
 from .figures.kinds import Written
 from .figures.layout import PAGE, Sheet
 from .figures.style import inline_svg
-from .formats.html import environment, template_text, trusted
+from .formats.html import fill_page, trusted
 from .formats.markdown import render_markdown
 from .panels import Panel
 from .run_data import RunData
@@ -41,22 +40,17 @@ def render_page(
 
     `tables` are of whole runs, `curves` of the figures that have tables.
     """
-    script, style = template_text("page.js"), template_text("page.css")
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            title=tables[0].title,
-            names=", ".join(run.name for run in runs),
-            script=trusted(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            style=trusted(style),
-            summary=_summary(runs, panels, tables),
-            runs=[_run(run) for run in runs],
-            sections=[_section(table, f"table-{number}") for number, table in enumerate([*tables, *curves], 1)],
-            figures=[_figure(figure, command) for figure in figures],
-            warnings=list(_warnings(runs, tables)),
-        )
+    return fill_page(
+        "page.html",
+        "page.js",
+        ["page.css"],
+        title=tables[0].title,
+        names=", ".join(run.name for run in runs),
+        summary=_summary(runs, panels, tables),
+        runs=[_run(run) for run in runs],
+        sections=[_section(table, f"table-{number}") for number, table in enumerate([*tables, *curves], 1)],
+        figures=[_figure(figure, command) for figure in figures],
+        warnings=list(_warnings(runs, tables)),
     )
 
 

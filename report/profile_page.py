@@ -1,7 +1,5 @@
 """The page of a profile: the annotated source, a flame graph, and the tables; one self-contained HTML file."""
 
-import base64
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,7 +11,7 @@ from ctxbench.mode import NOUNS, Mode
 from ctxbench.number import significant
 from ctxbench.place import Line
 
-from .formats.html import environment, template_text, trusted
+from .formats.html import fill_page
 from .profile import headline, roofline, sentences
 from .tables.profile import kept_or_moved, si, size, table
 
@@ -24,18 +22,13 @@ HEADINGS = {"line": "Lines", "submodule": "Submodules", "operator": "Operators"}
 
 def render_profile(profile: Profile, lines: Lines) -> str:
     """The whole page."""
-    script = template_text("profile.js")
-    return (
-        environment()
-        .get_template("profile.html")
-        .render(
-            title=profile.about,
-            roofline=roofline(profile),
-            script=trusted(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            style=trusted(template_text("page.css") + template_text("profile.css")),
-            passes=[_pass(profile, mode, lines) for mode in profile.passes],
-        )
+    return fill_page(
+        "profile.html",
+        "profile.js",
+        ["page.css", "profile.css"],
+        title=profile.about,
+        roofline=roofline(profile),
+        passes=[_pass(profile, mode, lines) for mode in profile.passes],
     )
 
 

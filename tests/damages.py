@@ -9,11 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from attacks.folders import DAMAGES
-
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.tables import tables
 
+# What a cell is replaced by.
+CELLS = ("-1", "inf", "nan", "zz", "", "1e999", "\x1b[2J")
+# What a key of `run.json` is replaced by.
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -32,6 +33,56 @@ VALUES: tuple[Any, ...] = (
     {"x": 1},
     [[[]]],
 )
+
+
+def cut(content: bytes, chance: Random) -> bytes:
+    return content[: chance.randrange(len(content))]
+
+
+def flip(content: bytes, chance: Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(chance.randint(1, 8)):
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def tear(content: bytes, chance: Random) -> bytes:
+    """Without the end of one line, line feed included."""
+    lines = content.splitlines(keepends=True)
+    index = chance.randrange(1, len(lines)) if len(lines) > 1 else 0
+    lines[index] = lines[index][: chance.randrange(len(lines[index]))]
+    return b"".join(lines)
+
+
+def exchange(content: bytes, chance: Random) -> bytes:
+    """Two cells in each other's place."""
+    rows = [*csv.reader(io.StringIO(content.decode()))]
+    (row, i), (other, j) = [(each := chance.choice(rows), chance.randrange(len(each))) for _ in range(2)]
+    row[i], other[j] = other[j], row[i]
+    return "".join(map(csv_line, rows)).encode()
+
+
+def replace(content: bytes, chance: Random) -> bytes:
+    """Something else in one cell."""
+    rows = [*csv.reader(io.StringIO(content.decode()))]
+    row = chance.choice(rows)
+    row[chance.randrange(len(row))] = chance.choice(CELLS)
+    return "".join(map(csv_line, rows)).encode()
+
+
+def drop_line(content: bytes, chance: Random) -> bytes:
+    lines = content.splitlines(keepends=True)
+    lines.pop(chance.randrange(len(lines)))
+    return b"".join(lines)
+
+
+DAMAGES = [cut, flip, tear, exchange, replace, drop_line]
+
+
+def tear_tables(run: Path, chance: Random) -> None:
+    """Leave some tables as a killed writer does: they end anywhere, or lack the end of a line before the last."""
+    for name in chance.sample([*tables()], chance.randint(1, len(tables()))):
+        (run / name).write_bytes(chance.choice((cut, tear))((run / name).read_bytes(), chance))
 
 
 def damage(run: Path, chance: Random) -> None:

@@ -111,11 +111,11 @@ def test_requests_are_counted_in_whole_blocks() -> None:
     assert [s.block.bytes for s in found.unmatched] == [1024, 512, 512]
 
 
-def test_the_script_writes_its_blocks_and_its_line(profile: MemoryProfile, tmp_path: Path) -> None:
+def test_what_differs_is_written_and_shown(profile: MemoryProfile, tmp_path: Path) -> None:
     trace = [alloc(7, 64 * MIB, "/x/net.py", 3), *as_trace(profile)]
     comparison = compare(profile, trace)
     measured = profile.weights_bytes + comparison.peak_bytes
-    result = memory_cuda.Traced("net", "train", profile.peak_bytes, measured, profile.weights_bytes, comparison)
+    result = memory_cuda.Traced("net", "train", profile.peak_bytes, measured, comparison, "float32")
     assert result.error == 0
     assert "predicted" in memory_cuda.show(result)
     assert "largest unmatched block: 64.0 MiB only in the allocator" in memory_cuda.show(result)
@@ -125,12 +125,3 @@ def test_the_script_writes_its_blocks_and_its_line(profile: MemoryProfile, tmp_p
     assert row["only_in"] == "allocator"
     assert int(row["bytes"]) == 64 * MIB
     assert row["where"] == "net.py:3"
-
-
-def test_the_script_says_so_without_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["memory_cuda.py", "--out", str(tmp_path / "run")])
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert memory_cuda.main() == 2
-    assert "there is no CUDA device" in capsys.readouterr().out

@@ -1,16 +1,10 @@
-"""The short form of `benchmarks/attack.py`, with a new seed each time: no attack does harm.
+"""The short form of `tests/attack.py`, with a new seed each time: no attack does harm.
 
 A failure prints the line that repeats it.
 """
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
 import attack
+import pytest
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

@@ -177,7 +177,7 @@ def networks(slower: float) -> list[Pass]:
             seconds += relu.bytes / (0.5 * own.bandwidth)
             kernels = Kernels({(product, "float16"): 10, (relu, "float16"): 1})
             named = f"{'abcdefghij'[i % 10]}_{i}"
-            found.append(Pass(named, 8, "infer", "nchw", own, factor * seconds + 11 * own.launch_s, kernels, 11))
+            found.append(Pass(named, 8, "infer", "nchw", own, factor * seconds + 11 * own.launch_s, kernels))
     return found
 
 
@@ -217,9 +217,8 @@ def test_the_family_of_a_network_is_what_most_of_it_is() -> None:
     few, attention = Work("depthwise convolution", 1, Product(10, 50, 1, 1)), Work("softmax", 1)
 
     def family(*works: Work) -> str:
-        return Pass(
-            "x", 1, "infer", "nchw", sheet("t4"), 1.0, Kernels({(work, "float16"): 1 for work in works}), 1
-        ).family
+        kernels = Kernels({(work, "float16"): 1 for work in works})
+        return Pass("x", 1, "infer", "nchw", sheet("t4"), 1.0, kernels).family
 
     assert family(dense) == "convnet"
     assert family(dense, few) == "depthwise convnet"

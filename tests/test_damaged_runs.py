@@ -4,12 +4,13 @@ import csv
 import errno
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attacks import small
+from report_data import ENVIRONMENT, published, table3_run
 
 import ctxbench
 from ctxbench.comparison import reusable
@@ -20,11 +21,6 @@ from ctxbench.metrics.base import POSITIVE, Column
 from ctxbench.report.write import write_report
 from ctxbench.results import csv_file
 from ctxbench.results.run_folder import RunFolder
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-from attacks import small
-from report_data import ENVIRONMENT, published, table3_run
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

@@ -3,20 +3,16 @@
 import os
 import resource
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from attacks import small
 from conftest import Done
 
 from ctxbench import disk
 from ctxbench.errors import UsageError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-from attacks import small
 
 Command = Callable[..., Done]
 

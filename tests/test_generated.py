@@ -6,28 +6,28 @@ A failure prints the command, what was wrong of it and how to repeat the trial. 
 import functools
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-import pytest
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
-
-from ctxbench.engine.client import ForkServer
-from ctxbench.engine.verify import verify
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
 import damages
 import generated_suites
+import pytest
 import world
 from attacks import small
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
 from trials import LONG, refuse, try_command
 
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.run import resume
+from ctxbench.engine.verify import verify
+from ctxbench.errors import UsageError
+from ctxbench.results.run_folder import RunFolder
+
 pytestmark = [pytest.mark.long, pytest.mark.processes]
-COMMAND_LINES, SUITE_FILES, RUN_FOLDERS = 500, 200, 300
+COMMAND_LINES, SUITE_FILES, RUN_FOLDERS, TORN_FOLDERS = 500, 200, 300, 100
 # The same trials each time unless another seed is given.
 SEED = os.environ.get("CTXBENCH_TEST_SEED", "1")
 # A seed for each trial: of hypothesis' own draws, which vary earlier ones, two thirds were alike.
@@ -126,5 +126,22 @@ class TestRunFolders:
         def try_folder(chance: Random) -> None:
             damages.damage(Path(shutil.copytree(measured, emptied(place) / "run")), chance)
             attempt(chance.choice(READERS))
+
+        try_folder()
+
+    def test_every_torn_run_folder_is_continued_to_the_same_numbers_or_refused(
+        self, place: Path, measured: Path
+    ) -> None:
+        whole = small.counted(RunFolder.open(measured))
+
+        @settings(generated, max_examples=TORN_FOLDERS)
+        @seed(SEED)
+        @given(CHANCE)
+        def try_folder(chance: Random) -> None:
+            run = RunFolder.open(Path(shutil.copytree(measured, emptied(place) / "run")))
+            run.save_meta(state="running", tables={})
+            damages.tear_tables(run.path, chance)
+            with suppress(UsageError):
+                assert small.counted(resume(run.path, in_process=True)) == whole
 
         try_folder()

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import gpu
 import gpu_steps
 import memory_cuda
-from gpu_steps import Step
+from gpu_step import CannotRun, Step
 
 # The limit of steps that never end, seconds.
 HANGING_S = 1.0
@@ -161,13 +161,13 @@ def test_a_step_tells_its_verdict_in_its_last_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def one_gpu(out: Path, deadline: float) -> tuple[bool, str]:
-        raise gpu_steps.CannotRun("torch sees one GPU")
+        raise CannotRun("torch sees one GPU")
 
     def good(out: Path, deadline: float) -> tuple[bool, str]:
         assert 0 < deadline - time.monotonic() <= 9
         return True, "fine"
 
-    monkeypatch.setattr(gpu_steps, "STEPS", (Step("one", "", "", 1, one_gpu), Step("good", "", "", 1, good)))
+    monkeypatch.setattr(gpu, "STEPS", (Step("one", "", "", 1, one_gpu), Step("good", "", "", 1, good)))
     told = []
     for name in ("one", "good"):
         assert gpu.answer(name, tmp_path, 9.0) == 0
@@ -261,7 +261,7 @@ def test_predicted_times_after_a_calibration_are_compared_with_table_3(
     )
     assert asked[0]["device"] == str(out / "calibrated.toml")
     done.returncode, done.stderr = 2, "ctxbench: cuda was not at rest"
-    with pytest.raises(gpu_steps.CannotRun, match="not at rest"):
+    with pytest.raises(CannotRun, match="not at rest"):
         gpu_steps.calibration(out, time.monotonic() + 9)
 
 
@@ -343,5 +343,5 @@ def test_the_self_tests_counts_are_judged(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_one_gpu_is_no_second_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(gpu_steps.CannotRun, match="torch sees 1 GPU"):
+    with pytest.raises(CannotRun, match="torch sees 1 GPU"):
         gpu_steps.second_gpu(tmp_path, 0.0)

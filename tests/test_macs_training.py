@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from test_macs import Apply
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention_by_name
@@ -21,17 +22,6 @@ from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, c
 from ctxbench.macs.training import count_training_macs
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
-
-
-class Apply(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def as_module(call: nn.Module | Callable[..., Any]) -> nn.Module:

@@ -362,7 +362,7 @@ def test_adding_into_a_table_on_cuda_sorts_the_places() -> None:
         (True, value.transpose(0, 1), [*[8 * 144] * 5, 4 * 144 * 4]),
         (False, value, [8 * 144]),
     ):
-        call = Call(torch.ops.aten.index_put.default, (_meta(9, 4), [places], grad, is_added), {}, (grad,))
+        call = Call(torch.ops.aten.index_put.default, (_meta(9, 4), [places], grad, is_added), (grad,))
         assert Table("cuda").inner(call) == (sizes, "")
 
 
@@ -370,7 +370,7 @@ def test_softmax_backward_on_cuda_allocates_one_more_map_and_a_copy_of_a_transpo
     softmax = torch.ops.aten._softmax_backward_data.default
     output = torch.empty(2, 8, 16, device="meta")
     for grad, blocks in ((output, 1), (torch.empty(2, 16, 8, device="meta").transpose(1, 2), 2)):
-        call = Call(softmax, (grad, output, 2, torch.float32), {}, (grad, output))
+        call = Call(softmax, (grad, output, 2, torch.float32), (grad, output))
         assert Table("cuda").inner(call) == ([1024] * blocks, "")
     assert Table("cuda").round(1) == 512
     assert Table("cpu").round(1) == 1
@@ -378,7 +378,7 @@ def test_softmax_backward_on_cuda_allocates_one_more_map_and_a_copy_of_a_transpo
 
 def _inner(operator: str, *args: object, device: Device = "cuda") -> list[int]:
     tensors = tuple(value for value in args if isinstance(value, Tensor))
-    sizes, reason = Table(device).inner(Call(getattr(torch.ops.aten, operator).default, args, {}, tensors))
+    sizes, reason = Table(device).inner(Call(getattr(torch.ops.aten, operator).default, args, tensors))
     assert not reason
     return list(sizes)
 
@@ -417,7 +417,7 @@ def test_layer_norm_and_resizing_on_cuda_copy_what_is_not_dense() -> None:
     rest = ([8], statistics, statistics, weight, weight, [True, True, True])
     assert _inner("native_layer_norm_backward", rows, rows, *rest) == []
     assert _inner("native_layer_norm_backward", _meta(1).expand(6, 8), _meta(8, 6).t(), *rest) == [4 * 48] * 2
-    many = Call(torch.ops.aten.native_layer_norm_backward.default, (_meta(2**17, 8),) * 2 + rest, {}, ())
+    many = Call(torch.ops.aten.native_layer_norm_backward.default, (_meta(2**17, 8),) * 2 + rest, ())
     assert "65536 rows" in Table("cuda").inner(many)[1]
     image, grad = _meta(2, 8, 6, 6), _meta(1).expand(2, 8, 9, 9)
     assert _inner("upsample_bilinear2d", image, [9, 9], True) == []
@@ -443,7 +443,7 @@ def test_norms_sum_by_image_and_channel_and_say_where_a_device_decides() -> None
         wide, row = _meta(rows, 4), _meta(rows, 1)
         arguments = (wide, wide, [4], row, row, _meta(4), _meta(4), mask)
         tensors = tuple(value for value in arguments if isinstance(value, Tensor))
-        call = Call(torch.ops.aten.native_layer_norm_backward.default, arguments, {}, tensors)
+        call = Call(torch.ops.aten.native_layer_norm_backward.default, arguments, tensors)
         assert (not Table("cuda").inner(call)[1]) == is_known
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ctxbench import predict as predict_names
 from ctxbench import registry
 from ctxbench.devices.sheet import Sheet, sheet, sheets
 from ctxbench.dtypes import TF32, TF32_CONVOLUTIONS
@@ -24,7 +23,7 @@ from ctxbench.predict.effects import CARD_SD, effects_of
 from ctxbench.predict.operators import Operator, operators_of
 from ctxbench.predict.passes import time_of
 from ctxbench.predict.rates import DTYPE_SD, HOST_SD, HOST_US, Calibration, Efficiency, Era, Factor, effects
-from ctxbench.predict.training import LOSSES, OPTIMIZERS, step_of
+from ctxbench.predict.training import step_of, with_loss
 from ctxbench.predict.work import Convolution, Product, Work
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -521,9 +520,8 @@ def test_an_optimizer_reads_and_writes_the_weights_and_its_state(optimizer: str,
 
 
 def test_a_training_step_may_begin_with_the_cross_entropy_of_classes() -> None:
-    assert (tuple(LOSSES), tuple(OPTIMIZERS)) == (predict_names.LOSSES, predict_names.OPTIMIZERS)
     layer = nn.Conv2d(8, 19, 1, device="meta")
-    names = [each.name for each in operators_of(LOSSES["cross-entropy"](layer), meta(2, 8, 4, 4), mode="train")]
+    names = [each.name for each in operators_of(with_loss(layer, "cross-entropy"), meta(2, 8, 4, 4), mode="train")]
     assert names.index("_log_softmax") < names.index("nll_loss2d_forward") < names.index("nll_loss2d_backward")
     assert names[-1] == "convolution_backward"
 

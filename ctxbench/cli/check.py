@@ -13,8 +13,8 @@ from ctxbench.cli.options import (
     EXIT_INTERRUPTED,
     Modules,
     Settings,
+    SuiteName,
     Texts,
-    complete_suite,
     names,
     overrides_of,
     seconds,
@@ -46,9 +46,7 @@ def check(
         str | None,
         typer.Option(metavar="CHANGE", help="With --self-test: slow down every other row by this much, such as 10%."),
     ] = None,
-    suite: Annotated[
-        str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
-    ] = "ci",
+    suite: SuiteName = "ci",
     modules: Modules = None,
     chosen: Settings = None,
     accept: Annotated[

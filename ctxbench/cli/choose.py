@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ctxbench import limits
-from ctxbench.cli.options import Modules, Settings, Texts, names, overrides_of, with_conditions
+from ctxbench.cli.options import Modules, OneMode, Settings, Texts, names, overrides_of, with_conditions
 from ctxbench.cli.printing import gate_progress, render
 from ctxbench.errors import UsageError
 
@@ -20,7 +20,7 @@ def choose(
     shape: Annotated[str, typer.Option(metavar="B,C,H,W", help="Input shape.")],
     device: Annotated[str, typer.Option(metavar="DEVICE[,DEVICE]", help="Such as a100-40gb,t4, or a TOML file.")],
     conditions: Mapping[str, Texts],
-    mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
+    mode: OneMode = "train",
     modules: Modules = None,
     chosen: Settings = None,
     batch: Annotated[bool, typer.Option("--largest-batch", help="Also the largest batch that fits.")] = False,

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import Settings, Texts, overrides_of, split, with_conditions
+from ctxbench.cli.options import Settings, Texts, check_drawing, overrides_of, split, with_conditions
 from ctxbench.cli.printing import gate_progress, render
-from ctxbench.errors import UsageError
 from ctxbench.terminal import say
 
 
@@ -36,14 +35,10 @@ def history(
     times. Merges are followed along their first parents.
     """
     import ctxbench
-    from ctxbench import disk
     from ctxbench.gate import history_table
     from ctxbench.suite import settings
 
-    if plot is not None:
-        if plot.suffix.lower() not in (".png", ".svg"):
-            raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
-        disk.check_place(plot)
+    check_drawing(plot)
     found = ctxbench.history(
         split(modules) or [],
         span,

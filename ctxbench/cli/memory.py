@@ -6,20 +6,17 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import Settings, case_of, complete_module, with_conditions
+from ctxbench.cli.options import Module, OneMode, Settings, case_of, check_drawing, with_conditions
 from ctxbench.cli.printing import render
 from ctxbench.engine.apart import Apart
-from ctxbench.errors import UsageError
 from ctxbench.terminal import say
 
 
 @with_conditions("shape", "dtype", "memory_format", "network", one=True)
 def memory(
-    module: Annotated[
-        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
-    ],
+    module: Module,
     conditions: Mapping[str, str],
-    mode: Annotated[str, typer.Option(help="train or infer.")] = "train",
+    mode: OneMode = "train",
     target: Annotated[str, typer.Option("--for", metavar="DEVICE", help="cuda, cuda-2020 or cpu.")] = "cuda",
     chosen: Settings = None,
     plot: Annotated[
@@ -27,12 +24,9 @@ def memory(
     ] = None,
 ) -> None:
     """Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it."""
-    from ctxbench import disk, predictions
+    from ctxbench import predictions
 
-    if plot is not None:
-        if plot.suffix.lower() not in (".png", ".svg"):
-            raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
-        disk.check_place(plot)
+    check_drawing(plot)
     path = str(plot.absolute()) if plot else None
     with Apart() as apart:
         found = predictions.memory_of(apart, case_of(module, conditions, chosen), mode, target, path)

@@ -4,11 +4,12 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from ctxbench import limits
+from ctxbench import disk, limits
 from ctxbench.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.errors import UsageError
 
@@ -23,6 +24,28 @@ EXIT_UNDECIDED = 3  # the number that `ctxbench check` has for inconclusive
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
+
+def complete_suite() -> list[str]:
+    from ctxbench.suite.read import available
+
+    return available()
+
+
+def complete_module() -> list[str]:
+    from ctxbench import registry
+
+    return registry.names()
+
+
+def complete_target() -> list[str]:
+    from ctxbench.devices.sheet import sheets
+
+    return [*sheets()]
+
+
+Module = Annotated[
+    str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
+]
 Modules = Annotated[
     list[str] | None,
     typer.Option(
@@ -32,6 +55,10 @@ Modules = Annotated[
         help="Modules: keys, path.py:Class or package.module:Class, with commas; may be given several times.",
     ),
 ]
+SuiteName = Annotated[
+    str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
+]
+OneMode = Annotated[str, typer.Option("--mode", help="train or infer.")]
 AlsoOn = Annotated[
     str | None,
     typer.Option("--for", metavar="DEVICE[,DEVICE]", help="Also on these devices, such as h100-sxm: predicted times."),
@@ -73,22 +100,12 @@ Texts = str | list[str]
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
-def complete_suite() -> list[str]:
-    from ctxbench.suite.read import available
-
-    return available()
-
-
-def complete_module() -> list[str]:
-    from ctxbench import registry
-
-    return registry.names()
-
-
-def complete_target() -> list[str]:
-    from ctxbench.devices.sheet import sheets
-
-    return [*sheets()]
+def check_drawing(plot: Path | None) -> None:
+    """UsageError where a drawing, if one is asked for, cannot be written."""
+    if plot is not None:
+        if plot.suffix.lower() not in (".png", ".svg"):
+            raise UsageError(f"--plot {plot}: the name of a drawing ends in .png or .svg")
+        disk.check_place(plot)
 
 
 def check_texts(command: Any, parameters: Iterable[Any], given: Mapping[str, Any]) -> None:

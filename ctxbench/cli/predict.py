@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import Settings, case_of, complete_module, complete_target, with_conditions
+from ctxbench.cli.options import Module, OneMode, Settings, case_of, complete_target, with_conditions
 from ctxbench.cli.printing import render
 from ctxbench.engine.apart import Apart
 from ctxbench.predict import LOSSES, OPTIMIZERS
@@ -13,9 +13,7 @@ from ctxbench.predict import LOSSES, OPTIMIZERS
 
 @with_conditions("shape", "dtype", "memory_format", "network", one=True)
 def predict(
-    module: Annotated[
-        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
-    ],
+    module: Module,
     target: Annotated[
         str,
         typer.Option(
@@ -23,7 +21,7 @@ def predict(
         ),
     ],
     conditions: Mapping[str, str],
-    mode: Annotated[str, typer.Option(help="train or infer.")] = "infer",
+    mode: OneMode = "infer",
     loss: Annotated[str, typer.Option(help=f"Of a training step: {', '.join(LOSSES)} of the output.")] = LOSSES[0],
     optimizer: Annotated[str, typer.Option(help=f"Add its step: {', '.join(OPTIMIZERS)}.")] = "",
     chosen: Settings = None,

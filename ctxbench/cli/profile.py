@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ctxbench.cli.options import Settings, case_of, complete_module, complete_target, with_conditions
+from ctxbench.cli.options import Module, Settings, case_of, complete_target, with_conditions
 from ctxbench.cli.printing import render
 from ctxbench.engine.apart import Apart
 from ctxbench.errors import UsageError, unknown
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 @with_conditions("shape", "dtype", "memory_format", "network", "execution", "device", "threads", one=True)
 def profile(
-    module: Annotated[
-        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
-    ],
+    module: Module,
     conditions: Mapping[str, str],
     target: Annotated[
         str | None,

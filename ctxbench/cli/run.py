@@ -18,8 +18,8 @@ from ctxbench.cli.options import (
     Ray,
     SampleTime,
     Settings,
+    SuiteName,
     Texts,
-    complete_suite,
     names,
     overrides_of,
     seconds,
@@ -36,9 +36,7 @@ ASKED_FOR = [name for name, metric in known_metrics.metrics().items() if metric.
 def run(
     context: typer.Context,
     conditions: Mapping[str, Texts],
-    suite: Annotated[
-        str, typer.Option(help="A suite's name, or the path of a TOML file.", autocompletion=complete_suite)
-    ] = "table3",
+    suite: SuiteName = "table3",
     modules: Modules = None,
     metrics: Annotated[
         str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")

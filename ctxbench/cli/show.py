@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ctxbench.cli.options import Settings, Texts, cases_of, complete_module, with_conditions
+from ctxbench.cli.options import Module, Settings, Texts, cases_of, with_conditions
 from ctxbench.cli.printing import render, render_told
 from ctxbench.conditions import CONDITIONS
 from ctxbench.engine.apart import Apart
@@ -14,9 +14,7 @@ from ctxbench.errors import UsageError
 
 @with_conditions("shape", "dtype", "memory_format")
 def show(
-    module: Annotated[
-        str, typer.Argument(help="A key, path.py:Class or package.module:Class.", autocompletion=complete_module)
-    ],
+    module: Module,
     conditions: Mapping[str, Texts],
     chosen: Settings = None,
     by_operator: Annotated[

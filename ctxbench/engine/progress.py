@@ -2,7 +2,6 @@
 
 import math
 import time
-from types import TracebackType
 from typing import Self
 
 from ctxbench.case import Case
@@ -19,9 +18,7 @@ class _Context:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 
@@ -111,9 +108,7 @@ class Live(Quiet):
         self._draw()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def process(self, index: int, total: int, case: Case, number: int, slot: str = "") -> None:
@@ -203,9 +198,7 @@ class LiveGate(QuietGate):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def stage(self, text: str) -> None:

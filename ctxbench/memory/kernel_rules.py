@@ -1,7 +1,7 @@
 """The byte rules behind the table in `kernels.py`: from one operator call to the blocks inside its kernel."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,6 @@ class Call:
 
     func: Any
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
     tensors: tuple[torch.Tensor, ...]
     in_backward: bool = False
     out: tuple[torch.Tensor, ...] = ()

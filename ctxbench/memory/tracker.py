@@ -95,7 +95,7 @@ class Tracker(TorchDispatchMode):
         self._settle_sum()
         self._kept.pop(self._read_back, None)
         kwargs = kwargs or {}
-        call = Call(func, args, kwargs, tuple(self._tensors((args, kwargs))), self.phase == "backward")
+        call = Call(func, args, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
         place = self._place()
         self.timeline.append(Step(call.name, self.phase, 0, place=place))

@@ -67,17 +67,14 @@ class Operator:
 def operators_of(
     module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
 ) -> list[Operator]:
-    """The operators of one pass that start kernels, seen where `ctxbench.memory` predicts the peak.
-
-    Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
-    """
+    """The second part of `profiled`."""
     return profiled(module, *inputs, mode=mode, device=device, autocast=autocast)[1]
 
 
 def profiled(
     module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
 ) -> tuple[MemoryProfile, list[Operator]]:
-    """The memory of one pass, and its operators that start kernels.
+    """The memory of one pass, and its operators that start kernels, seen where `ctxbench.memory` predicts the peak.
 
     Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
     """

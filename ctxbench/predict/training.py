@@ -1,6 +1,7 @@
 """What a training step has beside the pass of its module: the loss that it starts from, and the optimizer's step."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +14,15 @@ from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device
 from ctxbench.on_meta import on_meta
 from ctxbench.place import Place
+from ctxbench.predict import LOSSES, OPTIMIZERS
 from ctxbench.predict.operators import Operator, works
 
 OPTIMIZER = Place(node="the optimizer")
 # The learning rate, the momentum and the weight decay decide which kernels run, not how long they take.
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": lambda weights, **how: torch.optim.SGD(weights, lr=0.1, momentum=0.9, weight_decay=1e-4, **how),
-    "adamw": lambda weights, **how: torch.optim.AdamW(weights, lr=0.1, weight_decay=1e-4, **how),
-}
+_OPTIMIZERS: tuple[Callable[..., torch.optim.Optimizer], ...] = (
+    partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-4),
+    partial(torch.optim.AdamW, lr=0.1, weight_decay=1e-4),
+)
 
 
 class CrossEntropy(nn.Module):
@@ -36,7 +38,9 @@ class CrossEntropy(nn.Module):
         return functional.cross_entropy(scores, labels)
 
 
-LOSSES: dict[str, Callable[[nn.Module], nn.Module]] = {"sum": lambda module: module, "cross-entropy": CrossEntropy}
+def with_loss(module: nn.Module, loss: str) -> nn.Module:
+    """A module whose output's sum is the loss of this name."""
+    return module if loss == LOSSES[0] else CrossEntropy(module)
 
 
 def step_of(module: nn.Module, optimizer: str, device: Device = "cuda") -> list[Operator]:
@@ -47,7 +51,7 @@ def step_of(module: nn.Module, optimizer: str, device: Device = "cuda") -> list[
     weights = [weight.requires_grad_() for weight in on_meta(module).parameters()]
     for weight in weights:
         weight.grad = torch.empty_like(weight)
-    step = OPTIMIZERS[optimizer](weights, foreach=device == "cuda").step
+    step = _OPTIMIZERS[OPTIMIZERS.index(optimizer)](weights, foreach=device == "cuda").step
     step()
     watch = _Watch()
     with watch:
@@ -65,7 +69,7 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         given, made = (tuple(leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)) for value in (args, out))
-        call = Call(func, args, kwargs or {}, given, out=made)
+        call = Call(func, args, given, out=made)
         if call.operator.startswith("_foreach_") and not made:
             call.out = tuple(args[0])
         if kernels := works(call, ()):

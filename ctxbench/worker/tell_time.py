@@ -11,7 +11,7 @@ from ctxbench.notes import Note
 from ctxbench.number import CONFIDENCE_SDS
 from ctxbench.predict.operators import profiled
 from ctxbench.predict.passes import Kernel, PassTime, time_of
-from ctxbench.predict.training import LOSSES, step_of
+from ctxbench.predict.training import step_of, with_loss
 from ctxbench.worker.protocol import Held, TellTime, Told
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
@@ -24,7 +24,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     try:
         module, *inputs = case.on_meta()
         memory, operators = profiled(
-            LOSSES[task.loss](module), *inputs, mode=mode, device=sheet.backend, autocast=case.autocast_dtype
+            with_loss(module, task.loss), *inputs, mode=mode, device=sheet.backend, autocast=case.autocast_dtype
         )
         if task.optimizer:
             operators += step_of(module, task.optimizer)

@@ -1,7 +1,11 @@
 """A table as an HTML fragment, and the templates that it and the page share; everything from outside is escaped."""
 
+import base64
+import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,6 +26,21 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+
+
+def fill_page(template: str, script: str, styles: Sequence[str], **values: Any) -> str:
+    """A self-contained page of a template, with the files of a script and of styles inside it."""
+    code = template_text(script)
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            script=trusted(code),
+            script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+            style=trusted("".join(map(template_text, styles))),
+            **values,
+        )
     )
 
 

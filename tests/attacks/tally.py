@@ -5,7 +5,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,24 +54,14 @@ def marked(mark: str) -> list[psutil.Process]:
     return found
 
 
-def start(
-    arguments: Sequence[str],
-    mark: str,
-    folder: Path,
-    environment: Mapping[str, str] | None = None,
-    before: Callable[[], object] | None = None,
-) -> subprocess.Popen[str]:
-    """The command `ctxbench` with a mark; what it prints goes to the file `output` of the folder.
-
-    `before` runs in the new process, before Python does.
-    """
+def start(arguments: Sequence[str], mark: str, folder: Path) -> subprocess.Popen[str]:
+    """The command `ctxbench` with a mark; what it prints goes to the file `output` of the folder."""
     with (folder / "output").open("w") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "ctxbench", *arguments],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", **(environment or {})},
-            preexec_fn=before,
+            env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"},
             text=True,
         )
 
@@ -80,24 +70,10 @@ def new_mark() -> str:
     return secrets.token_hex(8)
 
 
-def run(
-    arguments: Sequence[str],
-    tally: Tally,
-    what: str,
-    folder: Path,
-    environment: Mapping[str, str] | None = None,
-    before: Callable[[], object] | None = None,
-    longest_s: float | None = None,
-) -> int | None:
-    """Run the command to its end, note tracebacks and what it leaves; its exit code, None after `longest_s`."""
+def run(arguments: Sequence[str], tally: Tally, what: str, folder: Path) -> int:
+    """Run the command to its end, note tracebacks and what it leaves; its exit code."""
     mark = new_mark()
-    process = start(arguments, mark, folder, environment, before)
-    code = None
-    try:
-        code = process.wait(longest_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    code = start(arguments, mark, folder).wait()
     tally.read(what, (folder / "output").read_text(errors="replace"))
     tally.look(what, mark)
     return code

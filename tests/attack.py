@@ -1,6 +1,6 @@
 """Attacks ctxbench, and prints for each kind how many attacks were tried and what harm they did: none is the goal.
 
-Run: python benchmarks/attack.py [--short] [--only KIND] [--seed N]
+Run: python tests/attack.py [--short] [--only KIND] [--seed N]
 """
 
 import argparse
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attacks import cache, disks, ends, folders, kills, modules, odd_files
+from attacks import disks, kills, modules
 from attacks.tally import Tally
 
 from ctxbench.report.formats.markdown import render_markdown
@@ -21,11 +21,7 @@ from ctxbench.report.tables.table import plain_table
 KINDS: dict[str, Callable[[Path, bool, int], Tally]] = {
     "kills at random moments": kills.attack,
     "full disks": disks.attack,
-    "damaged folders": folders.attack,
     "hostile modules": modules.attack,
-    "modules that end": ends.attack,
-    "odd files": odd_files.attack,
-    "cache of counts": cache.attack,
 }
 HEADS = ("tried", "lost", "silently wrong", "tracebacks", "left processes")
 
@@ -38,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="default: another one each time")
     options = parser.parse_args(arguments)
     seed = random.randrange(10**6) if options.seed is None else options.seed
-    print(f"again: python benchmarks/attack.py {again(options, seed)}\n", flush=True)
+    print(f"again: python tests/attack.py {again(options, seed)}\n", flush=True)
     harms: list[str] = []
     rows = []
     for name in [options.only] if options.only else KINDS:

@@ -1,1 +1,0 @@
-"""The kinds of attack of `benchmarks/attack.py`, one a file."""

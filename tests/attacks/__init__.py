@@ -1,0 +1,1 @@
+"""The kinds of attack of `tests/attack.py`, one a file."""
