@@ -1,0 +1,154 @@
+"""The tables of a selective scan beside other blocks: from which size on it is cheaper, and what each looks up."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import cast
+
+from findings import PERCENT, abilities
+from headlines import recalled, row_name
+from lists import ROOT, markdown
+
+from ctxbench import registry
+from ctxbench.case import Case
+from ctxbench.conditions import Shape
+from ctxbench.crossover import Size, crossover
+from ctxbench.devices.sheet import sheets
+from ctxbench.memory.profile import MemoryProfile
+from ctxbench.memory.remedy import fused_scans
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.mode import MODES, Mode
+from ctxbench.number import Number, ratio
+from ctxbench.predict.operators import Operator, profiled
+from ctxbench.predict.passes import time_of
+from ctxbench.report.formats.markdown import escape
+from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.caption import setup
+from ctxbench.report.tables.crossover import Pairing, pairings, text_of
+from ctxbench.report.tables.table import Origin
+from ctxbench.suite.read import load
+
+PREDICTED, MEASURED = ROOT / "results" / "prediction" / "scan", ROOT / "results" / "scan-cpu"
+# A cost of a scan in one fused kernel, from its row.
+AtBest = Callable[[RecordRow], float]
+LABELS: dict[str, Origin] = {"beside": "label", "equal": "label"}
+
+
+def compared(run: RunData) -> Iterator[tuple[str, str, Pairing]]:
+    """The other block, what is equal, and the scan beside it: as it is, and at the width with the block's parameters."""
+    for pair in run.crossover:
+        found = pairings(run.frame, [pair])
+        least = min(map(_apart, found))
+        for each in found:
+            if not each.rows[0][1]["changed"]:
+                yield pair[1], "channels", each
+            elif _apart(each) == least:
+                yield pair[1], "parameters", each
+
+
+def _apart(pairing: Pairing) -> int:
+    _, scan, other = pairing.rows[0]
+    return abs(int(scan["params"]) - int(other["params"]))
+
+
+def answer(pairing: Pairing, cost: Quantity, at_best: AtBest | None = None) -> str:
+    """`< 64 (0.68)`: from which n on the scan is cheaper, and how many times the other's cost it has at the largest n.
+
+    `at_best` gives the costs that take the place of the scan's.
+    """
+    sizes = pairing.sizes(cost)
+    if at_best:
+        best = {n: Number(at_best(scan)) for n, scan, _ in pairing.rows}
+        sizes = [Size(size.n, best[size.n], Number(size.second.value)) for size in sizes]
+    if len(sizes) < 2:
+        return ""
+    largest = ratio(sizes[-1].first, sizes[-1].second)
+    return escape(f"{text_of(crossover(sizes, cost.exact), sizes)} ({largest.text(digits=2)})")
+
+
+@cache
+def _pass(hparams: str, shape: str, mode: Mode) -> tuple[MemoryProfile, list[Operator]]:
+    size = cast("Shape", tuple(map(int, shape.split("x"))))
+    case = Case("ss2d", registry.get("ss2d").reference, json.loads(hparams), size)
+    return profiled(*case.on_meta(), mode=mode)
+
+
+def fused_peak(row: RecordRow, mode: Mode) -> float:
+    """The least peak in bytes if the scan stores no state."""
+    (remedy,) = fused_scans(_pass(row["hparams"], row["shape"], mode)[0])
+    return remedy.peak_bytes
+
+
+def fused_ms(row: RecordRow, mode: Mode) -> float:
+    """The least time: all other operators as predicted, and the bytes that a fused scan must move."""
+    profile, operators = _pass(row["hparams"], row["shape"], mode)
+    sheet = sheets()[row["device"]]
+    rest = time_of([each for each in operators if not profile.in_scan(str(each.place))], sheet)
+    return max(rest.host_ms, rest.device_ms + math.fsum(profile.scans.values()) / sheet.bandwidth * 1e3)
+
+
+def counts() -> str:
+    """Parameters, and from which size on the scan has fewer MACs and needs less memory."""
+    run = open_run(PREDICTED)
+    rows = []
+    for other, equal, pairing in compared(run):
+        if pairing.conditions["device"] == run.devices()[0]:  # the same on every device
+            params = [f"{row['params'] / 1e3:.1f}" for row in pairing.rows[0][1:]]
+            macs = [answer(pairing, quantity(key)) for key in ("macs_train", "macs")]
+            rows.append((f"`{other}`", equal, *params, *macs, *both_forms(pairing, "memory", fused_peak)))
+    counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train", "MACs, infer"), "counted")
+    return markdown({**LABELS, **counted, **both_headings("memory")}, rows)
+
+
+def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode], float]) -> Iterator[str]:
+    """A cost in each mode, of the scan as it is and of a fused one at best."""
+    for mode in reversed(MODES):
+        yield answer(pairing, quantity(f"{cost}_{mode}"))
+        yield answer(pairing, quantity(f"{cost}_{mode}"), partial(at_best, mode=mode))
+
+
+def both_headings(cost: str) -> dict[str, Origin]:
+    return {f"{cost}, {mode}{form}": "predicted" for mode in reversed(MODES) for form in ("", ", fused at best")}
+
+
+def predicted_times() -> str:
+    """From which size on the scan is predicted to be faster, as it is and fused at best."""
+    run = open_run(PREDICTED)
+    rows = [
+        (pairing.conditions["device"], f"`{other}`", equal, *both_forms(pairing, "latency", fused_ms))
+        for other, equal, pairing in compared(run)
+    ]
+    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, sorted(rows))}\n\nhere: {setup(run)}."
+
+
+def measured_times() -> str:
+    """The same of times that were measured, if a run is committed."""
+    if not MEASURED.exists():
+        return "Not measured: no run of the suite `scan` is committed."
+    run = open_run(MEASURED)
+    times = {mode: quantity(f"latency_{mode}") for mode in reversed(MODES)}
+    rows = [
+        (f"`{other}`", equal, *(answer(pairing, time) for time in times.values()))
+        for other, equal, pairing in compared(run)
+    ]
+    headings: dict[str, Origin] = {f"time, {mode}": "measured" for mode in times}
+    return f"{markdown({**LABELS, **headings}, rows)}\n\nhere: {setup(run)}."
+
+
+def looked_up() -> str:
+    """What each of the suite's blocks reached in the run `recall`."""
+    rows = []
+    for module in load("scan").file.modules:
+        own = [row for row in recalled() if row["module"] == module]
+        rows += [(row_name(row), *abilities(row)) for row in own] or [(f"`{module}`", *["not trained"] * len(PERCENT))]
+    return markdown({"module": "label", **PERCENT}, rows)
+
+
+SCANS: dict[str, Callable[[], str]] = {
+    "scan-counts": counts,
+    "scan-predicted": predicted_times,
+    "scan-measured": measured_times,
+    "scan-recall": looked_up,
+}
