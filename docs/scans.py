@@ -37,7 +37,7 @@ LABELS: dict[str, Origin] = {"beside": "label", "equal": "label"}
 
 
 def compared(run: RunData) -> Iterator[tuple[str, str, Pairing]]:
-    """The other block, what is equal, and the scan beside it: by default, and at the width with the block's parameters."""
+    """Another block, what is equal, and the scan beside it: by default, and at the width with that one's parameters."""
     for pair in run.crossover:
         found = pairings(run.frame, [pair])
         least = min(map(_apart, found))
