@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from operator import itemgetter
 from typing import cast
 
 from findings import PERCENT, abilities
@@ -20,7 +21,7 @@ from ctxbench.memory.remedy import fused_scans
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, RecordRow
 from ctxbench.mode import MODES, Mode
-from ctxbench.number import Number, ratio
+from ctxbench.number import Number, significant
 from ctxbench.predict.operators import Operator, profiled
 from ctxbench.predict.passes import time_of
 from ctxbench.report.formats.markdown import escape
@@ -64,8 +65,8 @@ def answer(pairing: Pairing, cost: Quantity, at_best: AtBest | None = None) -> s
         sizes = [Size(size.n, best[size.n], Number(size.second.value)) for size in sizes]
     if len(sizes) < 2:
         return ""
-    largest = ratio(sizes[-1].first, sizes[-1].second)
-    return escape(f"{text_of(crossover(sizes, cost.exact), sizes)} ({largest.text(digits=2)})")
+    times = significant(sizes[-1].first.value / sizes[-1].second.value, 2)
+    return escape(f"{text_of(crossover(sizes, cost.exact), sizes)} ({times})")
 
 
 @cache
@@ -120,7 +121,7 @@ def predicted_times() -> str:
         (pairing.conditions["device"], f"`{other}`", equal, *both_forms(pairing, "latency", fused_ms))
         for other, equal, pairing in compared(run)
     ]
-    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, sorted(rows))}\n\nhere: {setup(run)}."
+    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, sorted(rows, key=itemgetter(0)))}\n\nhere: {setup(run)}."
 
 
 def measured_times() -> str:
