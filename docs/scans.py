@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import cast
 
 from findings import PERCENT, abilities
-from headlines import recalled, row_name
+from headlines import reached, recalled, row_name
 from lists import ROOT, markdown
 
 from ctxbench import registry
@@ -90,6 +90,21 @@ def fused_ms(row: RecordRow, mode: Mode) -> float:
     return max(rest.host_ms, rest.device_ms + math.fsum(profile.scans.values()) / sheet.bandwidth * 1e3)
 
 
+def lead() -> str:
+    """From which size on the scan is cheaper to train than fused attention, and whether it looks up."""
+    run = open_run(PREDICTED)
+    own = [pairing for *pair, pairing in compared(run) if pair == ["mhsa", "channels"]]
+    costs = [f"in {name} {answer(own[0], quantity(f'{name.lower()}_train'))}" for name in ("MACs", "memory")]
+    for pairing in own:
+        plain, best = both_forms(pairing, "latency", fused_ms, "train")
+        costs.append(f"in time as predicted for {pairing.conditions['device']} {plain}, fused at best {best}")
+    found = [reached(row, "lookup") for row in recalled() if row["module"] == "ss2d"]
+    return (
+        f"**At {run.frame['channels'].iloc[0]} channels `ss2d` is cheaper to train than fused attention (`mhsa`) from "
+        f"these n = H W on: {'; '.join(costs)}. Looks up: {', '.join(found) or 'not trained'}.**"
+    )
+
+
 def counts() -> str:
     """Parameters, and from which size on the scan has fewer MACs and needs less memory."""
     run = open_run(PREDICTED)
@@ -98,16 +113,16 @@ def counts() -> str:
         if pairing.conditions["device"] == run.devices()[0]:  # the same on every device
             params = [f"{row['params'] / 1e3:.1f}" for row in pairing.rows[0][1:]]
             macs = [answer(pairing, quantity(key)) for key in ("macs_train", "macs")]
-            rows.append((f"`{other}`", equal, *params, *macs, *both_forms(pairing, "memory", fused_peak)))
+            memory = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "memory", fused_peak, mode)]
+            rows.append((f"`{other}`", equal, *params, *macs, *memory))
     counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train", "MACs, infer"), "counted")
     return markdown({**LABELS, **counted, **both_headings("memory")}, rows)
 
 
-def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode], float]) -> Iterator[str]:
-    """A cost in each mode, of the scan as it is and of a fused one at best."""
-    for mode in reversed(MODES):
-        yield answer(pairing, quantity(f"{cost}_{mode}"))
-        yield answer(pairing, quantity(f"{cost}_{mode}"), partial(at_best, mode=mode))
+def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode], float], mode: Mode) -> tuple[str, str]:
+    """A cost of the scan as it is, and fused at best."""
+    each = quantity(f"{cost}_{mode}")
+    return answer(pairing, each), answer(pairing, each, partial(at_best, mode=mode))
 
 
 def both_headings(cost: str) -> dict[str, Origin]:
@@ -117,11 +132,12 @@ def both_headings(cost: str) -> dict[str, Origin]:
 def predicted_times() -> str:
     """From which size on the scan is predicted to be faster, as it is and fused at best."""
     run = open_run(PREDICTED)
-    rows = [
-        (pairing.conditions["device"], f"`{other}`", equal, *both_forms(pairing, "latency", fused_ms))
-        for other, equal, pairing in compared(run)
-    ]
-    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, sorted(rows, key=itemgetter(0)))}\n\nhere: {setup(run)}."
+    rows = []
+    for other, equal, pairing in compared(run):
+        times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
+        rows.append((pairing.conditions["device"], f"`{other}`", equal, *times))
+    rows.sort(key=itemgetter(0))
+    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
 
 
 def measured_times() -> str:
@@ -148,6 +164,7 @@ def looked_up() -> str:
 
 
 SCANS: dict[str, Callable[[], str]] = {
+    "scan-lead": lead,
     "scan-counts": counts,
     "scan-predicted": predicted_times,
     "scan-measured": measured_times,
