@@ -135,7 +135,7 @@ def recall_cost() -> str:
         )
         costs = (f"{row['macs'] / 1e9:.2f}", f"{row[memory] / 2**20:.0f}" if row[memory] else "")
         reaches = row["recall_gradient"] or "local"
-        rows.append((row_name(row), *_abilities(row), reaches, *costs, "" if ahead else "yes"))
+        rows.append((row_name(row), *abilities(row), reaches, *costs, "" if ahead else "yes"))
     costs = {"MACs, G": "counted", "training, MiB": "predicted"}
     return markdown({"module": "label", **PERCENT, "gradient reaches others": "text", **costs, "front": "text"}, rows)
 
@@ -152,7 +152,7 @@ def recall_published() -> str:
     found = {row["module"]: row for row in every if not row["changed"]}
     exact = found | {row["module"]: row for row in every if row["changed"]}
     rows = [
-        (f"`{key}`", *(f"{each:g}" if each else "" for each in PUBLISHED_MIOU[key]), *_abilities(row))
+        (f"`{key}`", *(f"{each:g}" if each else "" for each in PUBLISHED_MIOU[key]), *abilities(row))
         for key, row in sorted(found.items(), key=lambda item: -(PUBLISHED_MIOU[item[0]][0] or 0))
     ]
     printed = dict.fromkeys(("PASCAL Context, mIoU", "PASCAL VOC, mIoU"), "published")
@@ -169,7 +169,7 @@ def recall_published() -> str:
     )
 
 
-def _abilities(row: RecordRow) -> list[str]:
+def abilities(row: RecordRow) -> list[str]:
     """`94 [92, 96]` of segment; `83, 5 of 8 [24, 91]` elsewhere: the median, and how many seeds learned."""
     texts = []
     for kind in RECALLED:

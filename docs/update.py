@@ -17,6 +17,7 @@ from findings import FINDINGS
 from headlines import SENTENCES
 from lists import LISTS, ROOT, doc_pages, verdict_list
 from predictions import PREDICTIONS
+from scans import SCANS
 from side_by_side import SIDE_BY_SIDE
 
 from ctxbench.report.curves import figures_of
@@ -32,7 +33,7 @@ from ctxbench.results.run_folder import RunFolder
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")
-MADE = {**LISTS, **FINDINGS, **SENTENCES, **PREDICTIONS, **SIDE_BY_SIDE}
+MADE = {**LISTS, **FINDINGS, **SENTENCES, **PREDICTIONS, **SIDE_BY_SIDE, **SCANS}
 KINDS = {"crossover": lambda run: [crossover_table(run)], "network": network_tables}
 FIGURES = ROOT / "docs" / "figures"
 

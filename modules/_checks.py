@@ -18,6 +18,13 @@ def check_input(x: Tensor, channels: int, name: str) -> None:
         raise ValueError(f"{name} was built for {channels} channels; the input has {int(x.size(1))}")
 
 
+def check_odd(name: str, **sizes: int) -> None:
+    """Raise ValueError with a sentence for the first even size of a window, which would not keep H and W."""
+    for size, value in sizes.items():
+        if value % 2 == 0:
+            raise ValueError(f"{size} is {value}; {name} needs an odd size, so that H and W are kept")
+
+
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ValueError with a sentence unless `value` is one of those that are allowed."""
     if value not in allowed:

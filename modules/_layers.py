@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,6 +22,18 @@ def depthwise(channels: int, kernel: int | tuple[int, int], *, dilation: int = 1
     return nn.Conv2d(
         channels, channels, (height, width), padding=padding, dilation=dilation, groups=channels, bias=bias
     )
+
+
+def normalised(norm: nn.LayerNorm, tokens: Tensor) -> Tensor:
+    """Layer normalisation over the channels of [B, C, n], in the dtype of `tokens`."""
+    weight, bias = norm.weight.to(tokens.dtype), norm.bias.to(tokens.dtype)
+    return functional.layer_norm(tokens.transpose(1, 2), norm.normalized_shape, weight, bias, norm.eps).transpose(1, 2)
+
+
+def step_bias(*shape: int) -> Tensor:
+    """The inverse softplus of steps drawn log-uniformly from 0.001 to 0.1."""
+    step = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1)).exp().clamp(min=1e-4)
+    return step + torch.log(-torch.expm1(-step))
 
 
 def start_small(*layers: nn.Conv2d | nn.Linear) -> None:

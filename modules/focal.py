@@ -7,7 +7,7 @@ receptive field, and without their residual and norms. Beyond the windows, posit
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._checks import check_input, check_odd, check_positive
 from ctxbench.modules._layers import ChannelLinear, depthwise, start_small
 from ctxbench.registry import register
 
@@ -35,8 +35,7 @@ class FocalModulation(nn.Module):
     def __init__(self, channels: int, *, focal_level: int = 2, focal_window: int = 3) -> None:
         super().__init__()
         check_positive(channels=channels, focal_level=focal_level, focal_window=focal_window)
-        if focal_window % 2 == 0:
-            raise ValueError(f"focal_window is {focal_window}; focal needs an odd size, so that H and W are kept")
+        check_odd("focal", focal_window=focal_window)
         self.channels = channels
         self.f = ChannelLinear(channels, 2 * channels + focal_level + 1)
         self.h = nn.Conv2d(channels, channels, 1)

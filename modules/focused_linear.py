@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._checks import check_input, check_odd, check_positive
 from ctxbench.registry import register
 
 OFFSET = 1e-6  # keeps the feature map and the denominator above zero, as published
@@ -60,8 +60,7 @@ class FocusedLinearAttention(nn.Module):
         check_positive(channels=channels, heads=heads, focus=focus, kernel=kernel)
         if channels % heads:
             raise ValueError(f"channels is {channels}; focused_linear needs a multiple of heads ({heads})")
-        if kernel % 2 == 0:
-            raise ValueError(f"kernel is {kernel}; focused_linear needs an odd size, so that H and W are kept")
+        check_odd("focused_linear", kernel=kernel)
         if positions < 0:
             raise ValueError(f"positions is {positions}; it must be 0 (no table) or the number H*W of the inputs")
         self.channels, self.heads, self.focus, self.positions = channels, heads, focus, positions

@@ -11,7 +11,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from ctxbench.modules._checks import check_input, check_positive
+from ctxbench.modules._checks import check_input, check_odd, check_positive
 from ctxbench.modules._layers import depthwise, start_small
 from ctxbench.registry import register
 
@@ -37,8 +37,7 @@ class MultiScaleLinearAttention(nn.Module):
         check_positive(channels=channels, dim=dim, scale=scale)
         if channels % dim:
             raise ValueError(f"channels is {channels}; lite_mla needs a multiple of dim ({dim})")
-        if scale % 2 == 0:
-            raise ValueError(f"scale is {scale}; lite_mla needs an odd size, so that H and W are kept")
+        check_odd("lite_mla", scale=scale)
         self.channels, self.dim = channels, dim
         width = 3 * channels
         self.qkv = nn.Sequential(OrderedDict(conv=nn.Conv2d(channels, width, 1, bias=False)))

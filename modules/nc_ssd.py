@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._checks import check_input, check_positive
-from ctxbench.modules._layers import ChannelLinear, depthwise, start_small
-from ctxbench.modules._mamba import normalised, step_bias
+from ctxbench.modules._checks import check_input, check_odd, check_positive
+from ctxbench.modules._layers import ChannelLinear, depthwise, normalised, start_small, step_bias
 from ctxbench.registry import register
 
 
@@ -40,8 +39,7 @@ class NonCausalDuality(nn.Module):
         inner = expand * channels
         if inner % heads:
             raise ValueError(f"expand * channels is {inner}; nc_ssd needs a multiple of heads ({heads})")
-        if d_conv % 2 == 0:
-            raise ValueError(f"d_conv is {d_conv}; nc_ssd needs an odd size, so that H and W are kept")
+        check_odd("nc_ssd", d_conv=d_conv)
         self.channels, self.heads = channels, heads
         self.parts, self.read = (inner, inner + 2 * d_state, heads), (inner, d_state, d_state)
         self.in_proj = ChannelLinear(channels, sum(self.parts), bias=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._checks import check_heads, check_input, check_positive
+from ctxbench.modules._checks import check_heads, check_input, check_odd, check_positive
 from ctxbench.registry import register
 
 OFFSET = 1e-6  # keeps the denominators above zero, as published
@@ -42,8 +42,7 @@ class PolarityAwareAttention(nn.Module):
         width = channels // heads
         if width % 2:
             raise ValueError(f"polaformer has {width} channels a head; it needs an even number")
-        if kernel % 2 == 0:
-            raise ValueError(f"kernel is {kernel}; polaformer needs an odd size, so that H and W are kept")
+        check_odd("polaformer", kernel=kernel)
         self.channels, self.heads, self.alpha = channels, heads, alpha
         self.query, self.key, self.value, self.gate = (
             nn.Conv2d(channels, channels, 1, bias=qkv_bias) for _ in range(4)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench.modules._checks import check_input, check_positive
-from ctxbench.modules._layers import ChannelLinear, depthwise, start_small
-from ctxbench.modules._mamba import normalised, step_bias
+from ctxbench.modules._checks import check_input, check_odd, check_positive
+from ctxbench.modules._layers import ChannelLinear, depthwise, normalised, start_small, step_bias
 from ctxbench.registry import register
 from ctxbench.scan import selective_scan
 
@@ -40,8 +39,7 @@ class SelectiveScan2d(nn.Module):
         super().__init__()
         inner, rank = int(ssm_ratio * channels), -(-channels // 16)
         check_positive(channels=channels, d_state=d_state, **{"int(ssm_ratio * channels)": inner})
-        if d_conv > 1 and d_conv % 2 == 0:
-            raise ValueError(f"d_conv is {d_conv}; ss2d needs an odd size, so that H and W are kept")
+        check_odd("ss2d", d_conv=max(d_conv, 1))
         self.channels, self.widths = channels, (rank, d_state, d_state)
         self.in_proj = ChannelLinear(channels, inner, bias=False)
         self.out_proj = ChannelLinear(inner, channels, bias=False)

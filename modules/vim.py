@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_positive
-from ctxbench.modules._layers import ChannelLinear
-from ctxbench.modules._mamba import step_bias
+from ctxbench.modules._layers import ChannelLinear, step_bias
 from ctxbench.registry import register
 from ctxbench.scan import selective_scan
 

@@ -81,6 +81,17 @@ def test_the_docs_list_every_metric_and_its_columns() -> None:
         assert listed == {column.name for column in metrics()[name].columns}
 
 
+def test_a_scan_is_compared_at_its_default_width_and_at_the_other_blocks_parameters() -> None:
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for block, equal, scan, other, *_ in rows_of("scan.md", "scan-counts"):
+        found[block, equal] = float(scan), float(other)
+    assert {block for block, _ in found} == {"`mhsa`", "`ham_nmf`", "`mala`"}
+    assert len({scan for (_, equal), (scan, _) in found.items() if equal == "channels"}) == 1
+    equals = [each for (_, equal), each in found.items() if equal == "parameters"]
+    assert len(equals) == 3
+    assert all(scan == pytest.approx(other, rel=0.01) for scan, other in equals)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):

@@ -35,6 +35,10 @@ HAVE = [
     for way in RUNTIMES
     if way.device_type == "cpu"
 ]
+LINEAR_TIME = (
+    *("sra", "lite_mla", "mdta", "xca", "msca", "lka", "focal", "cbam", "coord"),
+    *("ss2d", "vim", "nc_ssd", "bi_wkv"),
+)
 INVERTS = """
 import torch
 from ctxbench import register
@@ -130,6 +134,16 @@ def test_forms_for_an_export_compute_the_same(way: Exported, key: str) -> None:
     x = torch.randn(2, 16, 11, 13)
     with torch.inference_mode():
         assert relative_error(way.build(model, x).forward(x), model(x)) < 2e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [each for each in HAVE if each.id != "onnxruntime-dynamic"])
+@pytest.mark.parametrize("key", LINEAR_TIME)
+def test_blocks_of_linear_time_are_exported(way: Exported, key: str) -> None:
+    torch.manual_seed(0)
+    model, x = registry.get(key).build(32).eval(), torch.randn(2, 32, 5, 6)
+    with torch.inference_mode():
+        assert relative_error(way.build(model, x).forward(x), model(x)) < 1e-5
 
 
 @pytest.mark.slow

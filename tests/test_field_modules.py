@@ -265,6 +265,8 @@ def test_the_first_convolution_of_ema_is_trained_only_through_all_steps() -> Non
         ("xca", 6, {}, "xca needs a multiple of heads"),
         ("lite_mla", 16, {}, "lite_mla needs a multiple of dim"),
         ("lite_mla", 32, {"scale": 4}, "lite_mla needs an odd size"),
+        ("ss2d", 8, {"d_conv": 4}, "d_conv is 4; ss2d needs an odd size"),
+        ("nc_ssd", 8, {"d_conv": 2}, "d_conv is 2; nc_ssd needs an odd size"),
         ("lka", 0, {}, "channels is 0; it must be at least 1"),
         ("focal", 8, {"focal_window": 4}, "focal needs an odd size"),
         ("focal", 8, {"focal_level": 0}, "focal_level is 0; it must be at least 1"),

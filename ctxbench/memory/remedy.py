@@ -42,7 +42,7 @@ def remedies(
     profile_of = partial(predict_peak, mode=mode, device=device, autocast=autocast)
     profile = profile_of(module, *inputs)
     peak = profile.peak_bytes
-    found = [*fused_attention(profile), *_fused_scans(profile)]
+    found = [*fused_attention(profile), *fused_scans(profile)]
     found += [
         Remedy(f"checkpointing what {where} saves, at best (freed after the forward pass, then recomputed)", least)
         for where, _, least in saved_lines(profile)
@@ -137,7 +137,7 @@ def fused_attention(profile: MemoryProfile) -> Iterator[Remedy]:
         yield Remedy(change, profile.peak_without(maps, inside))
 
 
-def _fused_scans(profile: MemoryProfile) -> Iterator[Remedy]:
+def fused_scans(profile: MemoryProfile) -> Iterator[Remedy]:
     """Scans, as if one kernel in each direction stored nothing that it alone reads."""
     inside = {i for i, step in enumerate(profile.timeline) if profile.in_scan(step.where)}
     own = [block for block in profile.allocations if block.born in inside and inside.issuperset(block.reads)]

@@ -1,0 +1,172 @@
+"""The tables of a selective scan beside other blocks: from which size on it is cheaper, and what each looks up."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from operator import itemgetter
+from typing import cast
+
+from findings import PERCENT, abilities
+from headlines import reached, recalled, row_name
+from lists import ROOT, markdown
+
+from ctxbench import registry
+from ctxbench.case import Case
+from ctxbench.conditions import Shape
+from ctxbench.crossover import Size, crossover
+from ctxbench.devices.sheet import sheets
+from ctxbench.memory.profile import MemoryProfile
+from ctxbench.memory.remedy import fused_scans
+from ctxbench.metrics import quantity
+from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.mode import MODES, Mode
+from ctxbench.number import Number, significant
+from ctxbench.predict.operators import Operator, profiled
+from ctxbench.predict.passes import time_of
+from ctxbench.report.formats.markdown import escape
+from ctxbench.report.run_data import RunData, open_run
+from ctxbench.report.tables.caption import setup
+from ctxbench.report.tables.crossover import Pairing, pairings, text_of
+from ctxbench.report.tables.table import Origin
+from ctxbench.suite.read import load
+
+PREDICTED, MEASURED = ROOT / "results" / "prediction" / "scan", ROOT / "results" / "scan-cpu"
+# A cost of a scan in one fused kernel, from its row.
+AtBest = Callable[[RecordRow], float]
+LABELS: dict[str, Origin] = {"beside": "label", "equal": "label"}
+
+
+def compared(run: RunData) -> Iterator[tuple[str, str, Pairing]]:
+    """Another block, what is equal, and the scan beside it: by default, and at the width with that one's parameters."""
+    for pair in run.crossover:
+        found = pairings(run.frame, [pair])
+        least = min(map(_apart, found))
+        for each in found:
+            if not each.rows[0][1]["changed"]:
+                yield pair[1], "channels", each
+            elif _apart(each) == least:
+                yield pair[1], "parameters", each
+
+
+def _apart(pairing: Pairing) -> int:
+    _, scan, other = pairing.rows[0]
+    return abs(int(scan["params"]) - int(other["params"]))
+
+
+def answer(pairing: Pairing, cost: Quantity, at_best: AtBest | None = None) -> str:
+    """`< 64 (0.68)`: from which n on the scan is cheaper, and how many times the other's cost it has at the largest n.
+
+    `at_best` gives the costs that take the place of the scan's.
+    """
+    sizes = pairing.sizes(cost)
+    if at_best:
+        best = {n: Number(at_best(scan)) for n, scan, _ in pairing.rows}
+        sizes = [Size(size.n, best[size.n], Number(size.second.value)) for size in sizes]
+    if len(sizes) < 2:
+        return ""
+    times = significant(sizes[-1].first.value / sizes[-1].second.value, 2)
+    return escape(f"{text_of(crossover(sizes, cost.exact), sizes)} ({times})")
+
+
+@cache
+def _pass(hparams: str, shape: str, mode: Mode) -> tuple[MemoryProfile, list[Operator]]:
+    size = cast("Shape", tuple(map(int, shape.split("x"))))
+    case = Case("ss2d", registry.get("ss2d").reference, json.loads(hparams), size)
+    return profiled(*case.on_meta(), mode=mode)
+
+
+def fused_peak(row: RecordRow, mode: Mode) -> float:
+    """The least peak in bytes if the scan stores no state."""
+    (remedy,) = fused_scans(_pass(row["hparams"], row["shape"], mode)[0])
+    return remedy.peak_bytes
+
+
+def fused_ms(row: RecordRow, mode: Mode) -> float:
+    """The least time: all other operators as predicted, and the bytes that a fused scan must move."""
+    profile, operators = _pass(row["hparams"], row["shape"], mode)
+    sheet = sheets()[row["device"]]
+    rest = time_of([each for each in operators if not profile.in_scan(str(each.place))], sheet)
+    return max(rest.host_ms, rest.device_ms + math.fsum(profile.scans.values()) / sheet.bandwidth * 1e3)
+
+
+def lead() -> str:
+    """From which size on the scan is cheaper to train than fused attention, and whether it looks up."""
+    run = open_run(PREDICTED)
+    own = [pairing for *pair, pairing in compared(run) if pair == ["mhsa", "channels"]]
+    costs = [f"in {name} {answer(own[0], quantity(f'{name.lower()}_train'))}" for name in ("MACs", "memory")]
+    for pairing in own:
+        plain, best = both_forms(pairing, "latency", fused_ms, "train")
+        costs.append(f"in time as predicted for {pairing.conditions['device']} {plain}, fused at best {best}")
+    found = [reached(row, "lookup") for row in recalled() if row["module"] == "ss2d"]
+    return (
+        f"**At {run.frame['channels'].iloc[0]} channels `ss2d` is cheaper to train than fused attention (`mhsa`) from "
+        f"these n = H W on: {'; '.join(costs)}. Looks up: {', '.join(found) or 'not trained'}.**"
+    )
+
+
+def counts() -> str:
+    """Parameters, and from which size on the scan has fewer MACs and needs less memory."""
+    run = open_run(PREDICTED)
+    rows = []
+    for other, equal, pairing in compared(run):
+        if pairing.conditions["device"] == run.devices()[0]:  # the same on every device
+            params = [f"{row['params'] / 1e3:.1f}" for row in pairing.rows[0][1:]]
+            macs = [answer(pairing, quantity(key)) for key in ("macs_train", "macs")]
+            memory = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "memory", fused_peak, mode)]
+            rows.append((f"`{other}`", equal, *params, *macs, *memory))
+    counted = dict.fromkeys(("`ss2d`, params, K", "the block, params, K", "MACs, train", "MACs, infer"), "counted")
+    return markdown({**LABELS, **counted, **both_headings("memory")}, rows)
+
+
+def both_forms(pairing: Pairing, cost: str, at_best: Callable[[RecordRow, Mode], float], mode: Mode) -> tuple[str, str]:
+    """A cost of the scan as it is, and fused at best."""
+    each = quantity(f"{cost}_{mode}")
+    return answer(pairing, each), answer(pairing, each, partial(at_best, mode=mode))
+
+
+def both_headings(cost: str) -> dict[str, Origin]:
+    return {f"{cost}, {mode}{form}": "predicted" for mode in reversed(MODES) for form in ("", ", fused at best")}
+
+
+def predicted_times() -> str:
+    """From which size on the scan is predicted to be faster, as it is and fused at best."""
+    run = open_run(PREDICTED)
+    rows = []
+    for other, equal, pairing in compared(run):
+        times = [cell for mode in reversed(MODES) for cell in both_forms(pairing, "latency", fused_ms, mode)]
+        rows.append((pairing.conditions["device"], f"`{other}`", equal, *times))
+    rows.sort(key=itemgetter(0))
+    return f"{markdown({'device': 'label', **LABELS, **both_headings('time')}, rows)}\n\nhere: {setup(run)}."
+
+
+def measured_times() -> str:
+    """The same of times that were measured, if a run is committed."""
+    if not MEASURED.exists():
+        return "Not measured: no run of the suite `scan` is committed."
+    run = open_run(MEASURED)
+    times = {mode: quantity(f"latency_{mode}") for mode in reversed(MODES)}
+    rows = [
+        (f"`{other}`", equal, *(answer(pairing, time) for time in times.values()))
+        for other, equal, pairing in compared(run)
+    ]
+    headings: dict[str, Origin] = {f"time, {mode}": "measured" for mode in times}
+    return f"{markdown({**LABELS, **headings}, rows)}\n\nhere: {setup(run)}."
+
+
+def looked_up() -> str:
+    """What each of the suite's blocks reached in the run `recall`."""
+    rows = []
+    for module in load("scan").file.modules:
+        own = [row for row in recalled() if row["module"] == module]
+        rows += [(row_name(row), *abilities(row)) for row in own] or [(f"`{module}`", *["not trained"] * len(PERCENT))]
+    return markdown({"module": "label", **PERCENT}, rows)
+
+
+SCANS: dict[str, Callable[[], str]] = {
+    "scan-lead": lead,
+    "scan-counts": counts,
+    "scan-predicted": predicted_times,
+    "scan-measured": measured_times,
+    "scan-recall": looked_up,
+}
