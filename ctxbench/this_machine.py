@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from time import monotonic, perf_counter_ns, thread_time  # bound before a module can replace them
 
 from ctxbench.garbage import collector_off
 
+# Whether a process that has imported torch is forked, and malloc and the memory of a process can be set. macOS has `fork`,
+# too, but a copy of a process that has loaded its system libraries may hang.
+FORKS = sys.platform == "linux"
 # Seconds over which `busy_cores` looks.
 WINDOW_S = 0.1
 
