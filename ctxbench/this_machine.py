@@ -8,8 +8,8 @@ from time import monotonic, perf_counter_ns, thread_time  # bound before a modul
 
 from ctxbench.garbage import collector_off
 
-# Whether a process that has imported torch is forked, and malloc and the memory of a process can be set. macOS has `fork`,
-# too, but a copy of a process that has loaded its system libraries may hang.
+# Whether a process is forked that has imported torch, and its malloc and its limit of memory can be set. macOS forks,
+# too, but its libraries may fail in a copy of a process that has loaded them.
 FORKS = sys.platform == "linux"
 # Seconds over which `busy_cores` looks.
 WINDOW_S = 0.1

@@ -1,4 +1,4 @@
-"""The process that performs tasks, and the pipes to it: on Linux it forks a child for each, elsewhere it performs one."""
+"""The process that performs tasks and the pipes to it: on Linux it forks a child for each, elsewhere it does one."""
 
 import contextlib
 import os
@@ -135,7 +135,14 @@ def _start(
     if tree is not None:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
     # -P: no working folder on the search path while torch and ctxbench are imported.
-    command = [sys.executable, "-P", "-m", f"ctxbench.worker.{program}", *map(str, arguments), *([tree] if tree else [])]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        f"ctxbench.worker.{program}",
+        *map(str, arguments),
+        *([tree] if tree else []),
+    ]
     # A session, or on Windows a process group, of its own: Ctrl-C reaches the parent alone.
     apart = {"start_new_session": True, "creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
     return patiently(lambda: subprocess.Popen(command, env=environment, cwd=tree, stderr=output, **apart, **pipes))

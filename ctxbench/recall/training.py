@@ -161,7 +161,7 @@ def trainings(
 
 
 def _pool() -> Executor:
-    """A process for each core; where none is forked, one training after the other: a module cannot be sent to others."""
+    """A process for each core. Where none is forked, one training follows another: no other way takes any module."""
     return ProcessPoolExecutor(len(usable_cores()), get_context("fork")) if FORKS else ThreadPoolExecutor(1)
 
 

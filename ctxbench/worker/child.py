@@ -1,4 +1,4 @@
-"""What a process that performs a task does on any system: import torch first, report, say Done, flush what it printed."""
+"""What a process that performs a task does on any system: import torch first, report, say Done, flush its streams."""
 
 import contextlib
 import importlib

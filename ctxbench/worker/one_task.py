@@ -1,8 +1,7 @@
-"""A process that performs one task, where none is forked; run as `python -m`, with the tree to take modules from if any.
+"""A process that performs one task, where none is forked; run as `python -m`, with the tree to take modules from.
 
-Its messages are those of `ctxbench.worker.fork_server`, on the pipes that it begins with: on standard input comes the
-task, and after it the bytes that a child waits for; on standard output go the messages. What a module prints goes to
-standard error, which is the parent's file.
+It speaks as a child of `ctxbench.worker.fork_server` does. On standard input comes the task, then the bytes that it
+waits for; its messages go to standard output. What a module prints goes to standard error, the parent's file.
 """
 
 import os

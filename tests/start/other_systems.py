@@ -16,8 +16,8 @@ VARIABLE = "CTXBENCH_TEST_SYSTEM"
 _ON_LINUX_ALONE = {"os": "sched_getaffinity sched_setaffinity", "select": "epoll", "ctypes": "CDLL"}
 _NOT_ON_WINDOWS = {
     "os": (
-        "sched_getaffinity sched_setaffinity fork register_at_fork getuid geteuid killpg getpgid setpgid setpgrp setsid "
-        "wait WNOHANG pread pwrite sysconf getloadavg mkfifo uname nice getppid set_blocking"
+        "sched_getaffinity sched_setaffinity fork register_at_fork getuid geteuid killpg getpgid setpgid setpgrp "
+        "setsid wait WNOHANG pread pwrite sysconf getloadavg mkfifo uname nice getppid set_blocking"
     ),
     "signal": (
         "SIGKILL SIGHUP SIGALRM SIGPROF SIGCHLD SIGPIPE SIGQUIT SIGUSR1 SIGUSR2 setitimer ITIMER_REAL ITIMER_PROF alarm"
@@ -36,7 +36,7 @@ def _popen(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(*arguments, **options)
 
 
-# By name: the attributes of modules that ctxbench does not find, "*" for all of them, and those that it finds otherwise.
+# By name: the attributes of modules that ctxbench does not find ("*": the module), and those that are others.
 SYSTEMS: dict[str, tuple[Mapping[str, str], Mapping[str, Mapping[str, Any]]]] = {
     "macos": (_ON_LINUX_ALONE, {"sys": {"platform": "darwin"}}),
     "windows": (
