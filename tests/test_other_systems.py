@@ -112,7 +112,7 @@ def test_a_suite_is_measured_with_a_note_of_what_could_not_be_set(
     assert "malloc_as_it_is" in [note["code"] for note in json.loads(linear["notes"])]
     assert (quits["status"], quits["message"]) == (
         "crashed",
-        "the process ended in first_infer with exit code 3; it last printed: last words",
+        "the process ended in memory_infer with exit code 3; it last printed: last words",
     )
     environment = json.loads((tmp_path / "run" / "run.json").read_text())["environment"]
     assert environment["malloc"] == {}
