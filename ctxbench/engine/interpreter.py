@@ -135,14 +135,7 @@ def _start(
     if tree is not None:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
     # -P: no working folder on the search path while torch and ctxbench are imported.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        f"ctxbench.worker.{program}",
-        *map(str, arguments),
-        *([tree] if tree else []),
-    ]
+    command = [sys.executable, "-P", "-m", f"ctxbench.worker.{program}", *map(str, [*arguments, *filter(None, [tree])])]
     # A session, or on Windows a process group, of its own: Ctrl-C reaches the parent alone.
-    apart = {"start_new_session": True, "creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-    return patiently(lambda: subprocess.Popen(command, env=environment, cwd=tree, stderr=output, **apart, **pipes))
+    pipes |= {"start_new_session": True, "creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
+    return patiently(lambda: subprocess.Popen(command, env=environment, cwd=tree, stderr=output, **pipes))
