@@ -24,7 +24,7 @@ def describe() -> dict[str, Any]:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "load_average": os.getloadavg(),
+        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "packages": {name: _version(name) for name in PACKAGES} | _runtimes(),
         "commit": commit_of(Path(__file__), Path(__file__).parent),
         "torch_build": {"cuda": torch.version.cuda, "git": torch.version.git_version},

@@ -65,6 +65,9 @@ TEXTS = {
     "forks": "the module forks its process: a copy of it may have run beside the passes",
     "no_gpu_room": "the GPU had no memory left, or another process had it to itself",
     "gpu_shared": "{processes} other process(es) compute on the GPU",
+    "malloc_as_it_is": (
+        "This system does not let a process keep the memory that it frees, so CPU times differ more between processes."
+    ),
     "disturbed": "Other work kept more than {limit:.0%} of the cores busy meanwhile: no factor rests on it.",
     "broken_contract": "The module does not meet the contract of context modules: see `ctxbench verify`.",
     "busy_machine": "the machine was not at rest: others kept {cores:.1f} cores busy",

@@ -3,6 +3,7 @@
 Each cost is booked to such a place: memory, multiply-accumulates, predicted and measured times.
 """
 
+import os
 import sys
 import sysconfig
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 LOSS = "the loss"
 _HARNESS = Path(__file__).parent
 # Code of ctxbench that is a module's own where it is installed as a package.
-_MODULES = tuple(f"{_HARNESS / name}/" for name in ("modules", "networks"))
+_MODULES = tuple(f"{_HARNESS / name}{os.sep}" for name in ("modules", "networks"))
 _INSIDE_A_FUNCTION = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _INSTALLED = {"site-packages", "dist-packages"}
 _PYTHON = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
@@ -68,8 +69,8 @@ class Places:
         self._torch, self._root = torch, root
         self._names = {id(child): name for name, child in root.named_modules()}
         self._call = torch.nn.Module._call_impl.__code__
-        self._library = f"{Path(torch.__file__).parent}/"
-        self._layers = f"{self._library}nn/modules/"
+        self._library = f"{Path(torch.__file__).parent}{os.sep}"
+        self._layers = os.path.join(self._library, "nn", "modules", "")
         self._forward: dict[int, Place] = {}  # autograd sequence number -> place
 
     def forward(self) -> Place:
@@ -119,7 +120,7 @@ def _line(frame: FrameType) -> Line:
 
 
 def _is_harness(file: str) -> bool:
-    return file.startswith(f"{_HARNESS}/") and not file.startswith(_MODULES)
+    return file.startswith(f"{_HARNESS}{os.sep}") and not file.startswith(_MODULES)
 
 
 def is_library(path: Path) -> bool:

@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from time import monotonic, perf_counter_ns, thread_time  # bound before a module can replace them
 
 from ctxbench.garbage import collector_off
 
+# Whether a process is forked that has imported torch, and its malloc and its limit of memory can be set. macOS forks,
+# too, but its libraries may fail in a copy of a process that has loaded them.
+FORKS = sys.platform == "linux"
 # Seconds over which `busy_cores` looks.
 WINDOW_S = 0.1
 

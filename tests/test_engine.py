@@ -94,7 +94,7 @@ def test_what_was_measured_before_a_failure_is_kept(failures: pd.DataFrame) -> N
 
 def test_each_case_has_a_fresh_process_without_threads(tmp_path: Path) -> None:
     with ForkServer() as server:
-        pid = server._process.pid
+        pid = server._interpreter.process.pid
         assert len(os.listdir(f"/proc/{pid}/task")) == 1
         seen: list[Reply] = []
         for _ in range(2):
@@ -317,7 +317,7 @@ def test_a_measuring_process_that_cannot_start_says_what_it_printed(
 def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal.Signals) -> None:
     with ForkServer(static=False) as server:
         for _ in range(2):  # while it imports torch, then when it is ready
-            os.kill(server._process.pid, number)
+            os.kill(server._interpreter.process.pid, number)
             seen: list[Reply] = []
             ended = server.run(DescribeEnvironment(), seen.append)
             assert [type(message) for message in seen] == [Environment]
@@ -336,7 +336,7 @@ def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
         "while server._child is None:\n"
         "    message = server._next(None)\n"
         "    server._child = getattr(message, 'pid', None)\n"
-        "print(server._process.pid, server._child, flush=True)\n"
+        "print(server._interpreter.process.pid, server._child, flush=True)\n"
         "server.stop = lambda: None\n"
         "input()\n"
     )

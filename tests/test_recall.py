@@ -335,7 +335,10 @@ def test_there_are_eight_seeds_where_some_learn_and_others_do_not(found: tuple[f
     assert end.value.value == first
 
 
-def test_trainings_side_by_side_are_those_one_by_one() -> None:
+@pytest.mark.parametrize("forks", [True, False])
+def test_trainings_side_by_side_are_those_one_by_one(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_file, "FORKS", forks)
+    monkeypatch.delattr(training_file, "ThreadPoolExecutor" if forks else "ProcessPoolExecutor")
     told: list[str] = []
     tasks = {Task("where"): 5, Task("global"): 4}
     found = trainings(partial(nn.Conv2d, 16, 16, 1), SHAPE, tasks, 2, told.append)

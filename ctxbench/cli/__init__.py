@@ -247,7 +247,7 @@ def _handle_signals() -> None:
         if interrupted_at - before >= _ONCE_S:
             raise KeyboardInterrupt
 
-    for each in (signal.SIGTERM, signal.SIGHUP):
+    for each in (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         if signal.getsignal(each) is not signal.SIG_IGN:
             signal.signal(each, interrupt)
 

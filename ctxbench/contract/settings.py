@@ -45,4 +45,5 @@ class Forks:
         cls.count += 1
 
 
-os.register_at_fork(after_in_parent=Forks.add)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_parent=Forks.add)

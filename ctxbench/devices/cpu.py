@@ -35,13 +35,14 @@ class Cpu(Device):
 
     @classmethod
     def fingerprint(cls) -> dict[str, Any]:
+        import psutil
         import torch
 
         return {
             "cpu": _model(),
             "cpu_count": os.cpu_count(),
-            "cpu_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "cpu_usable": len(this_machine.usable_cores()),
+            "memory_bytes": psutil.virtual_memory().total,
             "torch_threads": torch.get_num_threads(),
             "malloc": {name: value for name, value in sorted(os.environ.items()) if name.startswith("MALLOC_")},
             "blas": "mkl" if torch.backends.mkl.is_available() else "other",

@@ -1,26 +1,21 @@
 """The parent's side of the fork server: start it, hand it a task, follow its child, kill what runs too long."""
 
-import contextlib
 import os
 import secrets
-import selectors
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from ctxbench import this_machine
+from ctxbench.engine import interpreter
 from ctxbench.engine.exit import Exit
 from ctxbench.errors import EngineError
 from ctxbench.failures import last_line, signal_name
 from ctxbench.messages import Progress
 from ctxbench.notes import Note
 from ctxbench.worker.lines import ProtocolError, decode, encode, tagged, untagged
-from ctxbench.worker.processes import patiently
 from ctxbench.worker.protocol import (
     Answer,
     DescribeEnvironment,
@@ -43,19 +38,12 @@ _FOREIGN = 60
 _LONGEST_LINE = 2**22
 # A process that SIGKILL has not ended after this long is stuck in a driver; it is left behind.
 KILL_S = 10.0
-# glibc's malloc (mallopt(3)): blocks up to its largest threshold come from the heap, which grows in large steps and
-# gives nothing back. By default the layout of a process's heap, which is chance, decides whether each pass of a module
-# pays the kernel for the pages of its maps.
-KEEP_FREED_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
-    "MALLOC_TRIM_THRESHOLD_": str(2**32),
-    "MALLOC_TOP_PAD_": str(64 * 2**20),
-}
 
 
 class ForkServer:
     """A running server. It and its children have their own session: Ctrl-C reaches the parent alone, which ends them.
 
+    Only Linux has such a server; elsewhere each task has an interpreter of its own (`ctxbench.engine.interpreter`).
     Tasks run one at a time. With `tree`, children take modules from this source tree (see `ctxbench.worker.tree`). The
     server imports torch while its maker goes on; the first task waits for it. One that dies is replaced before the next
     task, or for this one if no module's code has run. It ends with the thread that made it. It starts a second sooner
@@ -69,36 +57,16 @@ class ForkServer:
         self._launch()
 
     def _launch(self) -> None:
-        orders_read, self._orders = os.pipe()
-        self._messages, messages_write = os.pipe()
-        acks_read, self._acks = os.pipe()
-        inherited = (orders_read, messages_write, acks_read, self._output.fileno())
-        # numpy's OpenBLAS would start its threads at import, before the fork.
-        kept = KEEP_FREED_MEMORY if self._malloc == "keep" else {}
-        environment = {**kept, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        if self._tree is not None:
-            environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        arguments = [os.getpid(), *inherited, int(self._static), *([self._tree] if self._tree else [])]
-        # -P: no working folder on the search path while torch and ctxbench are imported.
-        command = [sys.executable, "-P", "-m", "ctxbench.worker.fork_server", *map(str, arguments)]
-        outputs = dict.fromkeys(("stdout", "stderr"), self._output)
-        options: dict[str, Any] = {"pass_fds": inherited, "env": environment, "cwd": self._tree, **outputs}
         try:
-            self._process = patiently(
-                lambda: subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
-            )
+            self._interpreter = interpreter.start(self._output, self._tree, self._static, self._malloc)
         except BlockingIOError as error:
             raise _no_process(str(error.strerror)) from None
-        for descriptor in (orders_read, messages_write, acks_read):
-            os.close(descriptor)
         self._buffer = b""
         self._tag = b""
         # Of the task before, whose late messages are not this module's.
         self._former = b"-"
         self._foreign: str | None = None
         self._has_begun = self._is_done = self._is_lost = False
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._messages, selectors.EVENT_READ)
         self._child: int | None = None
         self._ready = False
 
@@ -128,21 +96,21 @@ class ForkServer:
     def start(self, task: Task) -> None:
         """Begin a task in a fresh child. EngineError if the fork server cannot be started."""
         for _ in range(TRIES):
-            if self._process.poll() is not None:
-                self._end_process()
+            if self._interpreter.process.poll() is not None:
+                self._interpreter.close()
                 self._launch()
             self._ready = self._ready or isinstance(self._next(None), Ready)
             if self._ready:
                 break
-            self._process.wait()
+            self._interpreter.process.wait()
         else:
             raise EngineError(f"the measuring process {self._death()} {TRIES} times; {last_line(self._tail())}")
-        os.ftruncate(self._output.fileno(), 0)
-        os.lseek(self._output.fileno(), 0, os.SEEK_SET)
+        self._output.seek(0)
+        self._output.truncate()
         self._former = self._tag or self._former
         self._tag = secrets.token_hex(8).encode()
         self._foreign, self._has_begun, self._is_done, self._is_lost = None, False, False, False
-        self._write(self._orders, tagged(self._tag, encode(task)))
+        self._interpreter.order(tagged(self._tag, encode(task)))
 
     def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit:
         """Send a child that takes commands (a byte each) one; what it answers, or how it ended.
@@ -150,7 +118,7 @@ class ForkServer:
         The empty command only waits for the child to be ready for its first.
         """
         if command:
-            self._write(self._acks, command)
+            self._interpreter.answer(command)
         return self._follow(lambda message: None, timeout_s)
 
     def stop(self) -> None:
@@ -171,14 +139,12 @@ class ForkServer:
                 case _Late():
                     # Stuck in a driver, it keeps its end of the pipe open: nothing more is waited for.
                     self._child = None
-                    self._process.kill()
-                    self._process.wait()
-                    return self._exit(0, signal.SIGKILL, True)
+                    self._interpreter.process.kill()
+                    return self._exit_of_all(True)
                 case _Gone():
                     self._kill_child()
                     self._child, self._is_lost = None, True
-                    code = self._process.wait()
-                    return self._exit(max(code, 0), max(-code, 0), timed_out)
+                    return self._exit_of_all(timed_out)
                 case Started(pid):
                     self._child, self._has_begun = pid, True
                 case NoProcess(reason):
@@ -187,13 +153,19 @@ class ForkServer:
                     self._is_done = True
                 case Ended(code, killed_by, left):
                     self._child = None
+                    self._interpreter.task_ended()
                     return self._exit(code, killed_by, timed_out, left)
                 case Answer() as answer:
                     return answer
                 case message:
                     on_message(message)
                     if isinstance(message, Progress):
-                        self._write(self._acks, b".")
+                        self._interpreter.answer(b".")
+
+    def _exit_of_all(self, timed_out: bool) -> Exit:
+        """How the child ended with which the interpreter has ended."""
+        code = self._interpreter.process.wait()
+        return self._exit(max(code, 0), max(-code, 0), timed_out)
 
     def _exit(self, code: int, killed_by: int, timed_out: bool, left: Sequence[str] = ()) -> Exit:
         """How the child ended, with what it did besides its task."""
@@ -205,33 +177,18 @@ class ForkServer:
         return Exit(code, killed_by, timed_out, self._tail(), not self._is_done, tuple(notes))
 
     def _death(self) -> str:
-        code = self._process.wait()
+        code = self._interpreter.process.wait()
         return f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
-
-    @staticmethod
-    def _write(descriptor: int, data: bytes) -> None:
-        """Write to the fork server; that it is gone is known when its messages end."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(descriptor, data)
 
     def close(self) -> None:
         """End the child, if one runs, and the fork server."""
         self.stop()
-        self._end_process()
+        self._interpreter.close()
         self._output.close()
-
-    def _end_process(self) -> None:
-        for descriptor in (self._orders, self._messages, self._acks):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self._selector.close()
-        self._process.kill()
-        self._process.wait()
 
     def _kill_child(self) -> None:
         if self._child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child, signal.SIGKILL)
+            self._interpreter.end_child(self._child)
 
     def _next(self, deadline: float | None) -> "Reply | _Late | _Gone":
         """The next message; that the deadline has passed, or that the fork server is gone.
@@ -253,7 +210,7 @@ class ForkServer:
             try:
                 return decode(own)
             except ProtocolError as error:
-                os.write(self._output.fileno(), f"\n{error}\n".encode())
+                self._output.write(f"\n{error}\n".encode())
                 self._kill_child()
 
     def _line(self, deadline: float | None) -> "bytes | _Late | _Gone":
@@ -261,9 +218,9 @@ class ForkServer:
             wait = None if deadline is None else deadline - this_machine.here.wall_s()
             if wait is not None and wait < 0:
                 return _Late()
-            if not self._selector.select(None if wait is None else wait * this_machine.here.pace):
+            chunk = self._interpreter.read(None if wait is None else wait * this_machine.here.pace)
+            if chunk is None:
                 continue
-            chunk = os.read(self._messages, 65536)
             if not chunk:
                 return _Gone()
             # With a zero byte, what is left of a line is no message.
@@ -273,9 +230,8 @@ class ForkServer:
         return line
 
     def _tail(self) -> str:
-        size = os.fstat(self._output.fileno()).st_size
-        tail = os.pread(self._output.fileno(), _OUTPUT_TAIL, max(0, size - _OUTPUT_TAIL))
-        return tail.decode("utf-8", errors="replace")
+        self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - _OUTPUT_TAIL))
+        return self._output.read(_OUTPUT_TAIL).decode("utf-8", errors="replace")
 
 
 def _no_process(reason: str) -> EngineError:

@@ -1,6 +1,5 @@
 """How a process ended that was to perform a task, in the words of a row and of a sentence."""
 
-import signal
 from dataclasses import dataclass
 
 from ctxbench.failures import NO_THREAD, lacks_threads, last_line, signal_name
@@ -34,7 +33,7 @@ class Exit:
         """Status and sentence of a row whose child reported no failure of its own."""
         if self.timed_out:
             return "timeout", f"still in {doing} after {timeout_s:g} s"
-        if self.signal == signal.SIGKILL and kernel_killed:
+        if kernel_killed and signal_name(self.signal) == "SIGKILL":
             return "oom", f"killed in {doing} by the kernel, which was out of memory"
         if self.signal:
             return "crashed", f"killed in {doing} by {signal_name(self.signal)}; {last_line(self.output)}"

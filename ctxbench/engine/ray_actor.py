@@ -9,6 +9,7 @@ from typing import Any
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.sources import code_digest, digest
+from ctxbench.this_machine import usable_cores
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Task
 
 # Seconds in which a slot must become free and tell what it is: it imports torch.
@@ -64,7 +65,7 @@ class Measurer:
 def _keep_to_own_cores(slots: int) -> None:
     """Keep to this GPU's share of the cores, so that other GPUs' slots neither disturb it nor count as others' load."""
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    cores = sorted(os.sched_getaffinity(0))
+    cores = usable_cores()
     size = len(cores) // slots
     if size and slots > 1 and gpu.isdigit() and int(gpu) < slots:
         os.sched_setaffinity(0, cores[int(gpu) * size : (int(gpu) + 1) * size])

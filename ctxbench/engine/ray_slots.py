@@ -166,6 +166,8 @@ class Cluster:
 @contextmanager
 def connect(address: str) -> Iterator[Cluster]:
     """A cluster: one that is started on this host alone (LOCAL), or the one at an address. Its actors end with this."""
+    if not this_machine.FORKS:
+        raise UsageError("--ray measures on Linux only; without it, the same suite is measured on this machine")
     if sentence := lacking("--ray", "ray"):
         raise UsageError(sentence)
     if address == LOCAL:

@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ctxbench import devices, disk
+from ctxbench import devices, disk, this_machine
 from ctxbench.case import Case, Measure, as_list
 from ctxbench.engine import progress
 from ctxbench.engine.client import ForkServer
@@ -187,6 +187,8 @@ def _changed_suite(meta: Mapping[str, Any]) -> list[str]:
 
 def _measure_of(suite: Suite, in_process: bool) -> Measure:
     """The suite's settings; in this very process there is one process."""
+    if suite.file.measure.memory_limit_gib and not this_machine.FORKS:
+        raise UsageError("memory_limit_gib in [measure] is held on Linux only: take it out of the suite")
     return suite.file.measure.model_copy(update={"processes": 1} if in_process else {})
 
 

@@ -1,6 +1,5 @@
 """The contract of a module checked in a fresh process, which may hang, crash or run out of memory."""
 
-import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +84,7 @@ def verify(
 
 def _stop(ended: "Exit", timeout_s: float) -> tuple[str, str] | None:
     """Fact and hint if the process was stopped at a limit."""
-    if ended.signal == signal.SIGPROF:
+    if signal_name(ended.signal) == "SIGPROF":
         return (
             f"still running after {timeout_s:g} s of processor time",
             "it was stopped; look for an endless loop, or allow more with verify --timeout",

@@ -154,7 +154,7 @@ def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str]]:
     numbers: Costs = {}
     with ForkServer(tree.root) as server:
         found = list_cases(server, suite, devices.META, tree)
-        missing = [_in_short(reason).replace(f"{tree.root}/", "") for reason in found.missing.values()]
+        missing = [_in_short(reason).replace(f"{tree.root}{os.sep}", "") for reason in found.missing.values()]
         names = labels(found.cases.values())
         for name in found.own():
             case = found.cases[name]

@@ -1,5 +1,6 @@
 """The cases that a suite has in one source tree: where their modules lie, and their exact costs."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +40,7 @@ class TreeCases:
         """Why this tree has no such case of its own, which the `other` tree has."""
         if case.id in self.cases:
             return f"its module would come from {self.files[case.id]}"
-        reference = case.reference.removeprefix(f"{other.root}/")
+        reference = case.reference.removeprefix(f"{other.root}{os.sep}")
         for name in (case.module, reference, reference.partition(":")[0]):
             if name in self.missing:
                 hint = "; if the class was renamed, add --renamed OLD=NEW" if name in self.without_class else ""

@@ -1,5 +1,6 @@
 """Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
 
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -150,7 +151,7 @@ def _explained(name: str) -> Iterator[None]:
     except UnpredictableError:
         raise
     except Exception as error:
-        own = (f"{Path(__file__).parent}/", f"{Path(torch.__file__).parent}/")
+        own = tuple(f"{Path(each).parent}{os.sep}" for each in (__file__, torch.__file__))
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
         where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         said = f"{type(error).__name__}: {_first_line(error)}{_hint(text_of(error))}"

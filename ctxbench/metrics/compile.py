@@ -24,7 +24,13 @@ class _Alarm(BaseException):
 
 @contextmanager
 def compile_deadline(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the main thread if compiling or exporting, and the first pass, take longer than `seconds`."""
+    """Raise OutOfTime in the main thread if compiling or exporting, and the first pass, take longer than `seconds`.
+
+    Windows has no such limit; there that of the process ends it.
+    """
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
     rang = False
 
     def ring(number: int, frame: FrameType | None) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from statistics import fmean
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ctxbench.errors import UsageError
 from ctxbench.recall.scenes import DIGITS, Part, Scenes, Task, inputs_of, scenes
-from ctxbench.this_machine import usable_cores
+from ctxbench.this_machine import FORKS, usable_cores
 
 HIDDEN = 128
 BATCH, DECAY, CLIP = 32, 1e-2, 1.0
@@ -134,7 +134,7 @@ def trainings(
     """
     plans = {task: plan(seeds) for task in tasks}
     found: dict[Task, list[Trained]] = {}
-    with ProcessPoolExecutor(len(usable_cores()), get_context("fork")) as pool:
+    with _pool() as pool:
         rounds: dict[Task, list[Future[Trained]]] = {}
 
         def ask(task: Task, wanted: Sequence[Wanted]) -> None:
@@ -158,6 +158,11 @@ def trainings(
                     found[task] = end.value
             told(f"{done} trainings done, {sum(map(len, rounds.values()))} asked for")
     return {task: found[task] for task in tasks}
+
+
+def _pool() -> Executor:
+    """A process for each core. Where none is forked, one training follows another: no other way takes any module."""
+    return ProcessPoolExecutor(len(usable_cores()), get_context("fork")) if FORKS else ThreadPoolExecutor(1)
 
 
 def train(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: int, rate: float = RATES[0]) -> Trained:

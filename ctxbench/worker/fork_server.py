@@ -12,22 +12,18 @@ to the file `output`, so nothing that a module prints mixes with the messages.
 import contextlib
 import fcntl
 import gc
-import importlib
 import os
 import select
 import signal
 import sys
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
-from ctxbench.messages import Progress
 from ctxbench.worker import tasks
-from ctxbench.worker.lines import decode_task, encode, tagged
+from ctxbench.worker.child import begin, emitter, perform_whole, send
+from ctxbench.worker.lines import decode_task
 from ctxbench.worker.processes import adopt_orphans, end_left, end_with_parent, patiently
-from ctxbench.worker.protocol import Answer, Done, Ended, NoProcess, Ready, Reply, Started, Task
-from ctxbench.worker.tree import enter_tree
+from ctxbench.worker.protocol import Ended, NoProcess, Ready, Started, Task
 
 _READ = 65536
 # The first of the numbers that a child's pipes get: programs that open, close or try files count from 3.
@@ -44,13 +40,7 @@ def main() -> None:
     # Whoever starts this may ignore the signal, and then no child can be waited for.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     orders, messages, acks, output, static = (int(argument) for argument in sys.argv[2:7])
-    importlib.import_module("torch")  # before anything of a user's is on the search path
-    trees = [Path(tree) for tree in sys.argv[7:]]
-    for tree in trees:
-        enter_tree(tree)
-    tasks.preload(bool(static))
-    if not trees:
-        sys.path.insert(0, os.getcwd())  # a user's modules may import their neighbours
+    begin(sys.argv[7:], bool(static))
     gc.collect()
     gc.freeze()  # a child's collections pass over what was imported, and leave its pages shared
     server = _Server(orders, messages, acks, output, woken, wake)
@@ -68,13 +58,6 @@ def main() -> None:
                 task = decode_task(order)
                 tasks.prepare(task)
                 server.fork(task, tag)
-
-
-def send(messages: int, tag: bytes, message: Reply) -> None:
-    """Write one message whole."""
-    data = tagged(tag, encode(message))
-    while data:
-        data = data[os.write(messages, data) :]
 
 
 @dataclass(frozen=True)
@@ -135,26 +118,10 @@ class _Server:
         for descriptor in (self.orders, self.output, self.woken, self.wake):
             os.close(descriptor)
         messages, acks = _moved(self.messages), _moved(self.acks)
-        own = os.getpid()
-
-        def emit(message: Reply) -> bytes:
-            if os.getpid() != own:  # a copy that a module has forked, and that has come back
-                os._exit(0)
-            send(messages, tag, message)
-            return os.read(acks, 1) if isinstance(message, Progress | Answer) else b""
-
         code = 1
         try:
-            tasks.perform(task, emit)
-            emit(Done())
-            code = 0
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.write(2, "".join(traceback.format_exception(error)).encode(errors="replace"))
+            code = perform_whole(task, emitter(messages, tag, lambda: os.read(acks, 1)))
         finally:
-            with contextlib.suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
             os._exit(code)
 
 

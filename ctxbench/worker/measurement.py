@@ -103,6 +103,8 @@ class CaseMeasurement:
         others_share = this_machine.here.others()
         before = self.device.state()
         self.report({}, *machine_load.notes(before))
+        if self.settings.malloc == "keep" and not this_machine.FORKS:
+            self.report({}, Note("malloc_as_it_is"))
         under_load: dict[str, Any] = {}
         for mode in modes:
             one_pass = self.first_pass(mode)

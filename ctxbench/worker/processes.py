@@ -1,13 +1,9 @@
-"""Who ends with whom: a process that ends with its parent, orphans that are adopted, what a child left running.
-
-On Linux (prctl(2)). Elsewhere a process whose parent was killed runs on until it looks for it.
-"""
+"""Who ends with whom: a process that ends with its parent, orphans that are adopted, what a child left running."""
 
 import contextlib
 import errno
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -49,10 +45,25 @@ def adopt_orphans() -> None:
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
-def end_left(group: int) -> list[str]:
-    """Kill all children of this process; the names of those that are not of this process group."""
+def end_group(group: int) -> None:
+    """Kill the processes of a process group, if there are any."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
+
+
+def end_descendants(pid: int) -> None:
+    """Kill what a process has started, on any system; orphans among it are not found."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        for each in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+
+
+def end_left(group: int) -> list[str]:
+    """Kill all children of this process; the names of those that are not of this process group."""
+    end_group(group)
     left: dict[int, str] = {}
     deadline = this_machine.here.wall_s() + _END_S
     while this_machine.here.wall_s() < deadline:
@@ -80,7 +91,6 @@ def _kill_children(group: int) -> dict[int, str]:
 
 
 def _prctl(option: int, argument: int) -> None:
-    if sys.platform == "linux":
-        import ctypes
+    import ctypes
 
-        ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
+    ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)  # Linux alone has it, and fork servers

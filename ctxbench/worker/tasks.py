@@ -9,6 +9,7 @@ from ctxbench.errors import UsageError, is_interrupt
 from ctxbench.failures import describe_failure
 from ctxbench.messages import Progress
 from ctxbench.sources import own_files
+from ctxbench.this_machine import FORKS
 from ctxbench.worker.protocol import (
     CountCase,
     DescribeEnvironment,
@@ -195,8 +196,8 @@ class _Telling:
 
 
 def _limit_memory(gib: float | None) -> None:
-    """Cap the child's private memory (RLIMIT_DATA), so that a case that eats memory fails alone."""
-    if gib is not None:
+    """Cap the child's private memory (RLIMIT_DATA, on Linux), so that a case that eats memory fails alone."""
+    if gib is not None and FORKS:
         import resource
 
         limit = int(gib * 2**30)

@@ -15,10 +15,12 @@ def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
 
     def start(started: CheckStarted) -> None:
         emit(started)
-        # The process's own time: other work decides nothing. The kernel ends even a loop that is not Python's.
-        signal.setitimer(signal.ITIMER_PROF, task.timeout_s)
+        # The process's own time: other work decides nothing. The kernel ends even a loop that is not Python's. Windows
+        # has no such limit; there that of the process ends it.
+        if hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, task.timeout_s)
 
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     start(CheckStarted("load", required=True, vital=True))
     try:
         entry = registry.get(task.reference)

@@ -1,0 +1,61 @@
+"""What a process that performs a task does on any system: import torch first, report, say Done, flush its streams."""
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ctxbench.messages import Progress
+from ctxbench.worker import tasks
+from ctxbench.worker.lines import encode, tagged
+from ctxbench.worker.protocol import Answer, Done, Reply, Task
+from ctxbench.worker.tree import enter_tree
+
+
+def begin(trees: Sequence[str], static: bool) -> None:
+    """Import what tasks need, with modules from a source tree if one is given; what `static` metrics need, too."""
+    importlib.import_module("torch")  # before anything of a user's is on the search path
+    for tree in trees:
+        enter_tree(Path(tree))
+    tasks.preload(static)
+    if not trees:
+        sys.path.insert(0, os.getcwd())  # a user's modules may import their neighbours
+
+
+def send(messages: int, tag: bytes, message: Reply) -> None:
+    """Write one message whole."""
+    data = tagged(tag, encode(message))
+    while data:
+        data = data[os.write(messages, data) :]
+
+
+def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> tasks.Emit:
+    """What sends a task's messages, and waits for the parent's `answer` where a message has one."""
+    own = os.getpid()
+
+    def emit(message: Reply) -> bytes:
+        if os.getpid() != own:  # a copy that a module has forked, and that has come back
+            os._exit(0)
+        send(messages, tag, message)
+        return answer() if isinstance(message, Progress | Answer) else b""
+
+    return emit
+
+
+def perform_whole(task: Task, emit: tasks.Emit) -> int:
+    """Do a task and say Done, or print what it raised; the exit code for its process."""
+    code = 1
+    try:
+        tasks.perform(task, emit)
+        emit(Done())
+        code = 0
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.write(2, "".join(traceback.format_exception(error)).encode(errors="replace"))
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return code
