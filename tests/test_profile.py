@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from fake_clock import FakeClock
 from torch import Tensor, nn
 
 import ctxbench
 from ctxbench import registry, this_machine
-from ctxbench.attribution.measured import Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
-from ctxbench.attribution.profile import BYS, UNKNOWN, Cost, Costs, Pass, Roof, Span
+from ctxbench.attribution.measured import FEWEST, Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
+from ctxbench.attribution.profile import BYS, UNKNOWN, Cost, Costs, Pass, Profile, Roof, Span
 from ctxbench.attribution.static import known, predicted
 from ctxbench.devices.sheet import sheet
 from ctxbench.macs.counter import count_macs
@@ -24,6 +25,7 @@ from ctxbench.memory import predict_peak
 from ctxbench.memory.one_pass import run_pass
 from ctxbench.mode import MODES, Mode
 from ctxbench.place import LOSS, Line, Place
+from ctxbench.report.profile import headline
 from ctxbench.report.profile_page import render_profile
 
 ROOF = Roof(1e12, 1e11, 1e-6)
@@ -185,6 +187,18 @@ def test_a_planted_slow_line_that_is_measured_saves_most(planted: Path) -> None:
     assert len(times.last) == len(recorder.calls)
 
 
+def test_the_fewest_passes_justify_the_interval_that_is_told() -> None:
+    passes = iter([9.0, *(0.02 * (1 + number * 5 % 13 / 100) for number in range(2 * FEWEST))])  # the first warms up
+    nothing = lambda step: (step(), ([], []))[1]  # noqa: E731  # a profiler that sees nothing
+    times = measure(lambda: None, FakeClock(passes), nothing, None, Costs(), 0.0)
+    assert not [*passes]
+    assert (len(times.plain), max(times.plain) < 30) == (FEWEST, True)
+    alone = Pass("infer", [], ROOF, times.plain, times.profiled)
+    assert "[95 % interval]" in headline(Profile("", "", {"infer": alone}), "infer")
+    drifting = Pass("infer", [], ROOF, [*range(1, 41)], [*range(2, 42)])
+    assert "[1 % interval]" in headline(Profile("", "", {"infer": drifting}), "infer")
+
+
 def test_kernels_and_gradients_are_booked_to_the_calls_that_made_them() -> None:
     """A GPU's kernels count for the call that started them; the time in no kernel is between operators."""
     mine, other = Place("block", Line("net.py", 3)), Place("", Line("net.py", 9))
@@ -302,7 +316,7 @@ def test_the_frames_of_a_measured_profile_agree() -> None:
         for column in ("macs", "saved_bytes", "peak_bytes", "moved_bytes", "calls"):
             assert line[column].sum() == operator[column].sum() == whole[column].item()
         assert taken.is_measured
-        assert len(taken.pass_ms) == len(taken.profiled_ms) >= 5
+        assert len(taken.pass_ms) == len(taken.profiled_ms) >= FEWEST
         assert set(tree["submodule"]) == {"", "0", "1"}
     assert ctxbench.profile(module[1], (1, 8, 6, 5)).passes.keys() == {"infer"}
 

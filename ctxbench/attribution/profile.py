@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ctxbench.memory.profile import Phase
 from ctxbench.mode import Mode
-from ctxbench.number import Number
+from ctxbench.number import CONFIDENCE, Number
 from ctxbench.place import Line, Place
 
 if TYPE_CHECKING:
@@ -198,11 +198,18 @@ class Pass:
 
     @property
     def time(self) -> Number:
-        """The time of the pass, in milliseconds, with a 95 % interval if measured and an 80 % band if predicted."""
+        """The time of the pass, in milliseconds; `confidence` says how sure its interval is."""
         if self.is_measured:
             return measured(self.pass_ms)
         value, low, high = self.pass_ms
         return Number(value, low, high, origin="predicted")
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the interval of `time`: less than 0.95 where neighbouring passes are alike."""
+        from ctxbench.statistics import median_interval  # imports numpy
+
+        return median_interval(self.pass_ms).confidence if self.is_measured else CONFIDENCE
 
     @property
     def overhead(self) -> Number:
