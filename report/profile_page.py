@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ctxbench.attribution.profile import BYS, Cost, Lines, Part, Pass, Profile, line_of
+from ctxbench.attribution.costs import Cost
+from ctxbench.attribution.profile import BYS, Lines, Part, Pass, Profile, line_of
 from ctxbench.mode import NOUNS, Mode
 from ctxbench.number import significant
 from ctxbench.place import Line

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 import ctxbench
 from ctxbench import registry, this_machine
+from ctxbench.attribution.costs import UNKNOWN, Cost, Costs, Roof, Span
 from ctxbench.attribution.measured import FEWEST, Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
-from ctxbench.attribution.profile import BYS, UNKNOWN, Cost, Costs, Pass, Profile, Roof, Span
+from ctxbench.attribution.profile import BYS, Pass, Profile
 from ctxbench.attribution.static import known, predicted
 from ctxbench.devices.sheet import sheet
 from ctxbench.macs.counter import count_macs

@@ -4,7 +4,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from ctxbench.attribution.profile import Cost, Pass
+from ctxbench.attribution.costs import Cost
+from ctxbench.attribution.profile import Pass
 from ctxbench.memory.profile import MIB, MemoryProfile
 from ctxbench.memory.remedy import PRODUCTS, WORTH_NAMING, fused_attention
 from ctxbench.number import significant

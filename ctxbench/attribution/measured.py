@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ctxbench.attribution.profile import UNKNOWN, Costs, Span
+from ctxbench.attribution.costs import UNKNOWN, Costs, Span
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.cpu import quiet_kineto
 from ctxbench.memory.profile import Phase

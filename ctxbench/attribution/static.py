@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ctxbench.attribution.profile import Costs, Pass, Roof, Span
+from ctxbench.attribution.costs import Costs, Roof, Span
+from ctxbench.attribution.profile import Pass
 from ctxbench.devices.sheet import Sheet
 from ctxbench.dtypes import DTYPES
 from ctxbench.macs.counter import UncountableError, count_macs

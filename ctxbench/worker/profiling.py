@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from ctxbench import devices, environment
 from ctxbench.attribution.advice import advice
+from ctxbench.attribution.costs import Roof, Span
 from ctxbench.attribution.measured import Calls, Recorder, measure, torch_profiler
-from ctxbench.attribution.profile import Pass, Profile, Roof, Source, Span
+from ctxbench.attribution.profile import Pass, Profile, Source
 from ctxbench.attribution.static import Known, known, predicted
 from ctxbench.attribution.traces import write_traces
 from ctxbench.case import Measure
