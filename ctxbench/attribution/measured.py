@@ -15,7 +15,7 @@ from ctxbench.attribution.costs import UNKNOWN, Costs, Span
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.cpu import quiet_kineto
 from ctxbench.memory.profile import Phase
-from ctxbench.place import Place, Places
+from ctxbench.place import Place, Places, made_by
 
 # What autograd's engine calls the evaluation of a node.
 _NODE = "autograd::engine::evaluate_function: "
@@ -112,7 +112,7 @@ class _Matching:
             return _Open(event, span=outer.span)
         if event.name.startswith(_NODE):
             name = event.name.removeprefix(_NODE).rpartition("::")[2]
-            return _Open(event, self._places.get(event.number, Place()).gradient(name))
+            return _Open(event, made_by(self._places, event.number).gradient(name))
         if outer and outer.place:
             if not _is_operator(event.name):
                 return _Open(event, outer.place)
