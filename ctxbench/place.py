@@ -50,6 +50,11 @@ class Place:
     inner: Line | None = None
     node: str = ""
 
+    @property
+    def forward(self) -> "Place":
+        """The place of the forward call that a gradient belongs to; of a forward call itself."""
+        return Place(self.module, self.own, self.inner)
+
     def gradient(self, node: str) -> "Place":
         """The place of an autograd node that belongs to this forward call."""
         return Place(self.module, self.own, self.inner, self.node or node)
