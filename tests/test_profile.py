@@ -418,7 +418,7 @@ def test_a_prediction_measures_nothing_and_finds_the_slow_line(command: Callable
     first = next(line for number, line in enumerate(lines) if "─" in lines[number - 1])
     assert first.startswith("planted.py:12")
     assert first.endswith("calls")
-    assert "At planted.py:12, mul is called 64 times" in done.stdout
+    assert "At planted.py:12, one module calls mul 64 times" in done.stdout
 
 
 FAILING = BLOCK.replace("PLANT", "raise ValueError('no such day')")
