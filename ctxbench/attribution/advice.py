@@ -15,6 +15,8 @@ from ctxbench.place import LOSS, Line
 _MOVES = ("clone", "copy", "contiguous", "_to_copy", "cat")
 # A loop: one operator is called at one line so many times in a pass.
 _MANY_CALLS = 8
+# A smaller share of the time of the pass gets no sentence.
+_WORTH_TELLING = 0.05
 
 
 def advice(taken: Pass, memory: MemoryProfile | None) -> list[str]:
@@ -41,7 +43,7 @@ def _moves(taken: Pass) -> Iterator[str]:
     for line, costs in _by_line(taken).items():
         moves = [cost for cost in costs if cost.operator in _MOVES]
         part = taken.part(line, moves)
-        if part.share.value >= WORTH_NAMING:
+        if part.share.value >= _WORTH_TELLING:
             names = ", ".join(dict.fromkeys(cost.operator for cost in moves))
             yield f"Without the copies at {line} ({names}, {_mib(part.moved_bytes)}), {_time(part)} are saved at most."
 
@@ -51,7 +53,7 @@ def _loops(taken: Pass) -> Iterator[str]:
     for line, costs in _by_line(taken).items():
         most = max((cost for cost in costs if cost.phase == "forward"), key=lambda cost: cost.calls, default=None)
         part = taken.part(line, costs)
-        if most and most.calls >= _MANY_CALLS and part.bound == "calls" and part.share.value >= WORTH_NAMING:
+        if most and most.calls >= _MANY_CALLS and part.bound == "calls" and part.share.value >= _WORTH_TELLING:
             yield (
                 f"At {line}, one module calls {most.operator} {most.calls} times, and starting the calls takes most of "
                 f"{_time(part)}: if no call needs another's result, one for all saves {significant(part.saved_ms)} ms "
@@ -84,7 +86,7 @@ def _scaled_maps(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
             share = min(factors, default=math.inf) / math.prod(block.shape)
             costs = [c for c in taken.costs if c.place.forward == block.place and c.operator in ("mul", "div")]
             part = taken.part(block.where, costs)
-            if share < 1 and part.share.value >= WORTH_NAMING:
+            if share < 1 and part.share.value >= _WORTH_TELLING:
                 yield (
                     f"At {block.where} a product of {'x'.join(map(str, block.shape))} numbers is scaled. A factor "
                     f"has {share:.1%} as many: scale that, and {_time(part)} are saved at most."
@@ -103,8 +105,8 @@ def _layouts(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
         if step.op.startswith(kernels) and all(block.place.node != LOSS for block in reads[number]):
             lines[f"{step.op.split('.')[1]} at {step.where}"] += sum(step.inner)
     for where, size in lines.items():
-        if size >= WORTH_NAMING * memory.peak_bytes:
-            ms = 2 * size / taken.roof.bandwidth * 1e3
+        ms = 2 * size / taken.roof.bandwidth * 1e3
+        if ms >= _WORTH_TELLING * taken.time.value:
             yield (
                 f"The kernel of {where} copies {_mib(size)}, because the layout of an argument is not contiguous: "
                 f"{significant(ms)} ms at the roofline."

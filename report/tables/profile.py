@@ -45,7 +45,9 @@ def _row(taken: Pass, by: By, part: Part, code: str) -> list[Cell]:
     share = "~0 %" if part.ms.ends[1] < taken.noise_ms else f"{part.share.value:.1%}"
     times = [Cell(_ms(part.ms), part.ms.value), Cell(share, part.share.value), Cell(_short(part.saved_ms))]
     if by == "operator":
-        rates = [_rate(part.flops, part.ms), _rate(part.moved_bytes, part.ms)]
+        # what the host takes to start a call is no rate of a device that is not here
+        ms = part.ms if taken.is_measured or part.bound != "calls" else Number(0.0)
+        rates = [_rate(part.flops, ms), _rate(part.moved_bytes, ms)]
         work = [str(part.calls or ""), *rates, _short(part.intensity)]
         return [Cell(_cut(part.name, NAME_WIDTH)), *times, *map(Cell, work), Cell(part.bound)]
     held = part.saved_bytes if taken.mode == "train" else part.moved_bytes
@@ -68,8 +70,9 @@ def _ms(number: Number) -> str:
     """A time, and half of its interval as a share of it."""
     if not math.isfinite(number.value) or not number.value:
         return ""
-    half = f" ±{(number.high - number.low) / 2 / abs(number.value):.0%}" if number.has_interval else ""
-    return f"{significant(number.value)}{half}"
+    share = (number.high - number.low) / 2 / abs(number.value)
+    half = f" ±{share:.0%}" if share <= 1 else " ±>100%"
+    return f"{significant(number.value)}{half if number.has_interval else ''}"
 
 
 def _short(value: float) -> str:
