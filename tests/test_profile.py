@@ -2,6 +2,7 @@
 
 import json
 import re
+import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -349,6 +350,24 @@ def test_a_module_whose_source_is_no_file_goes_by_submodule_and_operator() -> No
     assert "(no source" not in render_profile(found, "own")
 
 
+def test_a_measured_module_without_a_file_goes_by_submodule_and_operator() -> None:
+    names: dict[str, Any] = {"__name__": "notebook"}
+    exec(compile(NOTEBOOK, "<cell>", "exec"), names)
+    taken = ctxbench.profile(names["Cell"](), (1, 8, 6, 5), mode="infer").passes["infer"]
+    assert [part.name for part in taken.parts("submodule")] == ["", "inside"]
+    assert {part.name for part in taken.parts("operator") if part.ms.value} == {"convolution", "relu"}
+    assert {part.name for part in taken.parts("line") if part.ms.value} == {"<cell>:9"}
+
+
+def test_a_module_that_raises_names_its_line_from_python(tmp_path: Path) -> None:
+    name = planted("raise ValueError('no such day')", tmp_path)
+    for target in (None, "t4"):
+        with pytest.raises(Exception, match="no such day") as raised:
+            ctxbench.profile(name, (1, 8, 6, 5), target=target)
+        told = "".join(traceback.format_exception(raised.value))
+        assert re.search(rf"planted\.py(?:\", line |:){PLANTED_LINE}", told)
+
+
 def test_the_frames_of_a_measured_profile_agree() -> None:
     module = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU())
     found = ctxbench.profile(module, (1, 8, 6, 5))
@@ -363,6 +382,15 @@ def test_the_frames_of_a_measured_profile_agree() -> None:
         assert len(taken.pass_ms) == len(taken.profiled_ms) >= FEWEST
         assert set(tree["submodule"]) == {"", "0", "1"}
     assert ctxbench.profile(module[1], (1, 8, 6, 5)).passes.keys() == {"infer"}
+
+
+def test_the_parts_of_the_flame_graph_are_as_wide_as_the_whole() -> None:
+    first, second = (Place(name, Line("net.py", number)) for number, name in enumerate(("a", "b")))
+    costs = [Cost("forward", first, "mul", ms=[1.0, 9.0, 1.0]), Cost("forward", second, "add", ms=[9.0, 1.0, 1.0])]
+    taken = Pass("infer", costs, ROOF, [10.0, 10.0, 2.0], [10.0, 10.0, 2.0])
+    page = render_profile(Profile("", "", {"infer": taken}), "own")
+    whole, half = "100.0", "50.0"
+    assert re.findall(r'data-width="([\d.]+)"', page) == [whole, half, whole, whole, half, whole, whole]
 
 
 @pytest.mark.parametrize(
@@ -419,6 +447,27 @@ def test_a_prediction_measures_nothing_and_finds_the_slow_line(command: Callable
     assert first.startswith("planted.py:12")
     assert first.endswith("calls")
     assert "At planted.py:12, one module calls mul 64 times" in done.stdout
+
+
+def test_a_network_goes_by_its_submodules_and_the_lines_of_the_module(command: Callable[..., Any], block: str) -> None:
+    where = ("--network", "resnet18_seg", "--shape", "1,3,32,32", "--threads", "1", "--mode", "infer")
+    done = command("profile", block, *where)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Planted")
+    assert "planted.py:12" in done.stdout
+    for submodule in ("backbone", "context"):
+        assert re.search(rf"^ +{submodule} ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.long
+def test_a_compiled_execution_goes_by_kernel(command: Callable[..., Any], block: str) -> None:
+    done = command("profile", block, "--shape", "1,8,16,16", "--threads", "1", "--execution", "compile")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "(compiled)" in done.stdout
+    assert "(CompiledFunctionBackward)" in done.stdout
+    assert re.search(r"^(?:…|graph_)\S*", done.stdout, re.MULTILINE)
+    assert "no MACs and no bytes: the compiler decides what runs" in done.stdout
+    assert "planted.py:" not in done.stdout
 
 
 FAILING = BLOCK.replace("PLANT", "raise ValueError('no such day')")
