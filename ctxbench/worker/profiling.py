@@ -179,9 +179,7 @@ def measured_profile(
 def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
     """What needs no clock; of a compiled module the compiler decides what runs."""
     if subject.compiles:
-        return Known(
-            missing=["no MACs and no bytes: the compiler decides what runs; they are those of --execution eager"]
-        )
+        return Known(missing=["no MACs and no bytes: the compiler decides what runs; --execution eager tells them"])
     given = (subject.module, subject.x)
     return known(*given, mode=mode, device=kind, dtype=subject.dtype, autocast=subject.autocast, roof=roof)
 

@@ -18,13 +18,15 @@ def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LIST
     """The table of a pass by line, submodule or operator, what would be saved at most first."""
     taken = profile.passes[mode]
     parts = [part for part in taken.parts(by, lines) if part.ms.value or part.saved_bytes]
-    shown, rest = parts[:listed], parts[listed:]
+    first = parts if by != "submodule" else sorted(parts, key=lambda part: -part.ms.value)  # a parent before its parts
+    rest = first[listed:]
+    shown = [part for part in parts if part not in rest]
     rows = [_row(taken, by, part, profile.code(part.line) if part.line else "") for part in shown]
     if rest and by != "submodule":
         others = taken.part(f"{len(rest)} others", [cost for part in rest for cost in part.costs])
         rows.append(_row(taken, by, others, ""))
     elif rest:
-        rows.append([Cell(f"{len(rest)} others, deeper or later"), *[Cell()] * (len(_columns(taken, by)) - 1)])
+        rows.append([Cell(f"{len(rest)} others, shorter"), *[Cell()] * (len(_columns(taken, by)) - 1)])
     if taken.is_measured and by == "line":
         rows.append(_between(taken, len(_columns(taken, by))))
     return plain_table(_columns(taken, by), rows)
