@@ -234,7 +234,11 @@ def test_the_gradient_of_a_write_into_a_view_is_booked_to_the_line_that_writes(t
 
 def test_the_fewest_passes_justify_the_interval_that_is_told() -> None:
     passes = iter([9.0, *(0.02 * (1 + number * 5 % 13 / 100) for number in range(2 * FEWEST))])  # the first warms up
-    nothing = lambda step: (step(), ([], []))[1]  # noqa: E731  # a profiler that sees nothing
+
+    def nothing(step: Callable[[], object]) -> tuple[list[Event], list[Kernel]]:
+        step()
+        return [], []
+
     times = measure(lambda: None, FakeClock(passes), nothing, None, Costs(), 0.0)
     assert not [*passes]
     assert (len(times.plain), max(times.plain) < 30) == (FEWEST, True)
