@@ -45,7 +45,7 @@ TEXTS = {
     "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
     "time_assumed": "{share:.0%} of the time is in classes without measurements: {classes}.",
     "time_unknown": "Of no known class, their bytes alone are counted: {operators}.",
-    "time_dtype": "Efficiencies of some classes were measured in float32, not in {dtype}.",
+    "time_dtype": "No efficiencies of some classes were measured in {dtype}: those of another dtype stand in.",
     "time_layout": "The efficiencies were measured on contiguous tensors, not on {memory_format}.",
     "launch_bound": (
         "launch-bound: the host takes as long to enqueue a pass as the device to run it, so latency_{mode}_ms is the "

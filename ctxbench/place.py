@@ -6,6 +6,7 @@ Each cost is booked to such a place: memory, multiply-accumulates, predicted and
 import os
 import sys
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -50,6 +51,11 @@ class Place:
     inner: Line | None = None
     node: str = ""
 
+    @property
+    def forward(self) -> "Place":
+        """The place of the forward call that a gradient belongs to; of a forward call itself."""
+        return Place(self.module, self.own, self.inner)
+
     def gradient(self, node: str) -> "Place":
         """The place of an autograd node that belongs to this forward call."""
         return Place(self.module, self.own, self.inner, self.node or node)
@@ -85,7 +91,7 @@ class Places:
         node = self._torch._C._current_autograd_node()
         if node is None:
             return Place(node=LOSS)
-        return self._forward.get(node._sequence_nr(), Place()).gradient(node.name().rpartition("::")[2])
+        return made_by(self._forward, node._sequence_nr()).gradient(node.name().rpartition("::")[2])
 
     def of_weight(self, name: str) -> Place:
         """The place of a parameter or buffer: the submodule that has it."""
@@ -110,6 +116,14 @@ class Places:
                     own = _line(frame)
             frame = frame.f_back
         return Place(node=LOSS)
+
+
+def made_by(places: Mapping[int, Place], number: int) -> Place:
+    """The forward call that made autograd's node with a number, from the calls by the number of the first they made.
+
+    A write into a view makes two more nodes: that of the whole tensor, and the view's anew.
+    """
+    return next((places[each] for each in (number, number - 1, number - 2) if each in places), Place())
 
 
 def _line(frame: FrameType) -> Line:

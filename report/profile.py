@@ -1,5 +1,7 @@
 """A profile for people: its sentences and its CSV."""
 
+import math
+
 from ctxbench.attribution.profile import BYS, Lines, Pass, Profile
 from ctxbench.mode import NOUNS, Mode
 from ctxbench.number import significant
@@ -9,7 +11,7 @@ def headline(profile: Profile, mode: Mode) -> str:
     """What a pass takes on which device."""
     taken = profile.passes[mode]
     how = f"on {profile.device}" if taken.is_measured else f"predicted for {profile.device}, not measured"
-    band = "95 % interval" if taken.is_measured else "80 % band"
+    band = f"{math.floor(100 * taken.confidence)} % {'interval' if taken.is_measured else 'band'}"
     return f"{profile.about}, {NOUNS[mode]}, {how}: {taken.time.text()} ms [{band}]"
 
 

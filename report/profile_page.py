@@ -1,12 +1,14 @@
 """The page of a profile: the annotated source, a flame graph, and the tables; one self-contained HTML file."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ctxbench.attribution.profile import BYS, Cost, Lines, Part, Pass, Profile, line_of
+from ctxbench.attribution.costs import Cost
+from ctxbench.attribution.profile import BYS, Lines, Part, Pass, Profile, line_of
 from ctxbench.mode import NOUNS, Mode
 from ctxbench.number import significant
 from ctxbench.place import Line
@@ -97,6 +99,11 @@ def _flame(taken: Pass, lines: Lines) -> dict[str, Any]:
     return _node(taken, "module", "(module)", taken.costs, 0, lines, 100.0)
 
 
+def _spent(costs: Sequence[Cost]) -> float:
+    """The time of all passes: as medians do not, those of the parts add up to that of the whole."""
+    return math.fsum(ms for cost in costs for ms in cost.ms)
+
+
 def _node(
     taken: Pass, kind: str, name: str, costs: Sequence[Cost], depth: int, lines: Lines, width: float
 ) -> dict[str, Any]:
@@ -111,12 +118,10 @@ def _node(
             groups["module", path[depth]].append(cost)
         else:
             groups["line", str(line_of(cost.place, lines))].append(cost)
-    whole = part.ms.value or 1.0
-    shares = {key: taken.part(key[1], own).ms.value / whole for key, own in groups.items()}
-    total = max(1.0, sum(shares.values()))  # medians of parts need not add up to that of their sum
+    whole, least = _spent(costs), LEAST_SHARE * _spent(taken.costs)
     children = [
-        _node(taken, key[0], key[1], own, depth + 1, lines, round(100 * shares[key] / total, 3))
-        for key, own in sorted(groups.items(), key=lambda item: -shares[item[0]])
-        if taken.part(key[1], own).share.value >= LEAST_SHARE
+        _node(taken, *key, own, depth + 1, lines, round(100 * _spent(own) / whole, 3))
+        for key, own in sorted(groups.items(), key=lambda item: -_spent(item[1]))
+        if _spent(own) > least
     ]
     return {"kind": kind, "name": name, "title": title, "width": width, "children": children}

@@ -325,6 +325,15 @@ def test_an_operator_of_no_class_is_marked_and_its_bytes_counted() -> None:
     assert "100% of the time is in classes without measurements: unknown." in told
 
 
+def test_a_dtype_without_efficiencies_is_that_of_the_operator() -> None:
+    double = Function(lambda x: (x.double().relu() + 1).float())
+    found = time_of(operators_of(double, meta(256, 1024), mode="infer"), sheet("titan-xp"), "float32")
+    told = "No efficiencies of some classes were measured in float64: those of another dtype stand in."
+    assert told in map(str, found.notes())
+    single = time_of(operators_of(Function(torch.relu), meta(256, 1024), mode="infer"), sheet("titan-xp"), "float32")
+    assert not [note for note in single.notes() if note.code == "time_dtype"]
+
+
 def test_a_module_that_meta_cannot_run_says_why() -> None:
     with pytest.raises(UnpredictableError, match="reads a tensor's values"):
         operators_of(Function(lambda x: x * x.sum().item()), meta(4, 4), mode="infer")

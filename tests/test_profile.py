@@ -2,28 +2,36 @@
 
 import json
 import re
+import traceback
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from fake_clock import FakeClock
 from torch import Tensor, nn
 
 import ctxbench
 from ctxbench import registry, this_machine
-from ctxbench.attribution.measured import Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
-from ctxbench.attribution.profile import BYS, UNKNOWN, Cost, Costs, Pass, Roof, Span
-from ctxbench.attribution.static import known, predicted
+from ctxbench.attribution.advice import advice
+from ctxbench.attribution.costs import UNKNOWN, Cost, Costs, Roof, Span
+from ctxbench.attribution.measured import FEWEST, Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
+from ctxbench.attribution.profile import BYS, Pass, Profile
+from ctxbench.attribution.static import Known, known, predicted
 from ctxbench.devices.sheet import sheet
 from ctxbench.macs.counter import count_macs
 from ctxbench.macs.training import count_training_macs
 from ctxbench.memory import predict_peak
 from ctxbench.memory.one_pass import run_pass
+from ctxbench.memory.profile import Phase
 from ctxbench.mode import MODES, Mode
 from ctxbench.place import LOSS, Line, Place
+from ctxbench.predict.operators import profiled
+from ctxbench.report.profile import headline
 from ctxbench.report.profile_page import render_profile
 
 ROOF = Roof(1e12, 1e11, 1e-6)
@@ -91,29 +99,24 @@ def test_what_the_lines_save_is_what_autograd_packs(key: str) -> None:
     assert sum(cost.saved_bytes for cost in counted(module, x, "train").all) == sum(sizes.values()) + numbers
 
 
-NAMES = (
-    "clone", "layout", "rows", "columns", "float64", "double softmax", "item by item", "copied twice", "one by one",
-    "a cast and back",
-)  # fmt: skip
-# Ten slow lines, each of which changes no result.
-PLANTS = dict(
-    zip(
-        NAMES,
-        (
-            "x = x.clone().clone().clone().clone()",
-            "x = x.transpose(2, 3).contiguous().transpose(2, 3).contiguous().clone()",
-            "x = torch.stack([row * 2 for row in x.unbind(2)], 2)",
-            "x = torch.cat([column.sigmoid() for column in x.split(1, 3)], 3)",
-            "x = (x.double() * 2).float()",
-            "x = x.double().softmax(1).float()",
-            "x = torch.stack([channel + 1 for channel in x.unbind(1)], 1)",
-            "x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2).contiguous()",
-            "x = sum(x.unbind(2)).unsqueeze(2) + x",
-            "x = x.double().float()",
-        ),
-        strict=True,
-    )
-)
+# Slow lines. The gradient of the first three costs nothing: in training, a convolution's may be further from the roof.
+FREE_GRADIENT = {
+    "clone": "x = x.clone().clone().clone().clone()",
+    "layout": "x = x.transpose(2, 3).contiguous().transpose(2, 3).contiguous().clone()",
+    "copied twice": "x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2).contiguous()",
+}
+SLOW = {
+    "rows": "x = torch.stack([row * 2 for row in x.unbind(2)], 2)",
+    "columns": "x = torch.cat([column.sigmoid() for column in x.split(1, 3)], 3)",
+    "float64": "x = (x.double() * 2).float()",
+    "double softmax": "x = x.double().softmax(1).float()",
+    "item by item": "x = torch.stack([channel + 1 for channel in x.unbind(1)], 1)",
+    "one by one": "x = sum(x.unbind(2)).unsqueeze(2) + x",
+    "a cast and back": "x = x.double().float()",
+    "gather": "x = x.gather(1, x.argmax(1, keepdim=True).expand(1, 512, *x.shape[2:]))[:, :64]",
+    "a map": "x = (x.flatten(2).mT @ x[:, :, ::4, ::4].flatten(2)).softmax(-1).sum(-1).view_as(x[:, :1]) * x",
+    "eight copies": "x = torch.cat([x] * 8, 1)[:, :64]",
+}
 BLOCK = """import torch
 from torch import nn
 
@@ -131,58 +134,118 @@ class Planted(nn.Module):
 PLANTED_LINE = 12
 
 
-@pytest.fixture(params=[pytest.param(line, id=name) for name, line in PLANTS.items()])
-def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The file of a block with one slow line."""
-    path = tmp_path / "planted.py"
-    path.write_text(BLOCK.replace("PLANT", request.param), encoding="utf-8")
-    return path
+PLANTS = [
+    *(pytest.param(line, "infer", id=f"{name}-infer") for name, line in FREE_GRADIENT.items()),
+    *(pytest.param(line, mode, id=f"{name}-{mode}") for name, line in SLOW.items() for mode in MODES),
+]
 
 
-def built(path: Path, device: str) -> tuple[nn.Module, Tensor]:
+def planted(line: str, folder: Path) -> str:
+    """A block with this line."""
+    path = folder / "planted.py"
+    path.write_text(BLOCK.replace("PLANT", line), encoding="utf-8")
+    return f"{path}:Planted"
+
+
+def built(name: str, device: str, size: int = 128) -> tuple[nn.Module, Tensor]:
     with torch.device(device):
-        return registry.get(f"{path}:Planted").build(64, {}), torch.zeros(1, 64, 128, 128)
+        return registry.get(name).build(64, {}), torch.zeros(1, 64, size, size)
 
 
 @pytest.mark.parametrize("target", ["a100-40gb", "t4"])
-def test_a_planted_slow_line_is_predicted_to_save_most(planted: Path, target: str) -> None:
-    module, x = built(planted, "meta")
-    taken, _, spans = predicted(module, x, mode="infer", sheet=sheet(target), dtype="float32", autocast=None)
-    first = taken.parts("line")[0]
-    assert first.name == f"planted.py:{PLANTED_LINE}"
+@pytest.mark.parametrize(("line", "mode"), PLANTS)
+def test_a_planted_slow_line_is_predicted_to_save_most(line: str, mode: Mode, target: str, tmp_path: Path) -> None:
+    module, x = built(planted(line, tmp_path), "meta")
+    taken, _, spans = predicted(module, x, mode=mode, sheet=sheet(target), dtype="float32", autocast=None)
+    parts = taken.parts("line")
+    assert parts[0].name == f"planted.py:{PLANTED_LINE}"
+    assert {part.name for part in parts if part.line is None} <= {f"({LOSS})", "(weights)"}
     assert sum(cost.ms[0] for cost in taken.costs if cost.ms) == pytest.approx(taken.time.value)
     assert spans[-1].end / 1e6 == pytest.approx(taken.time.value, rel=1e-3)
 
 
 class FakeMachine:
-    """Each operator takes 1.2 times what it needs at the roofline, and each call a microsecond."""
+    """Each operator takes 1.2 times what it needs at the roofline, and each call a microsecond.
 
-    def __init__(self, costs: Costs, calls: Calls) -> None:
-        self.costs, self.calls, self.now = costs, calls, 0
+    A node of autograd has the number of one of the calls at its place.
+    """
+
+    def __init__(self, found: Known, calls: Calls) -> None:
+        self.costs = {(cost.phase, cost.place, cost.operator): cost for cost in found.costs.all if cost.calls}
+        self.calls, self.now = calls, 0
+        self.gradients = [each for each in found.operators if each.phase == "backward"]
 
     def __call__(self, step: Callable[[], object]) -> tuple[list[Event], list[Kernel]]:
         step()
-        found = []
-        known = {(cost.place, f"aten::{cost.operator}"): cost for cost in self.costs.all if cost.calls}
-        for name, place in self.calls:
-            cost = known.get((place, name))
-            ideal_ms = max(cost.ideal_ms, cost.moved_bytes / ROOF.bandwidth * 1e3) / cost.calls if cost else 0.0
-            ns = 1_000 + round(1.2e6 * ideal_ms)
-            found.append(Event(name, self.now, self.now + ns))
-            self.now += ns + 500
-        return found, []
+        forward = [self.event("forward", place, name, number) for number, (name, place) in enumerate(self.calls)]
+        numbers = {place: number for number, (_, place) in enumerate(self.calls)}
+        backward = []
+        for each in self.gradients:
+            event = self.event("backward", each.place, f"aten::{each.name}", -1)
+            node = f"autograd::engine::evaluate_function: {each.place.node}"
+            number = numbers.get(replace(each.place, node=""), -1)
+            backward += [Event(node, event.start - 100, event.end + 100, number=number), event]
+        return [*forward, *backward], []
+
+    def event(self, phase: Phase, place: Place, name: str, number: int) -> Event:
+        cost = self.costs.get((phase, place, name.removeprefix("aten::")))
+        ideal_ms = max(cost.ideal_ms, cost.moved_bytes / ROOF.bandwidth * 1e3) / cost.calls if cost else 0.0
+        start, self.now = self.now, self.now + 1_000 + round(1.2e6 * ideal_ms)
+        self.now += 500
+        return Event(name, start, self.now - 500, number=number)
 
 
-def test_a_planted_slow_line_that_is_measured_saves_most(planted: Path) -> None:
-    module, x = built(planted, "cpu")
-    costs = counted(module.eval(), x, "infer")
+@pytest.mark.parametrize(("line", "mode"), PLANTS)
+def test_a_planted_slow_line_that_is_measured_saves_most(line: str, mode: Mode, tmp_path: Path) -> None:
+    module, x = built(planted(line, tmp_path), "cpu", 64)
+    module.train(mode == "train")
+    found = known(module, x, mode=mode, device="cpu", dtype="float32", autocast=None, roof=ROOF)
     with Recorder(module) as recorder:
-        run_pass(module, (x,), "infer")
-    times = measure(lambda: None, this_machine.here, FakeMachine(costs, recorder.calls), recorder.calls, costs, 0.1)
-    taken = Pass("infer", costs.all, ROOF, times.plain, times.profiled)
+        run_pass(module, (x,), mode)
+    machine = FakeMachine(found, recorder.calls)
+    times = measure(lambda: None, this_machine.here, machine, recorder.calls, found.costs, 0.1)
+    taken = Pass(mode, found.costs.all, ROOF, times.plain, times.profiled)
     assert taken.parts("line")[0].name == f"planted.py:{PLANTED_LINE}"
     assert not [span for span in times.last if span.place == UNKNOWN]
-    assert len(times.last) == len(recorder.calls)
+    assert len(times.last) == len(recorder.calls) + len(machine.gradients)
+
+
+@pytest.mark.parametrize("line", [pytest.param(line, id=name) for name, line in FREE_GRADIENT.items()])
+def test_a_copy_is_named_in_training_where_another_line_saves_more(line: str, tmp_path: Path) -> None:
+    module, x = built(planted(line, tmp_path), "meta")
+    taken, found, _ = predicted(module, x, mode="train", sheet=sheet("t4"), dtype="float32", autocast=None)
+    assert taken.parts("line")[0].name != f"planted.py:{PLANTED_LINE}"
+    assert f"Without the copies at planted.py:{PLANTED_LINE} (clone, " in " ".join(advice(taken, found.memory))
+
+
+def test_the_gradient_of_a_write_into_a_view_is_booked_to_the_line_that_writes(tmp_path: Path) -> None:
+    module, x = built(planted("x = x.clone(); x[:, :, ::2] = x[:, :, ::2] * 2; x[0].relu_()", tmp_path), "cpu", 8)
+    memory, operators = profiled(module, x, mode="train", device="cpu")
+    with Recorder(module) as recorder:
+        run_pass(module, (x,), "train")
+    step = lambda: run_pass(module, (x,), "train")  # noqa: E731  # what is profiled
+    spans = spans_of(*torch_profiler("cpu")(step), recorder.calls)
+    for calls in (operators, spans):
+        lines = {str(each.place.own) for each in calls if each.place.node == "CopySlices"}
+        assert lines == {f"planted.py:{PLANTED_LINE}"}
+    nodes = {block.place.node for block in memory.allocations if block.place.own is None and block.place.node != LOSS}
+    assert nodes <= {"AccumulateGrad", *dict(module.named_parameters())}
+
+
+def test_the_fewest_passes_justify_the_interval_that_is_told() -> None:
+    passes = iter([9.0, *(0.02 * (1 + number * 5 % 13 / 100) for number in range(2 * FEWEST))])  # the first warms up
+
+    def nothing(step: Callable[[], object]) -> tuple[list[Event], list[Kernel]]:
+        step()
+        return [], []
+
+    times = measure(lambda: None, FakeClock(passes), nothing, None, Costs(), 0.0)
+    assert not [*passes]
+    assert (len(times.plain), max(times.plain) < 30) == (FEWEST, True)
+    alone = Pass("infer", [], ROOF, times.plain, times.profiled)
+    assert "[95 % interval]" in headline(Profile("", "", {"infer": alone}), "infer")
+    drifting = Pass("infer", [], ROOF, [*range(1, 41)], [*range(2, 42)])
+    assert "[1 % interval]" in headline(Profile("", "", {"infer": drifting}), "infer")
 
 
 def test_kernels_and_gradients_are_booked_to_the_calls_that_made_them() -> None:
@@ -291,6 +354,24 @@ def test_a_module_whose_source_is_no_file_goes_by_submodule_and_operator() -> No
     assert "(no source" not in render_profile(found, "own")
 
 
+def test_a_measured_module_without_a_file_goes_by_submodule_and_operator() -> None:
+    names: dict[str, Any] = {"__name__": "notebook"}
+    exec(compile(NOTEBOOK, "<cell>", "exec"), names)
+    taken = ctxbench.profile(names["Cell"](), (1, 8, 6, 5), mode="infer").passes["infer"]
+    assert [part.name for part in taken.parts("submodule")] == ["", "inside"]
+    assert {part.name for part in taken.parts("operator") if part.ms.value} == {"convolution", "relu"}
+    assert {part.name for part in taken.parts("line") if part.ms.value} == {"<cell>:9"}
+
+
+def test_a_module_that_raises_names_its_line_from_python(tmp_path: Path) -> None:
+    name = planted("raise ValueError('no such day')", tmp_path)
+    for target in (None, "t4"):
+        with pytest.raises(Exception, match="no such day") as raised:
+            ctxbench.profile(name, (1, 8, 6, 5), target=target)
+        told = "".join(traceback.format_exception(raised.value))
+        assert re.search(rf"planted\.py(?:\", line |:){PLANTED_LINE}", told)
+
+
 def test_the_frames_of_a_measured_profile_agree() -> None:
     module = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU())
     found = ctxbench.profile(module, (1, 8, 6, 5))
@@ -302,9 +383,18 @@ def test_the_frames_of_a_measured_profile_agree() -> None:
         for column in ("macs", "saved_bytes", "peak_bytes", "moved_bytes", "calls"):
             assert line[column].sum() == operator[column].sum() == whole[column].item()
         assert taken.is_measured
-        assert len(taken.pass_ms) == len(taken.profiled_ms) >= 5
+        assert len(taken.pass_ms) == len(taken.profiled_ms) >= FEWEST
         assert set(tree["submodule"]) == {"", "0", "1"}
     assert ctxbench.profile(module[1], (1, 8, 6, 5)).passes.keys() == {"infer"}
+
+
+def test_the_parts_of_the_flame_graph_are_as_wide_as_the_whole() -> None:
+    first, second = (Place(name, Line("net.py", number)) for number, name in enumerate(("a", "b")))
+    costs = [Cost("forward", first, "mul", ms=[1.0, 9.0, 1.0]), Cost("forward", second, "add", ms=[9.0, 1.0, 1.0])]
+    taken = Pass("infer", costs, ROOF, [10.0, 10.0, 2.0], [10.0, 10.0, 2.0])
+    page = render_profile(Profile("", "", {"infer": taken}), "own")
+    whole, half = "100.0", "50.0"
+    assert re.findall(r'data-width="([\d.]+)"', page) == [whole, half, whole, whole, half, whole, whole]
 
 
 @pytest.mark.parametrize(
@@ -323,9 +413,7 @@ def test_a_wrong_argument_is_one_sentence(given: dict[str, Any], sentence: str) 
 
 @pytest.fixture
 def block(tmp_path: Path) -> str:
-    path = tmp_path / "planted.py"
-    path.write_text(BLOCK.replace("PLANT", PLANTS["rows"]), encoding="utf-8")
-    return f"{path}:Planted"
+    return planted(SLOW["rows"], tmp_path)
 
 
 def test_the_command_prints_tables_of_100_columns_and_writes_its_files(
@@ -362,7 +450,28 @@ def test_a_prediction_measures_nothing_and_finds_the_slow_line(command: Callable
     first = next(line for number, line in enumerate(lines) if "─" in lines[number - 1])
     assert first.startswith("planted.py:12")
     assert first.endswith("calls")
-    assert "At planted.py:12, mul is called 64 times" in done.stdout
+    assert "At planted.py:12, one module calls mul 64 times" in done.stdout
+
+
+def test_a_network_goes_by_its_submodules_and_the_lines_of_the_module(command: Callable[..., Any], block: str) -> None:
+    where = ("--network", "resnet18_os32", "--shape", "1,3,32,32", "--threads", "1", "--mode", "infer")
+    done = command("profile", block, *where)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Planted in resnet18_os32 [1, 3, 32, 32]")
+    assert "planted.py:12" in done.stdout
+    tree = done.stdout.partition("\nsubmodule")[2].partition("\noperator")[0]
+    assert re.search(r"^\(module\)  .*\n  backbone  .*\n(?:    .*\n){10}\d+ others, shorter$", tree, re.MULTILINE)
+
+
+@pytest.mark.long
+def test_a_compiled_execution_goes_by_kernel(command: Callable[..., Any], block: str) -> None:
+    done = command("profile", block, "--shape", "1,8,16,16", "--threads", "1", "--execution", "compile")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "(compiled)" in done.stdout
+    assert "…FunctionBackward)" in done.stdout
+    assert re.search(r"^\S*fused_\S+  ", done.stdout, re.MULTILINE)
+    assert "no MACs and no bytes: the compiler decides what runs" in done.stdout
+    assert "planted.py:" not in done.stdout
 
 
 FAILING = BLOCK.replace("PLANT", "raise ValueError('no such day')")

@@ -1,26 +1,116 @@
 """Sentences on what would make a pass cheaper, only where it is sure: the line, the cost, what it saves at most."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
-from ctxbench.attribution.profile import Cost, Pass
+from ctxbench.attribution.costs import Cost
+from ctxbench.attribution.profile import Part, Pass
 from ctxbench.memory.profile import MIB, MemoryProfile
 from ctxbench.memory.remedy import PRODUCTS, WORTH_NAMING, fused_attention
 from ctxbench.number import significant
+from ctxbench.place import LOSS, Line
 
 # Operators that move numbers and compute none.
 _MOVES = ("clone", "copy", "contiguous", "_to_copy", "cat")
 # A loop: one operator is called at one line so many times in a pass.
 _MANY_CALLS = 8
+# A smaller share of the time of the pass gets no sentence.
+_WORTH_TELLING = 0.05
 
 
 def advice(taken: Pass, memory: MemoryProfile | None) -> list[str]:
     """The sentences, of a pass and, where it is known, its memory."""
     found = [*_moves(taken), *_loops(taken)]
     if memory is not None:
-        found += [*_unfused(taken, memory), *_scaled_maps(taken, memory), *_layouts(memory), *_kept_maps(memory)]
+        found += [*_unfused(taken, memory), *_scaled_maps(taken, memory), *_layouts(taken, memory), *_kept_maps(memory)]
     return found
+
+
+def _by_line(taken: Pass) -> dict[Line, list[Cost]]:
+    lines: dict[Line, list[Cost]] = defaultdict(list)
+    for cost in taken.costs:
+        if cost.place.inner is not None and cost.ms:
+            lines[cost.place.inner].append(cost)
+    return lines
+
+
+def _time(part: Part) -> str:
+    return f"{significant(part.ms.value)} ms ({part.share.value:.0%} of the pass)"
+
+
+def _moves(taken: Pass) -> Iterator[str]:
+    for line, costs in _by_line(taken).items():
+        moves = [cost for cost in costs if cost.operator in _MOVES]
+        part = taken.part(line, moves)
+        if part.share.value >= _WORTH_TELLING:
+            names = ", ".join(dict.fromkeys(cost.operator for cost in moves))
+            yield f"Without the copies at {line} ({names}, {_mib(part.moved_bytes)}), {_time(part)} are saved at most."
+
+
+def _loops(taken: Pass) -> Iterator[str]:
+    """Lines at which one module calls an operator many times in the forward pass."""
+    for line, costs in _by_line(taken).items():
+        most = max((cost for cost in costs if cost.phase == "forward"), key=lambda cost: cost.calls, default=None)
+        part = taken.part(line, costs)
+        if most and most.calls >= _MANY_CALLS and part.bound == "calls" and part.share.value >= _WORTH_TELLING:
+            yield (
+                f"At {line}, one module calls {most.operator} {most.calls} times, and starting the calls takes most of "
+                f"{_time(part)}: if no call needs another's result, one for all saves {significant(part.saved_ms)} ms "
+                "at most."
+            )
+
+
+def _unfused(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
+    """A fused kernel has the same products to compute."""
+    for where, reason in memory.unfused.items():
+        part = taken.part(where, [cost for cost in taken.costs if str(cost.place.forward) == where])
+        saved = max(0.0, part.ms.value - part.flops / taken.roof.flops * 1e3)
+        yield (
+            f"scaled_dot_product_attention at {where} has no fused kernel here: {reason}. The line takes "
+            f"{_time(part)}; with one, {significant(saved)} ms are saved at most."
+        )
+
+
+def _scaled_maps(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
+    """A matrix product that is multiplied by a number: a factor of it, which is smaller, can be multiplied instead."""
+    reads, makes = memory.reads_by_step(), {block.born for block in memory.allocations}
+    for block in memory.allocations:
+        step = memory.timeline[block.born]
+        if step.phase == "backward" or step.tensors != 1 or not block.op.startswith(("aten.mul.", "aten.div.")):
+            continue
+        for product in reads[block.born]:
+            if not product.op.startswith(("aten.mm", "aten.bmm")) or makes & {*product.reads} != {block.born}:
+                continue
+            factors = (math.prod(each.shape) for each in reads[product.born] if each.born < product.born)
+            share = min(factors, default=math.inf) / math.prod(block.shape)
+            costs = [c for c in taken.costs if c.place.forward == block.place and c.operator in ("mul", "div")]
+            part = taken.part(block.where, costs)
+            if share < 1 and part.share.value >= _WORTH_TELLING:
+                yield (
+                    f"At {block.where} a product of {'x'.join(map(str, block.shape))} numbers is scaled. A factor "
+                    f"has {share:.1%} as many: scale that, and {_time(part)} are saved at most."
+                )
+
+
+def _layouts(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
+    """Products and convolutions that copy an argument for its layout, but for that of the loss's gradient.
+
+    A CPU's convolution has other blocks inside, too, so nothing is sure of it.
+    """
+    kernels = PRODUCTS if memory.device == "cpu" else (*PRODUCTS, "aten.convolution")
+    reads = memory.reads_by_step()
+    lines: dict[str, int] = defaultdict(int)
+    for number, step in enumerate(memory.timeline):
+        if step.op.startswith(kernels) and all(block.place.node != LOSS for block in reads[number]):
+            lines[f"{step.op.split('.')[1]} at {step.where}"] += sum(step.inner)
+    for where, size in lines.items():
+        ms = 2 * size / taken.roof.bandwidth * 1e3
+        if ms >= _WORTH_TELLING * taken.time.value:
+            yield (
+                f"The kernel of {where} copies {_mib(size)}, because the layout of an argument is not contiguous: "
+                f"{significant(ms)} ms at the roofline."
+            )
 
 
 def _kept_maps(memory: MemoryProfile) -> Iterator[str]:
@@ -28,87 +118,6 @@ def _kept_maps(memory: MemoryProfile) -> Iterator[str]:
         if remedy.peak_bytes < (1 - WORTH_NAMING) * memory.peak_bytes:
             peaks = f"the peak is {_mib(remedy.peak_bytes)} and not {_mib(memory.peak_bytes)}"
             yield f"With {remedy.change}, {peaks}."
-
-
-def _by_line(costs: Iterator[Cost]) -> dict[str, list[Cost]]:
-    lines: dict[str, list[Cost]] = defaultdict(list)
-    for cost in costs:
-        if cost.place.own is not None:
-            lines[str(cost.place.own)].append(cost)
-    return lines
-
-
-def _time(taken: Pass, costs: list[Cost]) -> tuple[str, float]:
-    """The time of these costs in words, and its share of the pass."""
-    part = taken.part("", costs)
-    return f"{significant(part.ms.value)} ms ({part.share.value:.0%} of the pass)", part.share.value
-
-
-def _moves(taken: Pass) -> Iterator[str]:
-    moves = (cost for cost in taken.costs if cost.operator in _MOVES and cost.ms)
-    for line, costs in _by_line(moves).items():
-        time, share = _time(taken, costs)
-        if share >= WORTH_NAMING:
-            names = ", ".join(dict.fromkeys(cost.operator for cost in costs))
-            size = sum(cost.moved_bytes for cost in costs)
-            yield f"Without the copies at {line} ({names}, {_mib(size)}), {time} are saved at most."
-
-
-def _loops(taken: Pass) -> Iterator[str]:
-    """Lines that call one operator many times in the forward pass."""
-    for line, costs in _by_line(cost for cost in taken.costs if cost.ms).items():
-        calls = Counter[str]()
-        for cost in costs:
-            if cost.phase == "forward":
-                calls[cost.operator] += cost.calls
-        operator, count = calls.most_common(1)[0] if calls else ("", 0)
-        part = taken.part("", costs)
-        if count >= _MANY_CALLS and part.bound == "calls" and part.share.value >= WORTH_NAMING:
-            yield (
-                f"At {line}, {operator} is called {count} times, and starting the calls takes most of "
-                f"{_time(taken, costs)[0]}: one call for all saves {significant(part.saved_ms)} ms at most."
-            )
-
-
-def _unfused(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
-    for where, reason in memory.unfused.items():
-        own = [cost for cost in taken.costs if str(cost.place).endswith(where)]
-        part = taken.part("", own)
-        yield (
-            f"scaled_dot_product_attention at {where} has no fused kernel here: {reason}. It takes "
-            f"{_time(taken, own)[0]}; at the roofline {significant(part.saved_ms)} ms less."
-        )
-
-
-def _scaled_maps(taken: Pass, memory: MemoryProfile) -> Iterator[str]:
-    """A matrix product that is multiplied by a number: its left factor, which is smaller, can be multiplied instead."""
-    reads = memory.reads_by_step()
-    for block in memory.allocations:
-        product = reads[block.born][0] if len(reads[block.born]) == 1 else None
-        is_scaled = block.op.startswith(("aten.mul.", "aten.div.")) and product is not None and product is not block
-        if memory.timeline[block.born].phase == "backward" or not is_scaled or product is None:
-            continue
-        factors = [each for each in reads[product.born] if each.born < product.born]
-        smaller = min((math.prod(each.shape) for each in factors), default=0)
-        if product.op.startswith(PRODUCTS) and product.shape[-2:] == block.shape[-2:] and smaller:
-            share = smaller / math.prod(block.shape)
-            own = [c for c in taken.costs if c.place == block.place and c.operator in ("mul", "div")]
-            if share < 1 and _time(taken, own)[1] >= WORTH_NAMING:
-                yield (
-                    f"At {block.where} a product of {'x'.join(map(str, block.shape))} numbers is scaled. A factor "
-                    f"has {share:.1%} as many: scale that, and {_time(taken, own)[0]} are saved at most."
-                )
-
-
-def _layouts(memory: MemoryProfile) -> Iterator[str]:
-    """Products and convolutions that copy an argument for its layout."""
-    lines: dict[str, int] = defaultdict(int)
-    for step in memory.timeline:
-        if step.op.startswith((*PRODUCTS, "aten.convolution")):
-            lines[f"{step.op.split('.')[1]} at {step.where}"] += sum(step.inner)
-    for where, size in lines.items():
-        if size >= WORTH_NAMING * memory.peak_bytes:
-            yield f"The kernel of {where} copies {_mib(size)}, because the layout of an argument is not contiguous."
 
 
 def _mib(size: int) -> str:

@@ -1,14 +1,14 @@
-"""The result of profiling a module: its costs by place and operator, and their sums by line, submodule and operator."""
+"""The result of profiling a module: the sums of its costs by line, submodule and operator, and its times."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ctxbench.memory.profile import Phase
+from ctxbench.attribution.costs import Cost, Roof
 from ctxbench.mode import Mode
-from ctxbench.number import Number
+from ctxbench.number import CONFIDENCE, Number
 from ctxbench.place import Line, Place
 
 if TYPE_CHECKING:
@@ -20,90 +20,16 @@ BYS: tuple[By, ...] = ("line", "submodule", "operator")
 Lines = Literal["own", "inner"]
 LINES: tuple[Lines, ...] = ("own", "inner")
 Bound = Literal["arithmetic", "bandwidth", "calls", "copies", ""]
-# What was computed somewhere that the profiler's events do not tell.
-UNKNOWN = Place(node="not attributed")
-
-
-@dataclass(frozen=True, slots=True)
-class Roof:
-    """What a device can do: FLOP/s, bytes/s, and the seconds that a call takes which computes nothing."""
-
-    flops: float
-    bandwidth: float
-    call_s: float
-
-    @property
-    def ridge(self) -> float:
-        """FLOPs for each byte from which arithmetic bounds."""
-        return self.flops / self.bandwidth
-
-
-@dataclass(slots=True)
-class Cost:
-    """What the calls of one operator at one place cost in one pass.
-
-    `macs` are by torchprofile's convention, `flops` those of products. `moved_bytes` are read and written,
-    `saved_bytes` kept for the backward pass, `peak_bytes` in memory at the pass's peak. `ideal_ms` is the time at the
-    roofline, without copies and calls. `ms` has a time for each measured pass, one that was predicted, or none.
-    """
-
-    phase: Phase
-    place: Place
-    operator: str
-    calls: int = 0
-    macs: int = 0
-    flops: float = 0.0
-    moved_bytes: int = 0
-    saved_bytes: int = 0
-    peak_bytes: int = 0
-    ideal_ms: float = 0.0
-    ms: list[float] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Span:
-    """A call of an operator in one pass: where it belongs, and when it ran, in nanoseconds.
-
-    On a GPU `busy` is the time of its kernels, elsewhere its own.
-    """
-
-    phase: Phase
-    place: Place
-    operator: str
-    start: int
-    end: int
-    busy: int = 0
-
-
-class Costs:
-    """The costs of a pass while they are collected."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[Phase, Place, str], Cost] = {}
-
-    def of(self, phase: Phase, place: Place, operator: str) -> Cost:
-        """The cost of these calls, to be added to. `aten::mul_`, `aten.mul.Tensor` and `mul` are one operator."""
-        key = (phase, place, _plain(operator) or "weights")
-        return self._found.setdefault(key, Cost(*key))
-
-    @property
-    def all(self) -> list[Cost]:
-        """Each of them once."""
-        return list(self._found.values())
-
-
-def _plain(operator: str) -> str:
-    """`mul` of `aten::mul_` and of `aten.mul.Tensor`; of another library `library.operator`."""
-    library, *rest = operator.removeprefix("inside ").replace("::", ".").split(".")
-    name = library if not rest else rest[0] if library == "aten" else f"{library}.{rest[0]}"
-    return name.removesuffix("_")
+# What of the costs is added up.
+SUMS = ("calls", "macs", "flops", "moved_bytes", "saved_bytes", "peak_bytes", "ideal_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """The sum of some costs: of a line, of a submodule with all inside it, or of an operator.
 
-    Times are milliseconds; `share` is of the pass, `saved_ms` what is saved at most, if it ran at the roofline.
+    Times are milliseconds; `share` is of the pass, `saved_ms` what is saved at most, if it ran at the roofline. The
+    others are sums of what `Cost` describes.
     """
 
     name: str
@@ -114,37 +40,13 @@ class Part:
     backward_ms: float
     share: Number
     roof: Roof
-
-    def _sum(self, value: Callable[[Cost], float]) -> float:
-        return sum(map(value, self.costs))
-
-    @property
-    def calls(self) -> int:
-        return sum(cost.calls for cost in self.costs)
-
-    @property
-    def macs(self) -> int:
-        return sum(cost.macs for cost in self.costs)
-
-    @property
-    def moved_bytes(self) -> int:
-        return sum(cost.moved_bytes for cost in self.costs)
-
-    @property
-    def saved_bytes(self) -> int:
-        return sum(cost.saved_bytes for cost in self.costs)
-
-    @property
-    def peak_bytes(self) -> int:
-        return sum(cost.peak_bytes for cost in self.costs)
-
-    @property
-    def flops(self) -> float:
-        return self._sum(lambda cost: cost.flops)
-
-    @property
-    def ideal_ms(self) -> float:
-        return self._sum(lambda cost: cost.ideal_ms)
+    calls: int
+    macs: int
+    flops: float
+    moved_bytes: int
+    saved_bytes: int
+    peak_bytes: int
+    ideal_ms: float
 
     @property
     def saved_ms(self) -> float:
@@ -198,11 +100,18 @@ class Pass:
 
     @property
     def time(self) -> Number:
-        """The time of the pass, in milliseconds, with a 95 % interval if measured and an 80 % band if predicted."""
+        """The time of the pass, in milliseconds; `confidence` says how sure its interval is."""
         if self.is_measured:
             return measured(self.pass_ms)
         value, low, high = self.pass_ms
         return Number(value, low, high, origin="predicted")
+
+    @property
+    def confidence(self) -> float:
+        """The probability of the interval of `time`: less than 0.95 where neighbouring passes are alike."""
+        from ctxbench.statistics import median_interval  # imports numpy
+
+        return median_interval(self.pass_ms).confidence if self.is_measured else CONFIDENCE
 
     @property
     def overhead(self) -> Number:
@@ -242,9 +151,9 @@ class Pass:
         of_phase = {phase: self._samples(c for c in costs if c.phase == phase) for phase in ("forward", "backward")}
         forward, backward = (self._time(each).value for each in of_phase.values())
         line = name if isinstance(name, Line) else None
-        return Part(
-            str(name), line, tuple(costs), self._time(samples), forward, backward, self._share(samples), self.roof
-        )
+        sums = {each: sum(getattr(cost, each) for cost in costs) for each in SUMS}
+        times = (self._time(samples), forward, backward, self._share(samples))
+        return Part(str(name), line, tuple(costs), *times, self.roof, **sums)
 
     def frame(self, by: By, lines: Lines = "own") -> "pd.DataFrame":
         """The same as a frame, a row a part; times in ms, sizes in bytes."""
@@ -253,10 +162,9 @@ class Pass:
         return pd.DataFrame([self._row(by, part) for part in self.parts(by, lines)])
 
     def _row(self, by: By, part: Part) -> dict[str, object]:
-        names = ("calls", "macs", "flops", "moved_bytes", "saved_bytes", "peak_bytes", "ideal_ms", "saved_ms", "bound")
         times = {"ms": part.ms.value, "ms_low": part.ms.low, "ms_high": part.ms.high}
         phases = {"forward_ms": part.forward_ms, "backward_ms": part.backward_ms}
-        rest = {name: getattr(part, name) for name in names}
+        rest = {name: getattr(part, name) for name in (*SUMS, "saved_ms", "bound")}
         return {"mode": self.mode, by: part.name, **times, **phases, "share": part.share.value, **rest}
 
     def _tree(self) -> list[Part]:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ctxbench.attribution.profile import Costs, Pass, Roof, Span
+from ctxbench.attribution.costs import Costs, Roof, Span
+from ctxbench.attribution.profile import Pass
 from ctxbench.devices.sheet import Sheet
 from ctxbench.dtypes import DTYPES
 from ctxbench.macs.counter import UncountableError, count_macs
@@ -107,7 +108,7 @@ def predicted(
         ns = round(ms * 1e6)
         spans.append(Span(operator.phase, operator.place, operator.name, now, now + ns, ns))
         now += ns
-    notes = [str(note) for note in time.notes(dtype)]
+    notes = [str(note) for note in time.notes()]
     if time.is_launch_bound:
         roof = replace(roof, call_s=time.host_us / 1e6)
     band = (time.time.value, time.time.low, time.time.high)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxbench import disk
-from ctxbench.attribution.profile import Span
+from ctxbench.attribution.costs import Span
 from ctxbench.mode import NOUNS, Mode
 
 _SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"

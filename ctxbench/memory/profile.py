@@ -45,9 +45,9 @@ class Allocation:
 
 @dataclass(slots=True)
 class Step:
-    """One operator call and the most bytes in memory during it, with the blocks inside its kernel (`inner`).
+    """One operator call on so many `tensors`, the most bytes in memory during it, with the blocks inside its kernel.
 
-    `workspace` bytes more may be taken by cuDNN.
+    These are `inner`; `workspace` bytes more may be taken by cuDNN.
     """
 
     op: str
@@ -56,6 +56,7 @@ class Step:
     inner: tuple[int, ...] = ()
     place: Place = field(default_factory=Place)
     workspace: int = 0
+    tensors: int = 0
 
     @property
     def where(self) -> str:

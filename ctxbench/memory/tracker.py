@@ -98,7 +98,7 @@ class Tracker(TorchDispatchMode):
         call = Call(func, args, tuple(self._tensors((args, kwargs))), self.phase == "backward")
         self._refuse_data_dependent(call)
         place = self._place()
-        self.timeline.append(Step(call.name, self.phase, 0, place=place))
+        self.timeline.append(Step(call.name, self.phase, 0, place=place, tensors=len(call.tensors)))
         reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]
         for block in reads:
             if block is not None:

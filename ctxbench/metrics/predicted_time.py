@@ -57,7 +57,7 @@ def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
         "errors": errors,
     }
     values = {f"{key}_{name}": value for name, value in ends.items()}
-    measurement.report(values, *found.notes(case.dtype, case.memory_format, key))
+    measurement.report(values, *found.notes(case.memory_format, key))
 
 
 METRIC = Metric(

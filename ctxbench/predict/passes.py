@@ -25,10 +25,11 @@ ERAS_NOTE = 1.5
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with its predicted time on a device, milliseconds without the launch."""
+    """A kernel, the dtype that it computes in, and its predicted time on a device, milliseconds without the launch."""
 
     operator: Operator
     work: Work
+    dtype: str
     rate: Rate
     ms: float
     bound: Bound
@@ -71,7 +72,7 @@ class PassTime:
         names = [kernel.operator.name for kernel in self.kernels if kernel.work.kind == "unknown"]
         return list(dict.fromkeys(names))
 
-    def notes(self, dtype: str = "float32", memory_format: str = "contiguous", about: str = "") -> list[Note]:
+    def notes(self, memory_format: str = "contiguous", about: str = "") -> list[Note]:
         """What a reader must know of this number, which is of the quantity `about`."""
         found: list[tuple[str, dict[str, Any]]] = []
         if self.is_launch_bound:
@@ -87,7 +88,8 @@ class PassTime:
         if self.unknown:
             found.append(("time_unknown", {"operators": self.unknown}))
         if self._share(lambda kernel: not kernel.rate.has_dtype) > ASSUMED_NOTE:
-            found.append(("time_dtype", {"dtype": dtype}))
+            dtypes = dict.fromkeys(kernel.dtype for kernel in self.kernels if not kernel.rate.has_dtype)
+            found.append(("time_dtype", {"dtype": [*dtypes]}))
         if self._share(lambda kernel: not kernel.rate.has_layout) > ASSUMED_NOTE:
             found.append(("time_layout", {"memory_format": memory_format}))
         return [Note(code, values, about) for code, values in found]
@@ -149,7 +151,7 @@ def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) 
     known = effects_of(sheet, era)
     priced = cache(lambda work, own: _priced(work, rate(work, known, own), (sheet, own, era)))
     return tuple(
-        Kernel(each, work, *priced(work, own))
+        Kernel(each, work, own, *priced(work, own))
         for each in operators
         for work in each.works
         for own in (each.dtype if autocast or each.dtype == "float64" else _computed_in(work, dtype, sheet),)

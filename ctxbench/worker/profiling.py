@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from ctxbench import devices, environment
 from ctxbench.attribution.advice import advice
+from ctxbench.attribution.costs import Roof, Span
 from ctxbench.attribution.measured import Calls, Recorder, measure, torch_profiler
-from ctxbench.attribution.profile import Pass, Profile, Roof, Source, Span
+from ctxbench.attribution.profile import Pass, Profile, Source
 from ctxbench.attribution.static import Known, known, predicted
 from ctxbench.attribution.traces import write_traces
 from ctxbench.case import Measure
@@ -178,9 +179,7 @@ def measured_profile(
 def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
     """What needs no clock; of a compiled module the compiler decides what runs."""
     if subject.compiles:
-        return Known(
-            missing=["no MACs and no bytes: the compiler decides what runs; they are those of --execution eager"]
-        )
+        return Known(missing=["no MACs and no bytes: the compiler decides what runs; --execution eager tells them"])
     given = (subject.module, subject.x)
     return known(*given, mode=mode, device=kind, dtype=subject.dtype, autocast=subject.autocast, roof=roof)
 

@@ -20,7 +20,7 @@ LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 
 def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
-    case, mode, sheet, dtype = task.case, task.mode, task.sheet, task.case.dtype
+    case, mode, sheet = task.case, task.mode, task.sheet
     try:
         module, *inputs = case.on_meta()
         memory, operators = profiled(
@@ -28,7 +28,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
         )
         if task.optimizer:
             operators += step_of(module, task.optimizer)
-        found = time_of(operators, sheet, dtype)
+        found = time_of(operators, sheet, case.dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
     emit(
@@ -49,7 +49,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     emit(Told(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
     for sentence in _fused_scans(memory, found, sheet):
         emit(Told(f"- {sentence}"))
-    for note in [*found.notes(dtype, case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
+    for note in [*found.notes(case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         emit(Told(f"- {note}"))
     emit(Told("See docs/prediction.md."))
 

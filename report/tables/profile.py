@@ -18,13 +18,15 @@ def table(profile: Profile, mode: Mode, by: By, lines: Lines, listed: int = LIST
     """The table of a pass by line, submodule or operator, what would be saved at most first."""
     taken = profile.passes[mode]
     parts = [part for part in taken.parts(by, lines) if part.ms.value or part.saved_bytes]
-    shown, rest = parts[:listed], parts[listed:]
+    first = parts if by != "submodule" else sorted(parts, key=lambda part: -part.ms.value)  # a parent before its parts
+    rest = first[listed:]
+    shown = [part for part in parts if part not in rest]
     rows = [_row(taken, by, part, profile.code(part.line) if part.line else "") for part in shown]
     if rest and by != "submodule":
         others = taken.part(f"{len(rest)} others", [cost for part in rest for cost in part.costs])
         rows.append(_row(taken, by, others, ""))
     elif rest:
-        rows.append([Cell(f"{len(rest)} others, deeper or later"), *[Cell()] * (len(_columns(taken, by)) - 1)])
+        rows.append([Cell(f"{len(rest)} others, shorter"), *[Cell()] * (len(_columns(taken, by)) - 1)])
     if taken.is_measured and by == "line":
         rows.append(_between(taken, len(_columns(taken, by))))
     return plain_table(_columns(taken, by), rows)
@@ -45,7 +47,9 @@ def _row(taken: Pass, by: By, part: Part, code: str) -> list[Cell]:
     share = "~0 %" if part.ms.ends[1] < taken.noise_ms else f"{part.share.value:.1%}"
     times = [Cell(_ms(part.ms), part.ms.value), Cell(share, part.share.value), Cell(_short(part.saved_ms))]
     if by == "operator":
-        rates = [_rate(part.flops, part.ms), _rate(part.moved_bytes, part.ms)]
+        # what the host takes to start a call is no rate of a device that is not here
+        ms = part.ms if taken.is_measured or part.bound != "calls" else Number(0.0)
+        rates = [_rate(part.flops, ms), _rate(part.moved_bytes, ms)]
         work = [str(part.calls or ""), *rates, _short(part.intensity)]
         return [Cell(_cut(part.name, NAME_WIDTH)), *times, *map(Cell, work), Cell(part.bound)]
     held = part.saved_bytes if taken.mode == "train" else part.moved_bytes
@@ -68,8 +72,9 @@ def _ms(number: Number) -> str:
     """A time, and half of its interval as a share of it."""
     if not math.isfinite(number.value) or not number.value:
         return ""
-    half = f" ±{(number.high - number.low) / 2 / abs(number.value):.0%}" if number.has_interval else ""
-    return f"{significant(number.value)}{half}"
+    share = (number.high - number.low) / 2 / abs(number.value)
+    half = f" ±{share:.0%}" if share <= 1 else " ±>100%"
+    return f"{significant(number.value)}{half if number.has_interval else ''}"
 
 
 def _short(value: float) -> str:
