@@ -84,11 +84,11 @@ def overflows(
     for scale in SCALES:
         tried = _Pass(copy.deepcopy(model).to(dtype), (scale * x).to(dtype), lower, seed, known)
         tried.forward()
-        if tried.found:
-            return replace(tried.found[0], scale=scale), gradient
+        if forward := tried.first:
+            return replace(forward, scale=scale), gradient
         if not gradient:
             tried.backward()
-            gradient = replace(tried.found[0], scale=scale) if tried.found else None
+            gradient = tried.first and replace(tried.first, scale=scale)
     return None, gradient
 
 
@@ -103,13 +103,22 @@ class _Pass(TorchDispatchMode):
         self._model, self._x = copy.deepcopy(model).train(), x.clone().requires_grad_()
         self._lower, self._seed, self._known = lower, seed, known
         self._places = Places(self._model)
+        self._worse: list[Overflow] = []  # all that give what no tensor held before
         self._results: list[Tensor] = []
         self._in_backward = False
 
     @property
     def is_finite(self) -> bool:
         """Whether output and gradients are."""
-        return not any(map(_not_finite, self._results))
+        return not _not_finite(self._results)
+
+    @property
+    def first(self) -> Overflow | None:
+        """The first one; where it is on purpose and yet in the results, the operator that made NaN of it."""
+        if self.found or self.is_finite:
+            return self.found[0] if self.found else None
+        worse = sorted(self._worse, key=lambda each: each.value != "NaN")
+        return worse[0] if worse else Overflow("a weight", "of the module", _not_finite(self._results))
 
     def forward(self) -> None:
         torch.manual_seed(self._seed)
@@ -135,32 +144,31 @@ class _Pass(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         # what an operator writes into is looked at before and after it; a batch norm does not declare its statistics
         writes = func._schema.is_mutable or "batch_norm" in name
-        was_finite = not (writes and _not_finite(given))
+        before = _not_finite(given) if writes else ""
         out = func(*args, **(kwargs or {}))
-        if name in _UNSET or not was_finite or not (value := _not_finite((out, given) if writes else out)):
-            return out
-        if writes or not _not_finite(given):
+        value = "" if name in _UNSET else _not_finite((out, given) if writes else out)
+        if value and value != (before := before if writes else _not_finite(given)):
             of = "in the gradient of" if self._in_backward else "at"
             overflow = Overflow(name, f"{of} {place.own or place.node}", value)
-            if overflow not in self._known:
+            self._worse.append(overflow)
+            on_purpose = any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in tree_leaves(given))
+            if not before and not on_purpose and overflow not in self._known:
                 self.found.append(overflow)
         return out
 
 
 def _not_finite(tree: Any) -> str:
-    """`NaN` if a tensor or a number in a tree holds one, else `infinity`, or "" if all is finite."""
+    """`NaN` if a tensor of a tree holds one, else `infinity`, or "" if all are finite."""
     found = ""
     for leaf in tree_leaves(tree):
         if isinstance(leaf, Tensor) and leaf.is_complex():
             leaf = torch.view_as_real(leaf)
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel():
             ends = [each.item() for each in torch.aminmax(leaf.detach())]
-        else:
-            ends = [leaf] if isinstance(leaf, float) else []
-        if any(map(math.isnan, ends)):
-            return "NaN"
-        if any(map(math.isinf, ends)):
-            found = "infinity"
+            if any(map(math.isnan, ends)):
+                return "NaN"
+            if any(map(math.isinf, ends)):
+                found = "infinity"
     return found
 
 
@@ -176,7 +184,9 @@ def losses(
     device = x.device.type
     own = copy.deepcopy(model).to(dtype).train()
     dtypes = {name: each.dtype for name, each in own.named_parameters()}
-    weights = {name: each.detach().clone().requires_grad_(each.requires_grad) for name, each in model.named_parameters()}
+    weights = {
+        name: each.detach().clone().requires_grad_(each.requires_grad) for name, each in model.named_parameters()
+    }
     with torch.no_grad():
         outputs = copy.deepcopy(model)(x).shape[1]
     torch.manual_seed(seed)
@@ -186,7 +196,8 @@ def losses(
     found = []
     for _ in range(STEPS):
         with autocast(device, lower):
-            y = torch.func.functional_call(own, {name: each.to(dtypes[name]) for name, each in weights.items()}, x.to(dtype))
+            cast = {name: each.to(dtypes[name]) for name, each in weights.items()}
+            y = torch.func.functional_call(own, cast, x.to(dtype))
         loss = functional.mse_loss(head(y.float()), x)
         found.append(loss.item())
         if not math.isfinite(found[-1]):

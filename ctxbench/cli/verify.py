@@ -15,7 +15,6 @@ from ctxbench.cli.printing import render
 from ctxbench.errors import UsageError
 from ctxbench.terminal import say
 
-
 # What `--deep` tries after float32.
 LOW_DTYPES = ("bfloat16", "float16", "autocast-float16")
 
@@ -36,7 +35,9 @@ def verify(
     timeout: Annotated[float, typer.Option(min=1, help="Stop a check after so many seconds of processor time.")] = 60.0,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Also train it on small tasks, and try 16 bits: what can it bring? A minute or two."),
+        typer.Option(
+            "--deep", help="Also train it on small tasks, and try 16 bits: what can it bring? A minute or two."
+        ),
     ] = False,
 ) -> None:
     """Check that a module meets the contract of context modules; print one line for each check.

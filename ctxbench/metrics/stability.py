@@ -147,13 +147,13 @@ METRIC = Metric(
         diagnostic("loss_gap", "Distance of the loss from float32's", "loss", decimals=None, better="smaller"),
     ],
     convention=lambda values: (
-        "Finite up to: the largest scale of a standard normal input (0 and the powers of 4 to 4096 are tried) at which no "
-        "operator makes infinity or NaN of finite numbers, and the operator that does at the next; in a training pass, "
-        "whose output gets a standard normal gradient; gradients are tried as far as the forward pass is finite; masks, "
-        "which are infinite in float32 too, do not count; loss: the largest relative distance from float32's after the "
-        "same number of updates of a short training, with weights kept in float32; with float16 the loss is scaled, and "
-        "steps without finite gradients are left out; autocast on a CPU is with the lists for CUDA, but the kernels are "
-        "the CPU's, which may add up in another width than a GPU's"
+        "Finite up to: the largest scale of a standard normal input (0 and the powers of 4 to 4096 are tried) at "
+        "which no operator makes infinity or NaN of finite numbers, and the operator that does at the next; in a "
+        "training pass, whose output gets a standard normal gradient; gradients are tried as far as the forward pass "
+        "is finite; masks, which are infinite in float32 too, do not count; loss: the largest relative distance from "
+        "float32's after the same number of updates of a short training, with weights kept in float32; with float16 "
+        "the loss is scaled, and steps without finite gradients are left out; autocast on a CPU is with the lists for "
+        "CUDA, but the kernels are the CPU's, which may add up in another width than a GPU's"
     ),
     default=False,
     measure=measure,
