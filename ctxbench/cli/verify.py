@@ -15,6 +15,9 @@ from ctxbench.cli.printing import render
 from ctxbench.errors import UsageError
 from ctxbench.terminal import say
 
+# What `--deep` tries after float32.
+LOW_DTYPES = ("bfloat16", "float16", "autocast-float16")
+
 
 def verify(
     module: Annotated[
@@ -31,7 +34,10 @@ def verify(
     ),
     timeout: Annotated[float, typer.Option(min=1, help="Stop a check after so many seconds of processor time.")] = 60.0,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also train it on small tasks: what context can it bring? A minute.")
+        bool,
+        typer.Option(
+            "--deep", help="Also train it on small tasks, and try 16 bits: what can it bring? A minute or two."
+        ),
     ] = False,
 ) -> None:
     """Check that a module meets the contract of context modules; print one line for each check.
@@ -63,28 +69,35 @@ def verify(
     if judged(results) == "broken":
         raise typer.Exit(EXIT_FAILED_CASES)
     if deep:
-        _print_recall(module, channels, settings.of_one_module(chosen or [], module, settings.class_name(module)))
+        _print_deep(module, channels, settings.of_one_module(chosen or [], module, settings.class_name(module)))
     if judged(results) == "not decided":
         raise typer.Exit(EXIT_UNDECIDED)
 
 
-def _print_recall(module: str, channels: int, hparams: Mapping[str, Any]) -> None:
-    """One line: what a small network around the module can learn, with one seed."""
+def _print_deep(module: str, channels: int, hparams: Mapping[str, Any]) -> None:
+    """A line on what a small network around the module can learn, with one seed, and one on each dtype."""
     from tempfile import TemporaryDirectory
 
     import ctxbench
-    from ctxbench.metrics.recall import sentence
+    from ctxbench.metrics import metrics
 
-    with TemporaryDirectory() as folder:
-        run = ctxbench.run(
-            "recall",
-            modules=[module],
-            hparams={module: hparams} if hparams else None,
-            metrics=["recall"],
-            measure={"recall_seeds": 1, "recall_shape": [channels, 8, 8]},
-            threads=1,
-            device="cpu",
-            out=f"{folder}/run",
-        )
-        (row,) = run.folder.rows()
-    say(f"{module.rpartition(':')[2]} {sentence(row) or 'has no recall: ' + row['message']}")
+    asked: dict[str, Mapping[str, Any]] = {
+        "recall": {"measure": {"recall_seeds": 1, "recall_shape": [channels, 8, 8]}},
+        "stability": {"shape": (1, channels, 32, 32), "dtype": LOW_DTYPES},
+    }
+    for metric, how in asked.items():
+        with TemporaryDirectory() as folder:
+            run = ctxbench.run(
+                "recall",
+                modules=[module],
+                hparams={module: hparams} if hparams else None,
+                metrics=[metric],
+                threads=1,
+                device="cpu",
+                out=f"{folder}/run",
+                **how,
+            )
+            rows = run.folder.rows()
+        for row in rows:
+            said = metrics()[metric].sentence(row) or f"has no {metric} in {row['dtype']}: {row['message']}"
+            say(f"{module.rpartition(':')[2]} {said}")
