@@ -171,8 +171,8 @@ def recall_published() -> str:
     return (
         f"{table}\n\nRank correlation with the mIoU on PASCAL Context, {len(found)} modules: {ranks(found)}; "
         f"with the gradient of Ham (NMF) through all steps: {ranks(exact)}. p is the share of all orders of the "
-        f"modules that correlate as strongly or more. Since {looked_at} correlations are looked at, one shows something "
-        f"from p = {0.05 / looked_at:.3f} on (Bonferroni, at 5 %)."
+        f"modules that correlate as strongly or more. Of {looked_at} correlations, one shows something from "
+        f"p = {0.05 / looked_at:.3f} on (Bonferroni, at 5 %)."
     )
 
 
