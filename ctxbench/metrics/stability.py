@@ -95,13 +95,15 @@ def sentence(row: RecordRow) -> str:
     told = [_told(row, part) for part in PARTS if row[f"finite_{part}"] is not None]
     if row["loss_gap"] is not None:
         left_out = f", {row['loss_left_out']} steps left out" if row["loss_left_out"] else ""
-        told.append(f"loss of a short training within {row['loss_gap']:.2g} of float32's{left_out}")
+        told.append(f"loss of a short training within {100 * row['loss_gap']:.2g} % of float32's{left_out}")
     told += dict.fromkeys(f"not known: {row[each]}" for each in ("finite_reason", "loss_reason") if row[each])
     return f"in {row['dtype']}: {'; '.join(told)}." if told else ""
 
 
 def _told(row: RecordRow, part: str) -> str:
     overflow = row[f"overflow_{part}"]
+    if part == "gradient" and row["overflow_forward"] and row["finite_gradient"] == row["finite_forward"]:
+        return "gradients finite as far"
     return f"{PARTS[part]} finite up to scale {row[f'finite_{part}']}" + (f" ({overflow})" if overflow else "")
 
 
