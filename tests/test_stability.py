@@ -241,6 +241,7 @@ def test_a_row() -> None:
     assert (row["finite_forward"], row["overflow_forward"]) == (4096, "")
     assert 0 < row["loss_gap"] < 0.01
     assert row["loss_left_out"] == 0
+    assert 0 < measured("ema", shape=(1, 64, 8, 8))["loss_gap"] < 0.01  # its passes update its bases
     exact = measured("se", "float32", shape=(1, 64, 8, 8))
     assert exact == {
         "finite_forward": 4096, "overflow_forward": "", "finite_gradient": 4096, "overflow_gradient": "",

@@ -1,5 +1,6 @@
 """Whether a module survives a dtype: where its numbers first are not finite, and how a short training goes."""
 
+import copy
 import math
 from functools import partial
 from typing import TYPE_CHECKING
@@ -68,10 +69,9 @@ def _loss(measurement: Measurement, drawn: "nn.Module", x: "Tensor") -> None:
     from ctxbench.stability import STEPS, losses
 
     case, settings = measurement.case, measurement.settings
-    drawn.train()
-    with torch.no_grad():
-        twice = drawn(x), drawn(x)
-    if relative_error(*twice) > SAME:
+    with torch.no_grad():  # of copies: training mode may update state
+        first, second = (copy.deepcopy(drawn).train()(x) for _ in range(2))
+    if relative_error(first, second) > SAME:
         measurement.report({"loss_reason": "the module draws random numbers in each forward"})
         return
     set_flags = partial(measurement.device.set_flags, threads=case.threads, cudnn_benchmark=settings.cudnn_benchmark)
