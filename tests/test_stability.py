@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from torch import Tensor, nn
 
 from ctxbench import registry
 from ctxbench.case import Case, Measure
+from ctxbench.cli.verify import _print_deep
 from ctxbench.messages import Values
 from ctxbench.metrics import stability as metric
 from ctxbench.recall.stored import ROOT
+from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.stability import SCALES, STEPS, Overflow, losses, overflows
 from ctxbench.worker.measurement import CaseMeasurement
@@ -102,8 +105,7 @@ def test_running_statistics_count() -> None:
     assert forward is not None
     assert (forward.operator, forward.scale, gradient) == ("native_batch_norm", beyond[0], None)
     assert overflows(model, X, FULL, HALF) == (None, None)  # under autocast they are float32
-    assert model.running_var is not None
-    assert torch.equal(model.running_var, torch.ones(4))
+    assert torch.equal(model.state_dict()["running_var"], torch.ones(4))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ class NotFinite(torch.autograd.Function):
 
 class Lost(Factor):
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = NotFinite.apply(super().forward(x))  # type: ignore[no-untyped-call]  # torch does not annotate it
+        out: Tensor = NotFinite.apply(super().forward(x))  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         return out
 
 
@@ -239,6 +241,7 @@ def test_a_row() -> None:
     assert (row["finite_forward"], row["overflow_forward"]) == (4096, "")
     assert 0 < row["loss_gap"] < 0.01
     assert row["loss_left_out"] == 0
+    assert 0 < measured("ema", shape=(1, 64, 8, 8))["loss_gap"] < 0.01  # its passes update its bases
     exact = measured("se", "float32", shape=(1, 64, 8, 8))
     assert exact == {
         "finite_forward": 4096, "overflow_forward": "", "finite_gradient": 4096, "overflow_gradient": "",
@@ -269,7 +272,11 @@ def test_the_sentence_of_a_row() -> None:
     whole = {**overflow, "finite_gradient": 4, "overflow_gradient": "", "loss_gap": 0.0123, "loss_left_out": 3}
     assert metric.sentence(empty | whole) == (
         "in float16: forward pass finite up to scale 4 (exp at block.py:9 gives infinity at scale 16); gradients "
-        "finite up to scale 4; loss of a short training within 0.012 of float32's, 3 steps left out."
+        "finite as far; loss of a short training within 1.2 % of float32's, 3 steps left out."
+    )
+    sooner = {"finite_gradient": 0, "overflow_gradient": "mul in the gradient of block.py:9 gives NaN at scale 1"}
+    assert "; gradients finite up to scale 0 (mul in the gradient of block.py:9 gives NaN at scale 1); loss" in (
+        metric.sentence(empty | whole | sooner)
     )
     assert metric.sentence(empty | {"finite_reason": "none", "loss_reason": "none"}) == "in float16: not known: none."
     assert metric.sentence(empty) == ""
@@ -278,3 +285,23 @@ def test_the_sentence_of_a_row() -> None:
 def test_a_run_from_before_the_metric_is_read() -> None:
     rows = RunFolder.open(ROOT / "results" / "deploy-cpu").rows()
     assert {metric.sentence(row) for row in rows} == {""}
+
+
+def test_verify_deep_has_a_line_for_each_dtype(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = dict.fromkeys(columns()) | {"message": "killed"}
+
+    def run(suite: str, *, metrics: list[str], dtype: tuple[str, ...] = ("float32",), **given: Any) -> SimpleNamespace:
+        known = {"finite_forward": 4, "overflow_forward": "", "finite_gradient": 4, "overflow_gradient": ""}
+        rows = [{**empty, **(known if each == "bfloat16" else {}), "dtype": each} for each in dtype]
+        return SimpleNamespace(folder=SimpleNamespace(rows=lambda: rows))
+
+    monkeypatch.setattr("ctxbench.run", run)
+    _print_deep("block.py:Mine", 64, {})
+    assert capsys.readouterr().out.splitlines() == [
+        "Mine has no recall in float32: killed",
+        "Mine in bfloat16: forward pass finite up to scale 4; gradients finite up to scale 4.",
+        "Mine has no stability in float16: killed",
+        "Mine has no stability in autocast-float16: killed",
+    ]

@@ -1,5 +1,6 @@
 """Whether a module survives a dtype: where its numbers first are not finite, and how a short training goes."""
 
+import copy
 import math
 from functools import partial
 from typing import TYPE_CHECKING
@@ -68,10 +69,9 @@ def _loss(measurement: Measurement, drawn: "nn.Module", x: "Tensor") -> None:
     from ctxbench.stability import STEPS, losses
 
     case, settings = measurement.case, measurement.settings
-    drawn.train()
-    with torch.no_grad():
-        twice = drawn(x), drawn(x)
-    if relative_error(*twice) > SAME:
+    with torch.no_grad():  # of copies: training mode may update state
+        first, second = (copy.deepcopy(drawn).train()(x) for _ in range(2))
+    if relative_error(first, second) > SAME:
         measurement.report({"loss_reason": "the module draws random numbers in each forward"})
         return
     set_flags = partial(measurement.device.set_flags, threads=case.threads, cudnn_benchmark=settings.cudnn_benchmark)
@@ -95,13 +95,15 @@ def sentence(row: RecordRow) -> str:
     told = [_told(row, part) for part in PARTS if row[f"finite_{part}"] is not None]
     if row["loss_gap"] is not None:
         left_out = f", {row['loss_left_out']} steps left out" if row["loss_left_out"] else ""
-        told.append(f"loss of a short training within {row['loss_gap']:.2g} of float32's{left_out}")
+        told.append(f"loss of a short training within {100 * row['loss_gap']:.2g} % of float32's{left_out}")
     told += dict.fromkeys(f"not known: {row[each]}" for each in ("finite_reason", "loss_reason") if row[each])
     return f"in {row['dtype']}: {'; '.join(told)}." if told else ""
 
 
 def _told(row: RecordRow, part: str) -> str:
     overflow = row[f"overflow_{part}"]
+    if part == "gradient" and row["overflow_forward"] and row["finite_gradient"] == row["finite_forward"]:
+        return "gradients finite as far"
     return f"{PARTS[part]} finite up to scale {row[f'finite_{part}']}" + (f" ({overflow})" if overflow else "")
 
 
