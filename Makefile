@@ -41,7 +41,8 @@ lint: .venv/.dev
 extras: .venv/.dev
 	$(PIP) --editable ".[onnx,openvino,networks,recall]"
 	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py tests/test_recall.py \
-	    tests/test_mmsegmentation.py tests/test_audit.py tests/test_scan.py
+	    tests/test_mmsegmentation.py tests/test_audit.py tests/test_scan.py \
+	    tests/test_profile.py::test_a_network_goes_by_its_submodules_and_the_lines_of_the_module
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ctxbench.attribution.profile import Profile
+    from ctxbench.suite.cases import Suite
 
     # A name (a key, `path.py:Class`, `package.module:Class`) or a class.
     Module = str | type[nn.Module]
@@ -188,6 +189,18 @@ def module_names(value: "Sequence[Module] | Module | None") -> list[str] | None:
         if not isinstance(each, str | type):
             raise UsageError(f"modules holds {each!r}; it takes names such as 'sa' or 'path.py:Class', and classes")
     return [each if isinstance(each, str) else registry.reference_of(each) for each in several]
+
+
+def suite_of(
+    name: str,
+    modules: "Sequence[Module] | Module | None",
+    hparams: Mapping[str, Mapping[str, Any]] | None,
+    conditions: Mapping[str, Any],
+) -> "Suite":
+    """The suite that a function is asked for, read without running users' code in this process."""
+    names, values = module_names(modules), conditions_of(conditions)
+    with Apart():
+        return load_suite(name, Overrides(modules=names, hparams=hparams or {}, conditions=values))
 
 
 def _shapes(value: Any) -> list[Shape]:

@@ -8,7 +8,6 @@ from ctxbench import api, comparison
 from ctxbench.comparison import BrokenModules
 from ctxbench.contract import CHANNELS, SIZE, CheckResult, judged
 from ctxbench.contract.lines import line, summary
-from ctxbench.engine.apart import Apart
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.run import machine
@@ -31,13 +30,12 @@ from ctxbench.report.tables.difference import difference_table
 from ctxbench.report.tables.network import network_tables
 from ctxbench.report.tables.ranking import ranking_table
 from ctxbench.report.tables.table import Table, plain_table
-from ctxbench.suite.read import Overrides, load
+from ctxbench.suite.read import Overrides
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from ctxbench.api import Module
-    from ctxbench.suite.cases import Suite
 
 
 def verify(
@@ -82,7 +80,7 @@ def check(
     command is `value.exit_code`. Raises UsageError for a wrong argument.
     """
     request = Request(
-        suite_of(suite, modules, hparams, conditions),
+        api.suite_of(suite, modules, hparams, conditions),
         margin,
         budget_s,
         accepted=parse_accepted(accept),
@@ -187,17 +185,5 @@ def history(
     `runs` are run folders, whose times stand at their commits; `conditions` are `shape`, `device`, ... as in
     `ctxbench.run`. Raises UsageError outside of a git repository, and for an unknown range or module.
     """
-    found = costs(suite_of(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
+    found = costs(api.suite_of(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
     return Found(found, (*history_table.history_tables(found), *history_table.sentences(found)))
-
-
-def suite_of(
-    name: str,
-    modules: "Sequence[Module] | Module | None",
-    hparams: Mapping[str, Mapping[str, Any]] | None,
-    conditions: Mapping[str, Any],
-) -> "Suite":
-    """The suite that a function is asked for, read without running users' code in this process."""
-    names, values = api.module_names(modules), api.conditions_of(conditions)
-    with Apart():
-        return load(name, Overrides(modules=names, hparams=hparams or {}, conditions=values))

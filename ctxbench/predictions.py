@@ -17,7 +17,6 @@ from ctxbench.engine.progress import QuietGate
 from ctxbench.engine.run import check_installed
 from ctxbench.errors import UsageError, unknown
 from ctxbench.found import Found
-from ctxbench.functions import suite_of
 from ctxbench.mode import MODES
 from ctxbench.number import Number
 from ctxbench.predict import LOSSES, OPTIMIZERS
@@ -56,7 +55,7 @@ def choose(
         if has_clock(name):
             raise UsageError(f"device {name}: times are predicted, for devices by their data sheets, such as a100-40gb")
         sheet(name)
-    suite = suite_of("field", modules or ["*"], hparams, {**conditions, "shape": shape, "device": devices})
+    suite = api.suite_of("field", modules or ["*"], hparams, {**conditions, "shape": shape, "device": devices})
     check_installed(suite.file, static=True)
     with progress or QuietGate() as shown, ForkServer() as server:
         executor, found = Counted(server), []

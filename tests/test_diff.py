@@ -111,7 +111,8 @@ def test_from_python(tmp_path: Path) -> None:
 
 def test_what_a_notebook_completes() -> None:
     assert dir(ctxbench) == [
-        *("Run", "UsageError", "check", "diff", "history", "load", "profile", "register", "run", "verify"),
+        *("Run", "UsageError", "check", "choose", "compare", "diff", "history", "load"),
+        *("predict_memory", "predict_time", "profile", "register", "run", "verify"),
     ]
     assert all(callable(getattr(ctxbench, name)) for name in dir(ctxbench))
     with pytest.raises(AttributeError, match="has no attribute 'runs'"):

@@ -6,6 +6,7 @@ import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -453,6 +454,7 @@ def test_a_prediction_measures_nothing_and_finds_the_slow_line(command: Callable
     assert "At planted.py:12, one module calls mul 64 times" in done.stdout
 
 
+@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make extras")
 def test_a_network_goes_by_its_submodules_and_the_lines_of_the_module(command: Callable[..., Any], block: str) -> None:
     where = ("--network", "resnet18_os32", "--shape", "1,3,32,32", "--threads", "1", "--mode", "infer")
     done = command("profile", block, *where)
