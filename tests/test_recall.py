@@ -466,7 +466,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A clone with a stored run of `identity` and the code that it trained, committed."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "results" / "recall-cpu").mkdir(parents=True)
-    (file := tmp_path / "modules" / "mine.py").write_text("# code\n")
+    (file := tmp_path / "modules" / "mine.py").write_text("WIDTH = 1\n")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "All"]):
         subprocess.run([*git, *command], check=True)
@@ -549,14 +549,18 @@ def test_what_a_damaged_run_has_is_trained(stored: Path, monkeypatch: pytest.Mon
 
 
 def test_other_code_is_trained(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (stored.parent / "_new.py").write_text("# what no old code imports\n")
+    def is_read(path: Path, code: str) -> bool:
+        path.write_text(code)
+        stored_file._is_same.cache_clear()
+        return "recall_stored" in read_or_trained(path if path.parent != stored.parent else stored, monkeypatch).notes
+
+    assert is_read(stored.parent / "_new.py", "WIDTH = 2  # what no old code imports\n")
     subprocess.run(["git", "-C", str(tmp_path), "add", "."], check=True)
-    assert "recall_stored" in read_or_trained(stored, monkeypatch).notes
-    stored_file._is_same.cache_clear()
-    stored.write_text("# other code\n")
-    assert "recall_stored" not in read_or_trained(stored, monkeypatch).notes
-    (elsewhere := tmp_path.parent / "mine.py").write_text("# code\n")
-    assert "recall_stored" not in read_or_trained(elsewhere, monkeypatch).notes
+    assert is_read(stored, "# a comment\nWIDTH = 1\n\n\ndef added() -> None: ...\n")
+    assert not is_read(stored, "WIDTH = 3\n")
+    assert not is_read(stored, "WIDTH = (\n")
+    assert is_read(stored, "WIDTH = 1\n")
+    assert not is_read(tmp_path.parent / "mine.py", "WIDTH = 1\n")
 
 
 @pytest.mark.processes

@@ -1,5 +1,6 @@
 """What the stored runs of the suite `recall` found: a module of the same code need not be trained again."""
 
+import ast
 import csv
 import hashlib
 import json
@@ -60,11 +61,27 @@ def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[Store
 
 @cache
 def _is_same(commit: str, file: str) -> bool:
-    """Whether git knows that neither the file nor what modules share differs from that commit, but for new files."""
+    """Whether git knows that the file and what modules share have the definitions that they had at that commit.
+
+    A shared file that is gone is imported by none that is as it was.
+    """
     if not Path(file).resolve().is_relative_to(ROOT):
         return False
-    command = ["git", "-C", str(ROOT), "diff", "--quiet", "--diff-filter=a", commit, "--", SHARED, file]
     try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
+        changed = _git("diff", "--name-only", "--relative", "--diff-filter=ad", commit, "--", SHARED, file)
+        return all(
+            _definitions(_git("show", f"{commit}:./{path}")) <= _definitions((ROOT / path).read_text(encoding="utf-8"))
+            for path in changed.splitlines()
+        )
+    except (OSError, subprocess.CalledProcessError, SyntaxError):
         return False
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+
+
+def _definitions(code: str) -> set[str]:
+    """The statements of a file, without its comments."""
+    return {ast.dump(statement) for statement in ast.parse(code).body}
