@@ -28,7 +28,7 @@ LONG = (
     "ctxbench.calibrate.calibrate",
     "ctxbench.gate.self_test.self_test",
     "ctxbench.engine.cluster.connect",
-    "ctxbench.cli.verify._print_recall",
+    "ctxbench.cli.verify._print_deep",
 )
 
 
