@@ -1,6 +1,6 @@
 """Runs `ctxbench check` on twelve commits of one module; docs/gate-error-rates.md has what it says of each.
 
-Run: python benchmarks/check_commits.py [--static] [--out results/check-commits]   (an hour on two idle cores; with
+Run: python benchmarks/check_commits.py [--static] [--out results/check-commits]   (half an hour on two idle cores; with
 --static, which measures no time, a few minutes on any machine)
 Then: python docs/update.py
 
@@ -24,7 +24,7 @@ from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.tables.table import plain_table
 
 OUT = ROOT / "results" / "check-commits"
-BUDGET = "5m"
+BUDGET = "2m"
 ADD = "torch.add(x, (context @ query).view_as(x))"
 POOL = "self.value(x).flatten(2) @ key.transpose(1, 2)"
 FORWARD = "    def forward(self, x: Tensor) -> Tensor:\n"
