@@ -1,18 +1,25 @@
 """A profile for people: its sentences and its CSV."""
 
-import math
-
 from ctxbench.attribution.profile import BYS, Lines, Pass, Profile
 from ctxbench.mode import NOUNS, Mode
 from ctxbench.number import significant
+
+# The probability of an interval of measured times.
+INTERVAL = 0.95
 
 
 def headline(profile: Profile, mode: Mode) -> str:
     """What a pass takes on which device."""
     taken = profile.passes[mode]
     how = f"on {profile.device}" if taken.is_measured else f"predicted for {profile.device}, not measured"
-    band = f"{math.floor(100 * taken.confidence)} % {'interval' if taken.is_measured else 'band'}"
-    return f"{profile.about}, {NOUNS[mode]}, {how}: {taken.time.text()} ms [{band}]"
+    return f"{profile.about}, {NOUNS[mode]}, {how}: {taken.time.text()} ms [{_band(taken)}]"
+
+
+def _band(taken: Pass) -> str:
+    """What the ends beside a pass's time are: where neighbouring passes are alike, few of them justify no interval."""
+    if taken.is_measured and taken.confidence < INTERVAL:
+        return f"the smallest and the largest of {len(taken.pass_ms)} passes"
+    return f"{100 * taken.confidence:.0f} % {'band' if not taken.is_measured else 'interval'}"
 
 
 def sentences(taken: Pass) -> list[str]:
