@@ -129,19 +129,12 @@ def compare(
         also_on=list(also_on),
     )
     comparison.check_names(request, suite, overrides, rank_by, earlier)
-    channels, broken = comparison.channels_of(suite, overrides), []
     with ForkServer() as server:
         environment = machine(server)
-        for candidate in names:
-            with progress or QuietGate() as shown:
-                checked = list(comparison.check_contract(request, candidate, server, channels, shown.stage))
-            for name, results in checked:
-                for result in results:
-                    if result.outcome in ("failed", "not decided"):
-                        on_part(line(result))
-                on_part(summary(name, results))
-            if any(judged(results) == "broken" for _, results in checked):
-                broken.append(candidate)
+        channels = comparison.channels_of(suite, overrides)
+        broken = [
+            each for each in dict.fromkeys(names) if _is_broken(request, each, server, channels, progress, on_part)
+        ]
     if broken and not anyway:
         request = request.without(broken)
         if not request.candidates:
@@ -158,6 +151,25 @@ def compare(
         parts += [ranking_table(ranking, rank_by), *sentences(ranking.standings)]
     parts += [*comparison.abilities(finished), *network_tables(RunData.read(finished))]
     return Found(api.Run(finished), tuple(parts))
+
+
+def _is_broken(
+    request: comparison.Request,
+    candidate: str,
+    server: ForkServer,
+    channels: int,
+    progress: QuietGate | None,
+    on_part: "Callable[[Text | str], object]",
+) -> bool:
+    """Whether a candidate breaks the contract with any of its settings; `on_part` is told what was checked."""
+    with progress or QuietGate() as shown:
+        checked = list(comparison.check_contract(request, candidate, server, channels, shown.stage))
+    for name, results in checked:
+        for result in results:
+            if result.outcome in ("failed", "not decided"):
+                on_part(line(result))
+        on_part(summary(name, results))
+    return any(judged(results) == "broken" for _, results in checked)
 
 
 def diff(first: str | Path, second: str | Path) -> Found[tuple[RunData, RunData]]:

@@ -76,7 +76,7 @@ def overflows(
     gradient is standard normal. The gradients are not tried beyond an overflow of the forward pass. What is not finite
     in float32 either, at scale 1 and with finite results, is a module's way of masking and counts as finite.
     """
-    usual = _Pass(model, x, None, seed)
+    usual = _Pass(copy.deepcopy(model), x, None, seed)
     usual.forward()
     usual.backward()
     known = usual.found if usual.is_finite else []
@@ -93,14 +93,14 @@ def overflows(
 
 
 class _Pass(TorchDispatchMode):
-    """A training pass of a copy of the model; `found` are its overflows in time order, without those in `known`."""
+    """A training pass, which changes the model; `found` are its overflows in time order, without those in `known`."""
 
     def __init__(
         self, model: nn.Module, x: Tensor, lower: torch.dtype | None, seed: int, known: Collection[Overflow] = ()
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.found: list[Overflow] = []
-        self._model, self._x = copy.deepcopy(model).train(), x.clone().requires_grad_()
+        self._model, self._x = model.train(), x.clone().requires_grad_()
         self._lower, self._seed, self._known = lower, seed, known
         self._places = Places(self._model)
         self._worse: list[Overflow] = []  # all that give what no tensor held before

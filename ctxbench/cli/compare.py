@@ -94,7 +94,9 @@ def compare(
     except KeyboardInterrupt as stop:
         print_interrupted(stop)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    for part in found.parts:
+    for number, part in enumerate(found.parts):
+        if number and not isinstance(part, str):
+            say("")
         render(part)
     run = found.value.folder
     say(f"run folder: {run.path}")

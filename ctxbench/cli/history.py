@@ -49,8 +49,11 @@ def history(
         progress=gate_progress(),
         **overrides_of(conditions).conditions,
     )
-    for part in found.parts:
-        render(part)
+    for table in found.tables:
+        render(table)
+        say("")
+    for line in found.lines:
+        say(line)
     if plot is not None:
         history_table.plot(found.value, plot)
         say(f"drawn: {plot}")
