@@ -48,13 +48,8 @@ def autocast(device: str, dtype: torch.dtype | None) -> Iterator[None]:
         with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
             yield
         return
-    before = torch.is_autocast_enabled("cuda")
-    torch.set_autocast_enabled("cuda", True)  # a mark that a module can take away
-    try:
-        with torch.autocast(device, dtype=dtype), _WhereEnabled(dtype):
-            yield
-    finally:
-        torch.set_autocast_enabled("cuda", before)
+    with torch.autocast(device, dtype=dtype), _WhereEnabled(dtype):
+        yield
 
 
 class _WhereEnabled(Autocast):

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,15 @@ def normalised(norm: nn.LayerNorm, tokens: Tensor) -> Tensor:
     """Layer normalisation over the channels of [B, C, n], in the dtype of `tokens`."""
     weight, bias = norm.weight.to(tokens.dtype), norm.bias.to(tokens.dtype)
     return functional.layer_norm(tokens.transpose(1, 2), norm.normalized_shape, weight, bias, norm.eps).transpose(1, 2)
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Where autocast is on for the device of `x`, products keep the dtype of what they are given.
+
+    Tensors on meta stand for those of CUDA, as in every prediction.
+    """
+    device = "cuda" if x.is_meta else x.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def step_bias(*shape: int) -> Tensor:

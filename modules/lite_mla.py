@@ -3,7 +3,7 @@
 Source: Cai et al., EfficientViT: Lightweight Multi-Scale Attention for High-Resolution Dense Prediction, ICCV 2023.
 Heads 32 channels wide, as released in all but the smallest networks; a width that does not divide the channels is
 refused, where the public version drops channels. Always in the linear form, which the public version leaves for the
-equal quadratic one on maps of few positions. No residual. Half types take the attention in float32.
+equal quadratic one on maps of few positions. No residual. Half types and autocast take the attention in float32.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_input, check_odd, check_positive
-from ctxbench.modules._layers import depthwise, start_small
+from ctxbench.modules._layers import depthwise, start_small, without_autocast
 from ctxbench.registry import register
 
 OFFSET = 1e-15  # keeps the denominator above zero, as published
@@ -53,10 +53,11 @@ class MultiScaleLinearAttention(nn.Module):
         maps = torch.cat([maps, self.aggreg[0](maps)], dim=1)  # [B, 6 C, H, W]: q, k and v of head after head
         heads = torch.unflatten(maps.flatten(2), 1, (-1, 3, self.dim))
         wide = torch.promote_types(x.dtype, torch.float32)
-        query, key, value = heads.to(wide).unbind(2)  # [B, heads, dim, n]
-        query, key = torch.relu(query), torch.relu(key)
-        memory = torch.matmul(value, key.transpose(2, 3))  # [B, heads, dim, dim]
-        weights = torch.matmul(key.sum(3).unsqueeze(2), query) + OFFSET  # [B, heads, 1, n]
-        context = (torch.matmul(memory, query) / weights).to(x.dtype)
+        with without_autocast(x):
+            query, key, value = heads.to(wide).unbind(2)  # [B, heads, dim, n]
+            query, key = torch.relu(query), torch.relu(key)
+            memory = torch.matmul(value, key.transpose(2, 3))  # [B, heads, dim, dim]
+            weights = torch.matmul(key.sum(3).unsqueeze(2), query) + OFFSET  # [B, heads, 1, n]
+            context = (torch.matmul(memory, query) / weights).to(x.dtype)
         out: Tensor = self.proj(torch.unflatten(context.flatten(1, 2), 2, x.shape[2:]))
         return out

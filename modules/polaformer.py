@@ -1,8 +1,8 @@
 """Polarity-aware linear attention: positive and negative parts of queries and keys meet in all four pairings.
 
 Source: Meng et al., PolaFormer: Polarity-aware Linear Attention for Vision Transformers, ICLR 2025. Without the learned
-table of positions, which ties the public version to one size, and equal to it while the table is zero. Half types take
-the powers in float32: the public version gives NaN there.
+table of positions, which ties the public version to one size, and equal to it while the table is zero. Half types and
+autocast take the powers and their products in float32: the public version gives NaN there.
 """
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_heads, check_input, check_odd, check_positive
+from ctxbench.modules._layers import without_autocast
 from ctxbench.registry import register
 
 OFFSET = 1e-6  # keeps the denominators above zero, as published
@@ -80,6 +81,7 @@ class PolarityAwareAttention(nn.Module):
 
     def _read(self, query: Tensor, keys: Tensor, value: Tensor) -> Tensor:
         """Linear attention of [G, 2c, n] queries and keys with values [G, c / 2, n]."""
-        memory = torch.bmm(keys, value.transpose(1, 2)) / value.size(2)  # [G, 2c, c / 2]
-        weights = torch.bmm(keys.mean(2, keepdim=True).transpose(1, 2), query) + OFFSET
-        return torch.bmm(memory.transpose(1, 2), query) / weights
+        with without_autocast(query):
+            memory = torch.bmm(keys, value.transpose(1, 2)) / value.size(2)  # [G, 2c, c / 2]
+            weights = torch.bmm(keys.mean(2, keepdim=True).transpose(1, 2), query) + OFFSET
+            return torch.bmm(memory.transpose(1, 2), query) / weights

@@ -8,6 +8,7 @@ from conftest import Done
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench import registry
 from ctxbench.memory import UnpredictableError, predict_peak
 from ctxbench.memory.autocast import Autocast
 from ctxbench.memory.measure import measure_allocation
@@ -96,6 +97,29 @@ def test_products_are_of_the_lower_dtype_and_the_rest_of_its_own() -> None:
     copies = [operator for operator in found if operator.name == "_to_copy"]
     assert len(copies) == 5  # the input three times, to and from the softmax
     assert "_to_copy" not in {operator.name for operator in operators_of(Attends(), x, mode="infer")}
+
+
+def test_a_part_that_switches_autocast_off_keeps_its_dtypes() -> None:
+    class Partly(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.flatten(2)
+            with torch.autocast("cuda", enabled=False):
+                x = x @ x.transpose(1, 2)
+            return (x @ x).unsqueeze(-1)
+
+    x = torch.empty(2, 32, 16, 16, device="meta")
+    found = operators_of(Partly(), x, mode="infer", autocast=HALF)
+    assert [operator.dtype for operator in found if operator.name == "bmm"] == ["float32", "float16"]
+    assert not torch.is_autocast_enabled("cuda")
+
+
+@pytest.mark.parametrize("name", ["lite_mla", "polaformer"])
+def test_sums_that_would_overflow_stay_in_float32_under_autocast(name: str) -> None:
+    found = operators_of(
+        registry.get(name).build(64), torch.empty(1, 64, 8, 8, device="meta"), mode="infer", autocast=HALF
+    )
+    products = {operator.name: operator.dtype for operator in found}
+    assert (products["bmm"], products["convolution"]) == ("float32", "float16")
 
 
 def test_what_cannot_be_followed_is_refused() -> None:

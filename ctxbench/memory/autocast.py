@@ -5,7 +5,7 @@ The lists are those of PyTorch's documentation (Automatic Mixed Precision packag
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -35,9 +35,10 @@ _WHOLE = frozenset(("multi_head_attention_forward",))
 
 
 class Autocast(TorchFunctionMode):
-    """Casts what a module's calls of PyTorch's API are given, while it is entered.
+    """Casts what a module's calls of PyTorch's API are given, while it is entered and CUDA's autocast is on.
 
-    As `torch.autocast` it keeps the cast of a weight until it is left.
+    As `torch.autocast` it keeps the cast of a weight until it is left. It switches CUDA's autocast on, which changes
+    nothing on another device, so that a part of a module can switch it off.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -46,7 +47,14 @@ class Autocast(TorchFunctionMode):
         # A weight and its cast, by the weight's id, which stays its own as long as it is here.
         self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
+    def __enter__(self) -> Self:
+        self._before = torch.is_autocast_enabled("cuda")
+        torch.set_autocast_enabled("cuda", True)
+        super().__enter__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
+        return self
+
     def __exit__(self, *error: Any) -> None:
+        torch.set_autocast_enabled("cuda", self._before)
         self._weights.clear()
         super().__exit__(*error)  # type: ignore[no-untyped-call]  # PyTorch's is not typed
 
@@ -55,6 +63,8 @@ class Autocast(TorchFunctionMode):
     ) -> Any:
         name = getattr(func, "__name__", "")
         given = (args, dict(kwargs or {}))
+        if not torch.is_autocast_enabled("cuda"):
+            return func(*args, **(kwargs or {}))
         if name in _WHOLE:
             raise UnpredictableError(f"{name} is one call, whose casts under autocast are not known")
         if name in _LOWER:

@@ -83,7 +83,8 @@ def predict_peak(
 
 
 def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode, autocast: torch.dtype | None) -> None:
-    with CallWatch(tracker, mode), tracker, Autocast(autocast) if autocast else nullcontext():
+    casting = Autocast(autocast) if autocast else nullcontext()
+    with CallWatch(tracker, mode, casts=autocast is not None), tracker, casting:
         output = forward(twin, inputs, mode)
     tracker.mark_category(output, "output")
     if mode == "train":

@@ -21,12 +21,13 @@ _MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
 
 
 class CallWatch(TorchFunctionMode):
-    """Sees the module's calls of PyTorch's API before they become operators."""
+    """Sees the module's calls of PyTorch's API before they become operators; `casts` says that `Autocast` does, too."""
 
-    def __init__(self, tracker: Tracker, mode: Mode) -> None:
+    def __init__(self, tracker: Tracker, mode: Mode, *, casts: bool = False) -> None:
         super().__init__()
         self.tracker = tracker
         self.mode = mode
+        self.casts = casts
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -34,7 +35,7 @@ class CallWatch(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", str(func))
         _refuse_named_device(name, args, kwargs)
-        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+        if torch.is_autocast_enabled("cpu") or (torch.is_autocast_enabled("cuda") and not self.casts):
             raise UnpredictableError("autocast does not reach the meta device; predict module.half() or .bfloat16()")
         if name in _RECURRENT:
             raise UnpredictableError(
