@@ -18,7 +18,7 @@ from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import SEGMENT_BOUNDS, accuracy_of, first_of, learned_of
 from ctxbench.mode import MODES
 from ctxbench.number import significant
-from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.report.formats.markdown import escape, render_markdown
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
@@ -196,6 +196,35 @@ def abilities(row: RecordRow) -> list[str]:
     return texts
 
 
+def survival() -> str:
+    """How far the input of each block can grow in the dtypes of 16 bits, and what ends a training step under AMP."""
+    frame = stored_run("precision-cpu").frame
+    scales = frame.pivot(index="module", columns="dtype", values=["finite_forward", "finite_gradient"])
+    largest = scales.max().max()
+    always = [
+        dtype for dtype in frame["dtype"].unique() if (scales.xs(dtype, axis=1, level=1) == largest).all(axis=None)
+    ]
+    ending = [dtype for dtype in frame["dtype"].unique() if dtype not in ("float32", *always)]
+    rows = []
+    for key, part in frame.groupby("module"):
+        own = {row["dtype"]: row for row in rows_of(part)}
+        amp = own["autocast-float16"]
+        ends = str(amp["overflow_gradient"] or amp["overflow_forward"] or "").partition(" gives ")[0]
+        gap = "" if amp["loss_gap"] is None else significant(100 * amp["loss_gap"], 2)
+        rows.append((f"`{key}`", *(_scales(own[dtype]) for dtype in ending), escape(ends), gap))
+    measured = dict.fromkeys((*ending, "ends it under autocast-float16", "loss, autocast-float16, %"), "measured")
+    return (
+        f"In {' and '.join(f'`{dtype}`' for dtype in always)} all {len(rows)} blocks are finite up to a scale of "
+        f"{largest:g}, the largest that was tried.\n\n{markdown({'module': 'label', **measured}, rows)}"
+    )
+
+
+def _scales(row: RecordRow) -> str:
+    """`4096, 64`: the largest scales of the input at which forward pass and gradients are finite."""
+    scales = (row["finite_forward"], row["finite_gradient"])
+    return ", ".join("?" if scale is None else f"{scale:g}" for scale in scales)
+
+
 def audit_summary() -> str:
     """By published table: how many of its figures have which verdict."""
     rows = []
@@ -236,6 +265,7 @@ FINDINGS: dict[str, Callable[[], str]] = {
     "recall-cost": recall_cost,
     "recall-bounds": recall_bounds,
     "recall-published": recall_published,
+    "survival": survival,
     "audit-summary": audit_summary,
     "mmsegmentation-near": mmsegmentation_near,
     **{f"audit-{name}": partial(audit_of, name) for name in audits()},

@@ -103,6 +103,7 @@ def findings() -> str:
     found = {
         "suites/recall": _one_step_ability(),
         "crossovers": _crossing(),
+        "scan": _scanned(),
         "suites/compile": _compiled(),
         "suites/gradient": _one_step(),
         "suites/deploy": _exported(),
@@ -150,6 +151,17 @@ def _crossing() -> str:
     return (
         f"On one thread of this CPU, at {run.frame['channels'].iloc[0]} channels, `ham_nmf` is faster than fused "
         f"attention (`mhsa`) from {train.text} positions on in training, and from {infer.text} in inference"
+    )
+
+
+def _scanned() -> str:
+    run = stored_run("scan-cpu")
+    rows = [row.cells for row in crossover_table(run).rows if row.cells[0].text.endswith("ssm_ratio=1.0")]
+    sooner = [f"`{second.text}` from {infer.text}" for _, second, *_, infer in rows if not infer.text.startswith(">")]
+    never = [f"`{second.text}`" for _, second, *_, infer in rows if infer.text.startswith(">")]
+    return (
+        f"There, a selective scan of PyTorch's own operators (`ss2d`) infers faster than {', '.join(sooner)} positions "
+        f"on, and is slower than {' and '.join(never)} at {run.frame['height'].max() ** 2} positions"
     )
 
 

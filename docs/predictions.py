@@ -24,6 +24,8 @@ from ctxbench.results.rows import rows_of
 NEAR = 1.5
 # Below this share in the 80 % band a card is named.
 NAMED_BELOW = 0.7
+# So many cards of a dtype are named.
+FEW = 4
 AGREEMENT: dict[str, Origin] = dict.fromkeys(
     ("median error", "within 1.5", "in the band", "rank", "high / low"), "ratio"
 )
@@ -183,44 +185,55 @@ def table3_predictions() -> str:
 
 
 def prediction_fact() -> str:
-    """How far predicted times of whole passes are off on cards that were left out of the fit, and on which most."""
-    frame = validation()
-    own = frame[(frame["source"] == "NeuSight passes") & (frame["known"] == "left out")]
+    """How far predicted times of whole passes are off where the card or the network's kin was left out of the fit."""
+    passes = validation()
+    own = passes[(passes["source"] == "NeuSight passes") & (passes["known"] == "left out")]
     models = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in own["what"]}))
-    modes = []
-    for mode, title in (("infer", "inference"), ("backward", "backward passes")):
-        part = own[own["mode"] == mode]
-        error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
-        modes.append(f"{title}: half of {len(part)} times are within {error:.0%}, {inside:.0%} in their 80 % band")
+    rows = [
+        (f"language models ({models})", "float32", f"each of {own['device'].nunique()} cards", mode, *_within(part))
+        for mode, part in own.groupby("mode", sort=False)
+    ]
+    networks = validation("networks")
+    kinds = ", ".join(sorted(set(networks["family"])))
+    rows += [
+        (
+            f"timm's networks ({kinds}) on {card}",
+            "AMP, float16",
+            known.removesuffix(" left out"),
+            "both",
+            *_within(part),
+        )
+        for (card, known), part in networks.groupby(["device", "known"], sort=True)
+    ]
+    labels = dict.fromkeys(("whole passes of", "dtype", "left out of the fit", "mode"), "label")
+    table = markdown(
+        {**labels, "times": "counted", **dict.fromkeys(("half are within", "in the 80 % band"), "ratio")}, rows
+    )
     shares = own.groupby("device")["in_band"].mean().sort_values()
     low = ", ".join(f"{card} {share:.0%}" for card, share in shares[shares < NAMED_BELOW].items())
     return (
-        f"**Predicted times**, for whole passes of language models ({models}: no convolution, no vision network) on "
-        f"{own['device'].nunique()} cards, each left out of the fit. {'; '.join(modes).capitalize()}. The least in "
-        f"their band: {low}. {_networks_fact()} Classes were measured on these cards: {_measured_cards()} "
-        f"({source('prediction')})."
+        f"**Predicted times** beside those that others published:\n\n{table}\n\nThe language models have no "
+        f"convolution; least in their band are {low}. Kernels or networks were measured on so many cards: "
+        f"{_measured_cards()} ({source('prediction')})."
     )
 
 
-def _networks_fact() -> str:
-    """How far vision networks under AMP are off, by card, where their kin or their card was left out of the fit."""
-    frame = validation("networks")
-    parts = []
-    for (known, card), part in frame.groupby(["known", "device"], sort=True):
-        error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
-        parts.append(f"{card}, {known}: half of {len(part)} within {error:.0%}, {inside:.0%} in the band")
-    kinds = ", ".join(sorted(set(frame["family"])))
-    return f"Vision networks of timm under AMP in float16 ({kinds}): {'; '.join(parts)}."
+def _within(part: pd.DataFrame) -> tuple[str, str, str]:
+    error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
+    return str(len(part)), f"{error:.0%}", f"{inside:.0%}"
 
 
 def _measured_cards() -> str:
-    """By dtype, the cards that kernels or networks were fitted to."""
+    """By dtype, how many cards kernels or networks were fitted to, and which if they are few."""
     names = {each.title: name for name, each in sheets().items()}
     cards: dict[str, set[str]] = {}
     for (title, _), classes in calibration().devices.items():
         for key in classes:
             cards.setdefault(key.rpartition("|")[2], set()).add(names[title])
-    return "; ".join(f"{dtype} {', '.join(sorted(own))}" for dtype, own in sorted(cards.items()))
+    return ", ".join(
+        f"{dtype} {len(own)}" + (f" ({', '.join(sorted(own))})" if len(own) <= FEW else "")
+        for dtype, own in sorted(cards.items())
+    )
 
 
 PREDICTIONS: dict[str, Callable[[], str]] = {

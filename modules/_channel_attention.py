@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench.modules._checks import check_heads, check_positive
+from ctxbench.modules._layers import without_autocast
 
 SHORTEST = 1e-12  # no length of a channel is taken for less, as published
 
@@ -23,7 +24,8 @@ class ChannelAttention(nn.Module):
     def attend(self, maps: Tensor) -> Tensor:
         """Queries, keys and values [B, 3 C, H, W] to [B, C, H, W].
 
-        The weights, not the maps, are divided by the lengths of queries and keys; half types do both in float32.
+        The weights, not the maps, are divided by the lengths of queries and keys; half types and autocast do both in
+        float32.
         """
         heads = torch.unflatten(maps.flatten(2), 1, (3, self.heads, -1))
         query, key, value = heads.unbind(1)  # [B, heads, C / heads, n]
@@ -31,6 +33,7 @@ class ChannelAttention(nn.Module):
         query, key = query.to(wide), key.to(wide)
         lengths = (torch.linalg.vector_norm(each, dim=3, keepdim=True).clamp(min=SHORTEST) for each in (query, key))
         of_queries, of_keys = lengths
-        likeness = torch.matmul(query, key.transpose(2, 3)) * (self.temperature / of_queries)
+        with without_autocast(maps):
+            likeness = torch.matmul(query, key.transpose(2, 3)) * (self.temperature / of_queries)
         weights = torch.softmax(likeness / of_keys.transpose(2, 3), dim=3).to(maps.dtype)
         return torch.unflatten(torch.matmul(weights, value).flatten(1, 2), 2, maps.shape[2:])

@@ -49,15 +49,18 @@ class MultiScaleLinearAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "lite_mla")
-        maps = self.qkv(x)
-        maps = torch.cat([maps, self.aggreg[0](maps)], dim=1)  # [B, 6 C, H, W]: q, k and v of head after head
-        heads = torch.unflatten(maps.flatten(2), 1, (-1, 3, self.dim))
-        wide = torch.promote_types(x.dtype, torch.float32)
+        query, key, value = self._heads(x)
         with without_autocast(x):
-            query, key, value = heads.to(wide).unbind(2)  # [B, heads, dim, n]
-            query, key = torch.relu(query), torch.relu(key)
             memory = torch.matmul(value, key.transpose(2, 3))  # [B, heads, dim, dim]
             weights = torch.matmul(key.sum(3).unsqueeze(2), query) + OFFSET  # [B, heads, 1, n]
             context = (torch.matmul(memory, query) / weights).to(x.dtype)
         out: Tensor = self.proj(torch.unflatten(context.flatten(1, 2), 2, x.shape[2:]))
         return out
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, C, H, W] to queries, keys and values [B, heads, dim, n], each in memory of its own."""
+        maps = self.qkv(x)
+        maps = torch.cat([maps, self.aggreg[0](maps)], dim=1)  # [B, 6 C, H, W]: q, k and v of head after head
+        wide = torch.promote_types(x.dtype, torch.float32)
+        query, key, value = torch.unflatten(maps.flatten(2), 1, (-1, 3, self.dim)).unbind(2)
+        return torch.relu(query).to(wide), torch.relu(key).to(wide), value.contiguous().to(wide)

@@ -113,13 +113,12 @@ def test_a_part_that_switches_autocast_off_keeps_its_dtypes() -> None:
     assert not torch.is_autocast_enabled("cuda")
 
 
-@pytest.mark.parametrize("name", ["lite_mla", "polaformer"])
+@pytest.mark.parametrize("name", ["lite_mla", "mdta", "polaformer", "xca"])
 def test_sums_that_would_overflow_stay_in_float32_under_autocast(name: str) -> None:
-    found = operators_of(
-        registry.get(name).build(64), torch.empty(1, 64, 8, 8, device="meta"), mode="infer", autocast=HALF
-    )
-    products = {operator.name: operator.dtype for operator in found}
-    assert (products["bmm"], products["convolution"]) == ("float32", "float16")
+    x = torch.empty(1, 64, 8, 8, device="meta")
+    found = operators_of(registry.get(name).build(64), x, mode="infer", autocast=HALF)
+    first = {operator.name: operator.dtype for operator in reversed(found)}
+    assert (first["bmm"], first["convolution"]) == ("float32", "float16")
 
 
 def test_what_cannot_be_followed_is_refused() -> None:
