@@ -27,9 +27,9 @@ def depthwise(channels: int, kernel: int | tuple[int, int], *, dilation: int = 1
 
 
 def normalised(norm: nn.LayerNorm, tokens: Tensor) -> Tensor:
-    """Layer normalisation over the channels of [B, C, n], in the dtype of `tokens`."""
+    """Layer normalisation over the channels of [B, n, C], in the dtype of `tokens`."""
     weight, bias = norm.weight.to(tokens.dtype), norm.bias.to(tokens.dtype)
-    return functional.layer_norm(tokens.transpose(1, 2), norm.normalized_shape, weight, bias, norm.eps).transpose(1, 2)
+    return functional.layer_norm(tokens, norm.normalized_shape, weight, bias, norm.eps)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench.modules._checks import check_input, check_positive
-from ctxbench.modules._layers import ChannelLinear, start_small
+from ctxbench.modules._layers import start_small
 from ctxbench.registry import register
 from ctxbench.scan import wkv
 
@@ -47,7 +47,7 @@ class BidirectionalWkv(nn.Module):
             nn.Parameter(((place / channels) ** power).view(1, 1, -1)) for power in (1.0, 1.0, 0.5)
         )
         self.key, self.value, self.receptance, self.output = (
-            ChannelLinear(channels, channels, bias=False) for _ in range(4)
+            nn.Linear(channels, channels, bias=False) for _ in range(4)
         )
         start_small(self.key, self.value, self.receptance, self.output)
 
@@ -55,13 +55,14 @@ class BidirectionalWkv(nn.Module):
         check_input(x, self.channels, "bi_wkv")
         wide = torch.promote_types(x.dtype, torch.float32)
         ends = [self.channels * part // 4 for part in range(5)]
-        quarters = (x[:, start:end] for start, end in pairwise(ends))
-        aside = torch.cat([functional.pad(each, by) for each, by in zip(quarters, SHIFTS, strict=True)], 1)
-        inward = x - aside
-        key = self.key(aside + self.spatial_mix_k.view(-1, 1, 1) * inward).flatten(2).to(wide)
-        value = self.value(aside + self.spatial_mix_v.view(-1, 1, 1) * inward).flatten(2).to(wide)
-        gate = torch.sigmoid(self.receptance(aside + self.spatial_mix_r.view(-1, 1, 1) * inward))
-        decay, first = (each.to(wide) / key.size(2) for each in (self.spatial_decay, self.spatial_first))
+        tokens = x.permute(0, 2, 3, 1).contiguous()  # [B, H, W, C]
+        quarters = (tokens[..., start:end] for start, end in pairwise(ends))
+        aside = torch.cat([functional.pad(each, (0, 0, *by)) for each, by in zip(quarters, SHIFTS, strict=True)], 3)
+        inward = tokens - aside
+        key = self.key(aside + self.spatial_mix_k * inward).flatten(1, 2).to(wide)
+        value = self.value(aside + self.spatial_mix_v * inward).flatten(1, 2).to(wide)
+        gate = torch.sigmoid(self.receptance(aside + self.spatial_mix_r * inward))
+        decay, first = (each.to(wide) / key.size(1) for each in (self.spatial_decay, self.spatial_first))
         context = wkv(value, key, decay, first).to(x.dtype)
-        out: Tensor = self.output(gate * torch.unflatten(context, 2, x.shape[2:]))
-        return out
+        out: Tensor = self.output(gate * torch.unflatten(context, 1, x.shape[2:]))
+        return out.permute(0, 3, 1, 2)

@@ -64,6 +64,6 @@ class NonCausalDuality(nn.Module):
         heads = torch.unflatten(value, 1, (self.heads, -1))
         state = torch.bmm((heads * weight.unsqueeze(2)).flatten(1, 2), enter.transpose(1, 2))  # [B, D, d_state]
         skip = (heads * self.D.to(wide)[:, None, None]).flatten(1, 2)
-        context = normalised(self.norm, torch.bmm(state, leave) + skip).to(x.dtype)
+        context = normalised(self.norm, (torch.bmm(state, leave) + skip).transpose(1, 2)).transpose(1, 2).to(x.dtype)
         out: Tensor = self.out_proj(torch.unflatten(context, 2, x.shape[2:]) * gate)
         return out

@@ -42,7 +42,7 @@ class SelectiveScan2d(nn.Module):
         check_odd("ss2d", d_conv=max(d_conv, 1))
         self.channels, self.widths = channels, (rank, d_state, d_state)
         self.in_proj = ChannelLinear(channels, inner, bias=False)
-        self.out_proj = ChannelLinear(inner, channels, bias=False)
+        self.out_proj = nn.Linear(inner, channels, bias=False)
         start_small(self.in_proj, self.out_proj)
         self.conv2d = depthwise(inner, d_conv, bias=False) if d_conv > 1 else nn.Identity()
         self.x_proj_weight = nn.Parameter(torch.empty(ROUTES, sum(self.widths), inner).uniform_(-1, 1) * inner**-0.5)
@@ -54,25 +54,24 @@ class SelectiveScan2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_input(x, self.channels, "ss2d")
-        routes = self._scan(self._routes(x))
-        rows, columns = (routes[:, :2] + routes[:, 2:].flip(3)).unbind(1)
-        columns = torch.unflatten(columns, 2, (x.size(3), x.size(2))).transpose(2, 3)
-        context = normalised(self.out_norm, rows + columns.flatten(2)).to(x.dtype)
-        out: Tensor = self.out_proj(torch.unflatten(context, 2, x.shape[2:]))
-        return out
+        read = self._scan(self._routes(x))
+        rows, columns = (read[:, :2] + read[:, 2:].flip(2)).unbind(1)
+        columns = torch.unflatten(columns, 1, (x.size(3), x.size(2))).transpose(1, 2).flatten(1, 2)
+        out = self.out_proj(normalised(self.out_norm, rows + columns).to(x.dtype))
+        return torch.unflatten(out.transpose(1, 2), 2, x.shape[2:])
 
     def _routes(self, x: Tensor) -> Tensor:
-        """[B, 4, D, n]: the positions by rows, by columns, and both backwards."""
-        image = functional.silu(self.conv2d(self.in_proj(x)))
-        there = torch.stack((image.flatten(2), image.transpose(2, 3).flatten(2)), 1)
-        return torch.cat((there, there.flip(3)), 1)
+        """[B, 4, n, D]: the positions by rows, by columns, and both backwards."""
+        image = functional.silu(self.conv2d(self.in_proj(x))).permute(0, 2, 3, 1).contiguous()
+        there = torch.stack((image.flatten(1, 2), image.transpose(1, 2).flatten(1, 2)), 1)
+        return torch.cat((there, there.flip(2)), 1)
 
     def _scan(self, routes: Tensor) -> Tensor:
-        """[B, 4, D, n] to the same in float32 at least, each route in its own order."""
+        """[B, 4, n, D] to the same in float32 at least, each route in its own order."""
         wide = torch.promote_types(routes.dtype, torch.float32)
-        rank, enter, leave = torch.matmul(self.x_proj_weight, routes).split(self.widths, 2)
-        step = torch.matmul(self.dt_projs_weight, rank).to(wide) + self.dt_projs_bias.to(wide).unsqueeze(-1)
-        step = functional.softplus(step)
+        rank, enter, leave = torch.matmul(routes, self.x_proj_weight.transpose(1, 2)).split(self.widths, 3)
+        step = torch.matmul(rank, self.dt_projs_weight.transpose(1, 2)).to(wide)
+        step = functional.softplus(step + self.dt_projs_bias.to(wide).unsqueeze(1))
         rate = -torch.unflatten(self.A_logs.to(wide).exp(), 0, (ROUTES, -1))
         skip = torch.unflatten(self.Ds.to(wide), 0, (ROUTES, -1))
         read: Tensor = selective_scan(routes.to(wide), step, rate, enter.to(wide), leave.to(wide), skip)

@@ -41,13 +41,13 @@ class VisionMamba(nn.Module):
         self.channels, self.widths = channels, (rank, d_state, d_state)
         self.in_proj = ChannelLinear(channels, 2 * inner, bias=False)
         self.conv1d, self.conv1d_b = (nn.Conv1d(inner, inner, d_conv, groups=inner) for _ in range(2))
-        self.x_proj, self.x_proj_b = (ChannelLinear(inner, sum(self.widths), bias=False) for _ in range(2))
-        self.dt_proj, self.dt_proj_b = (ChannelLinear(rank, inner) for _ in range(2))
+        self.x_proj, self.x_proj_b = (nn.Linear(inner, sum(self.widths), bias=False) for _ in range(2))
+        self.dt_proj, self.dt_proj_b = (nn.Linear(rank, inner) for _ in range(2))
         self.A_log, self.A_b_log = (
             nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(inner, 1)) for _ in range(2)
         )
         self.D, self.D_b = (nn.Parameter(torch.ones(inner)) for _ in range(2))
-        self.out_proj = ChannelLinear(inner, channels, bias=False)
+        self.out_proj = nn.Linear(inner, channels, bias=False)
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
         with torch.no_grad():
             self.dt_proj.bias.copy_(step_bias(inner))
@@ -57,19 +57,20 @@ class VisionMamba(nn.Module):
         tokens, gate = self.in_proj(x).flatten(2).chunk(2, 1)
         context = self._scan(tokens, self.conv1d, self.x_proj, self.dt_proj, self.A_log, self.D)
         back = tokens.flip(2), self.conv1d_b, self.x_proj_b, self.dt_proj_b, self.A_b_log, self.D_b
-        context = (context + self._scan(*back).flip(2)) / 2
-        out: Tensor = self.out_proj(torch.unflatten(context.to(x.dtype) * functional.silu(gate), 2, x.shape[2:]))
-        return out
+        context = (context + self._scan(*back).flip(1)) / 2
+        out = self.out_proj(context.to(x.dtype) * functional.silu(gate).transpose(1, 2))
+        return torch.unflatten(out.transpose(1, 2), 2, x.shape[2:])
 
     def _scan(
         self, tokens: Tensor, conv: nn.Conv1d, x_proj: nn.Module, dt_proj: nn.Module, rate_log: Tensor, skip: Tensor
     ) -> Tensor:
-        """[B, D, n] to the same in float32 at least, in the order of the tokens."""
+        """[B, D, n] to [B, n, D] in float32 at least, in the order of the tokens."""
         wide = torch.promote_types(tokens.dtype, torch.float32)
-        tokens = functional.silu(conv(functional.pad(tokens, (conv.kernel_size[0] - 1, 0)))).unsqueeze(2)
-        rank, enter, leave = x_proj(tokens).split(self.widths, 1)
+        tokens = functional.silu(conv(functional.pad(tokens, (conv.kernel_size[0] - 1, 0))))
+        tokens = tokens.transpose(1, 2).contiguous()
+        rank, enter, leave = x_proj(tokens).split(self.widths, 2)
         step = functional.softplus(dt_proj(rank).to(wide))
         rate = -rate_log.to(wide).exp()[None]
-        value, step, enter, leave = (each.to(wide).transpose(1, 2) for each in (tokens, step, enter, leave))
+        value, step, enter, leave = (each.to(wide).unsqueeze(1) for each in (tokens, step, enter, leave))
         read: Tensor = selective_scan(value, step, rate, enter, leave, skip.to(wide)[None])
         return read.squeeze(1)  # one route

@@ -47,8 +47,8 @@ def test_a_selective_scan_is_the_loop_over_the_positions(
     expected = scanned(*(each.double() for each in parts))
     for dtype, error in ERRORS:
         value, step, rates, enter, leave, skip = (each.to(dtype) for each in parts)
-        arguments = (value[None, None], step[None, None], rates[None], enter[None, None], leave[None, None], skip[None])
-        assert_near(selective_scan(*arguments)[0, 0], expected, error)
+        value, step, enter, leave = (each.T[None, None] for each in (value, step, enter, leave))
+        assert_near(selective_scan(value, step, rates[None], enter, leave, skip[None])[0, 0].T, expected, error)
 
 
 @pytest.mark.parametrize("length", [1, 2, 35, 1000])
@@ -59,8 +59,8 @@ def test_wkv_is_the_weighted_mean_over_all_pairs(length: int, decay: float) -> N
     decays, first = torch.tensor([decay, 1.0]) / length, torch.tensor([0.5, -1.0]) / length
     expected = weighed(*(each.double() for each in (value, key, decays, first)))
     for dtype, error in ERRORS:
-        parts = [each.to(dtype) for each in (value[None], key[None], decays, first)]
-        assert_near(wkv(*parts)[0], expected, error)
+        parts = [each.to(dtype) for each in (value.T[None], key.T[None], decays, first)]
+        assert_near(wkv(*parts)[0].T, expected, error)
 
 
 def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Tensor]:
