@@ -156,12 +156,15 @@ def _crossing() -> str:
 
 def _scanned() -> str:
     run = stored_run("scan-cpu")
-    rows = [row.cells for row in crossover_table(run).rows if row.cells[0].text.endswith("ssm_ratio=1.0")]
-    sooner = [f"`{second.text}` from {infer.text}" for _, second, *_, infer in rows if not infer.text.startswith(">")]
-    never = [f"`{second.text}`" for _, second, *_, infer in rows if infer.text.startswith(">")]
+    beside = {
+        row.cells[1].text: row.cells[-1].text
+        for row in crossover_table(run).rows
+        if row.cells[0].text.endswith("ssm_ratio=1.0")
+    }
+    slower = [f"`{other}`" for other, infer in beside.items() if infer.startswith(">")]
     return (
-        f"There, a selective scan of PyTorch's own operators (`ss2d`) infers faster than {', '.join(sooner)} positions "
-        f"on, and is slower than {' and '.join(never)} at {run.frame['height'].max() ** 2} positions"
+        f"There, a selective scan of PyTorch's own operators (`ss2d`) infers faster than `mhsa` from {beside['mhsa']} "
+        f"positions on; at no size up to {run.frame['height'].max() ** 2} faster than {' or '.join(slower)}"
     )
 
 
