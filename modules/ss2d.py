@@ -70,8 +70,8 @@ class SelectiveScan2d(nn.Module):
         """[B, 4, n, D] to the same in float32 at least, each route in its own order."""
         wide = torch.promote_types(routes.dtype, torch.float32)
         rank, enter, leave = torch.matmul(routes, self.x_proj_weight.transpose(1, 2)).split(self.widths, 3)
-        step = torch.matmul(rank, self.dt_projs_weight.transpose(1, 2)).to(wide)
-        step = functional.softplus(step + self.dt_projs_bias.to(wide).unsqueeze(1))
+        bias = self.dt_projs_bias.to(wide).unsqueeze(1)
+        step = functional.softplus(torch.matmul(rank, self.dt_projs_weight.transpose(1, 2)).to(wide) + bias)
         rate = -torch.unflatten(self.A_logs.to(wide).exp(), 0, (ROUTES, -1))
         skip = torch.unflatten(self.Ds.to(wide), 0, (ROUTES, -1))
         read: Tensor = selective_scan(routes.to(wide), step, rate, enter.to(wide), leave.to(wide), skip)
