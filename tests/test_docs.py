@@ -92,11 +92,21 @@ def test_a_scan_is_compared_at_its_default_width_and_at_the_other_blocks_paramet
     assert all(scan == pytest.approx(other, rel=0.01) for scan, other in equals)
 
 
+def anchors(page: Path) -> set[str]:
+    """The addresses of a page's headings, as GitHub and Sphinx make them, and of its own marks."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r"^\((.+)\)=$", text, re.MULTILINE))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        if not target.startswith(("http:", "https:")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for path, heading in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
+        if not path.startswith(("http:", "https:")):
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.name} links to {path}"
+            assert not heading or heading in anchors(target), f"{page.name} links to {path}#{heading}"
 
 
 def test_the_module_in_the_tutorial_works_as_shown(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`ctxbench check --against` in real git repositories: who is compared with whom, exact costs, margins, exit codes."""
 
+import faulthandler
 import gc
 import json
 import math
@@ -110,6 +111,7 @@ class Forked:
 def _perform(tree: Path, task: Task, send: Any) -> None:
     sys.dont_write_bytecode = True
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    faulthandler.disable()  # pytest's would print the stack of a block that is to crash
     enter_tree(tree)
 
     def emit(message: Reply) -> bytes:
