@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 from ctxbench.place import Place
@@ -111,7 +113,7 @@ class MemoryProfile:
         line = where.rpartition(" of ")[2]
         return line if line in self.scans else ""
 
-    @property
+    @cached_property
     def peak_step(self) -> int:
         """The step with the most bytes in memory, the first of equals."""
         return max(range(len(self.timeline)), key=lambda step: self.timeline[step].live_bytes)
@@ -171,10 +173,15 @@ class MemoryProfile:
 
         `no_inner` are steps without blocks inside their kernel.
         """
-        saved = [0] * len(self.timeline)
+        steps = len(self.timeline)
+        change = [0] * (steps + 1)  # of the bytes spared, at each step beside the step before
         for step in no_inner:
-            saved[step] += sum(self.timeline[step].inner)
+            change[step] += sum(self.timeline[step].inner)
+            change[step + 1] -= sum(self.timeline[step].inner)
         for block, (start, stop) in spared.items():
-            for step in range(start, min(stop, len(saved))):
-                saved[step] += block.bytes if block.alive_at(step) else 0
-        return max(step.live_bytes - less for step, less in zip(self.timeline, saved, strict=True))
+            first, last = max(start, block.born), min(stop, steps if block.died is None else block.died)
+            if first < last:
+                change[first] += block.bytes
+                change[last] -= block.bytes
+        less = accumulate(change[:steps])
+        return max(step.live_bytes - spared_bytes for step, spared_bytes in zip(self.timeline, less, strict=True))
