@@ -10,6 +10,7 @@ from ctxbench.devices.sheet import by_title, sheet
 from ctxbench.errors import UsageError
 from ctxbench.failures import last_line
 from ctxbench.machine_load import CONTROL_LIMIT, ON_CORE_LIMIT, OTHERS_LIMIT, starved
+from ctxbench.number import significant
 from ctxbench.worker.protocol import CONTROL, GpuProperties, KernelTime, Reply, TimeKernels
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ class _Kept:
         if high / low > CONTROL_LIMIT:
             self.path.unlink(missing_ok=True)
             raise UsageError(
-                f"{name} was not at rest: a control workload before and after the kernels took {low:.3g} to "
-                f"{high:.3g} ms, more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
+                f"{name} was not at rest: a control workload before and after the kernels took {significant(low)} to "
+                f"{significant(high)} ms, more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
                 "Other work does this, or a clock that heat or power lowers. Try again on an idle machine"
             )
 

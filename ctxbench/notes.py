@@ -39,8 +39,8 @@ TEXTS = {
     "no_time": "no predicted time: {reason}",
     "no_time_mode": "no predicted time ({mode}): {reason}",
     "time_launches": (
-        "Launch-bound: the host takes about {host_ms:.2g} ms ({us:.3g} us an operator, {origin}) to launch kernels "
-        "that take {device_ms:.2g} ms; a faster host, a CUDA graph or torch.compile changes this time."
+        "Launch-bound: the host takes about {host_ms:.3g} ms ({us:.3g} us an operator, {origin}) to launch kernels "
+        "that take {device_ms:.3g} ms; a faster host, a CUDA graph or torch.compile changes this time."
     ),
     "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
     "time_assumed": "{share:.0%} of the time is in classes without measurements: {classes}.",

@@ -270,7 +270,7 @@ def test_ability_against_cost_has_the_front_of_what_is_cheaper_and_better(tmp_pa
     (front,) = [line for line in time.lines if line.get_linestyle() == "--"]
     assert np.asarray(front.get_xdata()).tolist() == [4, 40]  # linear and sa
     assert legend_of(drawing.figure) == ["da", "sa", "linear", "ham_nmf"]
-    assert "sa, lookup: 95 %, 40 ms" in drawing.details.values()
+    assert "sa, lookup: 95 %, 40.0 ms" in drawing.details.values()
     assert time.get_xlabel() == "inference latency, ms\n(measured)"
     (heading,) = headings_of(drawing)
     assert (

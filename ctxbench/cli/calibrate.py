@@ -28,6 +28,7 @@ def calibrate(
     from ctxbench.devices.sheet import sheet
     from ctxbench.engine.client import ForkServer
     from ctxbench.engine.run import machine
+    from ctxbench.number import significant
     from ctxbench.predict.effects import compared
     from ctxbench.report.tables.table import plain_table
 
@@ -42,7 +43,9 @@ def calibrate(
         name = devices.auto(environment) if device == "auto" else device
         if part.exists():
             say(f"{part} has kernels of a run that ended early: they are not measured again.")
-        content = measure(name, threads, environment, server, part, lambda kernel, ms: say(f"{kernel}: {ms:.4g} ms"))
+        content = measure(
+            name, threads, environment, server, part, lambda kernel, ms: say(f"{kernel}: {significant(ms, 4)} ms")
+        )
         disk.write(out, text_of(out.stem.replace(".", "-").replace(" ", "-"), content))
     part.unlink(missing_ok=True)
     found = sheet(str(out))

@@ -129,7 +129,7 @@ class Live(Quiet):
         self._draw()
 
     def sample(self, name: str, count: int, ms: float) -> None:
-        self._detail = f"{name}: {count} samples, last {ms:.3g} ms"
+        self._detail = f"{name}: {count} samples, last {significant(ms)} ms"
         self._draw()
 
     def done(self, record: Record) -> None:

@@ -8,7 +8,7 @@ from ctxbench.devices.sheet import Sheet
 from ctxbench.errors import UsageError
 from ctxbench.memory import MemoryProfile, UnpredictableError
 from ctxbench.notes import Note
-from ctxbench.number import CONFIDENCE_SDS
+from ctxbench.number import CONFIDENCE_SDS, significant
 from ctxbench.predict.operators import profiled
 from ctxbench.predict.passes import Kernel, PassTime, time_of
 from ctxbench.predict.training import step_of, with_loss
@@ -40,7 +40,8 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     )
     emit(
         Told(
-            f"kernels and the gaps between them {found.device_ms:.3g} ms, launching them {found.host_ms:.3g} ms; "
+            f"kernels and the gaps between them {significant(found.device_ms)} ms, "
+            f"launching them {significant(found.host_ms)} ms; "
             "the longer one counts"
         )
     )
@@ -73,10 +74,10 @@ def _by_operator(found: PassTime) -> Told:
     rows = []
     for (name, _, where, kind, bound), kernels in large:
         ms = sum(kernel.ms for kernel in kernels)
-        rows.append((f"{ms:.3g}", f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound))
+        rows.append((significant(ms), f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound))
     if rest := [kernel for _, kernels in order[len(large) :] for kernel in kernels]:
         ms = sum(kernel.ms for kernel in rest)
-        rows.append((f"{ms:.3g}", f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
+        rows.append((significant(ms), f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
     headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
     columns: dict[str, Held] = dict.fromkeys(headings, "text")
     return Told(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
@@ -87,9 +88,10 @@ def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: Sheet) -> Iterat
     for line, moved in memory.scans.items():
         ms = math.fsum(kernel.ms for kernel in found.kernels if memory.in_scan(str(kernel.operator.place)) == line)
         least = moved / sheet.bandwidth * 1e3
+        told, told_least, saved = (significant(each) for each in (ms, least, max(0.0, ms - least)))
         yield (
-            f"The kernels of the scan at {line} take {ms:.3g} ms; a fused scan takes {least:.3g} ms or more, for the "
-            f"bytes that it must move, so that it saves {max(0.0, ms - least):.3g} ms at most."
+            f"The kernels of the scan at {line} take {told} ms; a fused scan takes {told_least} ms or more, for the "
+            f"bytes that it must move, so that it saves {saved} ms at most."
         )
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from ctxbench.metrics import read_number
 from ctxbench.metrics.base import Quantity
-from ctxbench.number import Number, ratio, rough_ratio
+from ctxbench.number import Number, ratio, rough_ratio, significant
 
 from ..curves import Series
 from ..panels import Panel
@@ -78,7 +78,7 @@ def _points(own: dict[str, Number], words: Sequence[str], base: str, each: Quant
     if not base:
         factor, symbol = each.unit.factor, each.unit.symbol
         return {
-            word: _Point(value.value / factor, None, f"{value.value / factor:.3g} {symbol}".strip())
+            word: _Point(value.value / factor, None, f"{significant(value.value / factor)} {symbol}".strip())
             for word, value in own.items()
         }
     first = own.get(base)

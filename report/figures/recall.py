@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import RecordRow
 from ctxbench.metrics.recall import KINDS, accuracy_of, first_of
+from ctxbench.number import significant
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, origin_of
@@ -137,7 +138,7 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
             found = accuracy_of(*first_of(kind, row["recall_curve"]))
             if found.has_interval:
                 axes.vlines(row["x"], *found.ends, color=look.colour, alpha=PALE, linewidth=0.7)
-            text = f"{label_of(row)}, {kind}: {row['y']:.0f} %, {row['x']:.3g} {each.unit.symbol}"
+            text = f"{label_of(row)}, {kind}: {row['y']:.0f} %, {significant(row['x'])} {each.unit.symbol}"
             point.set_gid(drawing.detail(text))
     able = placed[placed["y"] > 2 * CHANCE]
     front = able.loc[front_of(able.assign(y=-able["y"])).index]

@@ -8,7 +8,7 @@ import pandas as pd
 from ctxbench.machine_load import doubt
 from ctxbench.metrics import read_number
 from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.number import Number
+from ctxbench.number import Number, significant
 from ctxbench.results.record import columns
 from ctxbench.statistics import FEWEST_PROCESSES
 
@@ -60,7 +60,8 @@ def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
     value = row[column or quantity.column]
     if quantity.has_interval and quantity.origin_of(row) == "predicted":
         low, high = interval_of(row, quantity) or (math.nan, math.nan)
-        return f"predicted: {value:.4g} ms, {row[quantity.detail('confidence')]:.0%} band {low:.4g} to {high:.4g} ms"
+        told, low_told, high_told = (significant(each, 4) for each in (value, low, high))
+        return f"predicted: {told} ms, {row[quantity.detail('confidence')]:.0%} band {low_told} to {high_told} ms"
     if not quantity.has_interval:
         return f"{int(value):,}" if quantity.unit.factor > 1 else f"{value:.6g} {quantity.unit.symbol}".strip()
     samples, outliers, stop = (row[quantity.detail(name)] for name in ("samples", "outliers", "stop"))
