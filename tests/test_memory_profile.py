@@ -1,5 +1,6 @@
 """The profile: lifetimes, groups, sentences with computed numbers, remedies, the drawing."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from ctxbench.memory import Allocation, MemoryProfile, Step, predict_peak, remed
 from ctxbench.memory.explain import explain
 from ctxbench.memory.plot import plot
 from ctxbench.memory.remedy import saved_lines
+from ctxbench.memory.tracker import Tracker
 from ctxbench.mode import Mode
 from ctxbench.place import Place
 
@@ -61,6 +63,17 @@ def test_lifetimes_that_are_cut_lower_the_peak(profile: MemoryProfile) -> None:
     assert profile.peak_without({idle: (2, 5)}) == 21 * MIB
     assert profile.peak_without({idle: (4, 5)}) == 29 * MIB
     assert profile.peak_without({}) == profile.peak_bytes
+
+
+def test_a_prediction_keeps_nothing_of_the_pass() -> None:
+    def trackers() -> int:
+        gc.collect()
+        return sum(isinstance(each, Tracker) for each in gc.get_objects())
+
+    before = trackers()
+    profile = predict_peak(nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()), torch.randn(1, 2, 3, 3), mode="train")
+    assert profile.peak_bytes > 0
+    assert trackers() == before
 
 
 def test_the_sentences_carry_the_numbers(profile: MemoryProfile) -> None:

@@ -167,13 +167,9 @@ class Tracker(TorchDispatchMode):
         self._blocks[key] = block
         self.allocations.append(block)
         self.live_bytes += size
-        weakref.finalize(storage, self._free, key, block).atexit = False
+        # weakly: a tracker has the model, whose own storages wait for this call
+        weakref.finalize(storage, _free, weakref.ref(self), key, block).atexit = False
         return block
-
-    def _free(self, key: int, block: Allocation) -> None:
-        del self._blocks[key]
-        block.died = len(self.timeline)
-        self.live_bytes -= block.bytes
 
     def _note_sum(self, call: Call, total: Allocation) -> None:
         """Remember an addition that PyTorch does in place unless a dispatch mode is on.
@@ -232,3 +228,11 @@ class Tracker(TorchDispatchMode):
                 f"{self._place()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
                 "sets a shape); what it allocates depends on the data, so only a measurement can tell"
             )
+
+
+def _free(reference: weakref.ReferenceType[Tracker], key: int, block: Allocation) -> None:
+    tracker = reference()
+    if tracker is not None:
+        del tracker._blocks[key]
+        block.died = len(tracker.timeline)
+        tracker.live_bytes -= block.bytes
