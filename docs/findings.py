@@ -231,10 +231,18 @@ def audit_summary() -> str:
     for name, found in audits().items():
         table = read_published(name)
         verdicts = [each.verdict for each in found]
-        source = f"[{table.authors}, {table.venue} {table.year}](#{name.replace('_', '-')})"
-        rows.append((source, table.seen, str(len(found)), *(str(verdicts.count(each)) for each in Verdict)))
+        source = f"{table.authors}, {table.venue} {table.year}"
+        rows.append(
+            (
+                f"[`{name}`](#{name.replace('_', '-')})",
+                source,
+                table.seen,
+                str(len(found)),
+                *(str(verdicts.count(each)) for each in Verdict),
+            )
+        )
     headings = dict.fromkeys(("figures", *Verdict), "counted")
-    return markdown({"source": "label", "seen": "text", **headings}, rows)
+    return markdown({"table": "label", "source": "label", "seen": "text", **headings}, rows)
 
 
 def audit_of(name: str) -> str:

@@ -20,6 +20,7 @@ from ctxbench.memory.profile import MemoryProfile
 from ctxbench.memory.remedy import fused_scans
 from ctxbench.metrics import quantity
 from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.metrics.recall import CHANCE
 from ctxbench.mode import MODES, Mode
 from ctxbench.number import Number, significant
 from ctxbench.predict.operators import Operator, profiled
@@ -92,19 +93,27 @@ def fused_ms(row: RecordRow, mode: Mode) -> float:
 
 def lead() -> str:
     """From which size on the scan is cheaper to train than fused attention, and whether it looks up."""
-    run = open_run(PREDICTED)
+    run, measured = open_run(PREDICTED), open_run(MEASURED)
     own = [pairing for *pair, pairing in compared(run) if pair == ["mhsa", "channels"]]
-    costs = [f"in {name} {answer(own[0], quantity(f'{name.lower()}_train'))}" for name in ("MACs", "memory")]
-    for pairing in own:
-        plain, best = both_forms(pairing, "latency", fused_ms, "train")
-        costs.append(f"in time as predicted for {pairing.conditions['device']} {plain}, fused at best {best}")
-    measured = open_run(MEASURED)
-    (pairing,) = (pairing for *pair, pairing in compared(measured) if pair == ["mhsa", "channels"])
-    costs.append(f"in time as measured on this CPU {answer(pairing, quantity('latency_train'))}")
+    (here,) = (pairing for *pair, pairing in compared(measured) if pair == ["mhsa", "channels"])
+    rows = [
+        ("MACs, counted", answer(own[0], quantity("macs_train")), ""),
+        ("memory, predicted", *both_forms(own[0], "memory", fused_peak, "train")),
+        *(
+            (
+                f"time, predicted for {sheets()[str(pairing.conditions['device'])].title}",
+                *both_forms(pairing, "latency", fused_ms, "train"),
+            )
+            for pairing in own
+        ),
+        ("time, measured on this CPU", answer(here, quantity("latency_train")), ""),
+    ]
     found = [reached(row, "lookup") for row in recalled() if row["module"] == "ss2d"]
+    channels = run.frame["channels"].iloc[0]
     return (
-        f"**At {run.frame['channels'].iloc[0]} channels `ss2d` is cheaper to train than fused attention (`mhsa`) from "
-        f"these n = H W on: {'; '.join(costs)}. Looks up: {', '.join(found) or 'not trained'}.**"
+        f"**To train, at {channels} channels, `ss2d` is cheaper than fused attention (`mhsa`) from these n = H W on.** "
+        f"In the task `lookup` it reaches {', '.join(found)}; chance is {CHANCE:g} %.\n\n"
+        f"{markdown(dict.fromkeys(('cost', 'n', 'n, with a fused scan at best'), 'text'), rows)}"
     )
 
 
