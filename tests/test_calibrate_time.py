@@ -170,10 +170,11 @@ def networks(slower: float) -> list[Pass]:
         own = sheet(card)
         for i in range(40):
             m, k, numbers = (int(2**size) for size in (*random.integers(9, 13, 2), random.integers(22, 29)))
-            product, relu = Work("large product", 2, Product(1, m, 4096, k)), Work("elementwise", 2 * numbers)
+            sides = Product(1, m, 4096, k)
+            product, relu = Work("large product", 2, sides), Work("elementwise", 2 * numbers)
             known = rates.rate(product, fit_networks._NOTHING, "float16")
             peak = own.peak("float16") * sustained(own.watts_per_tflops("float16"), known.watts)
-            seconds = 10 * product.product.tiled_flops(own.processors) / (0.7 * peak)  # type: ignore[union-attr]
+            seconds = 10 * sides.tiled_flops(own.processors) / (0.7 * peak)
             seconds += relu.bytes / (0.5 * own.bandwidth)
             kernels = Kernels({(product, "float16"): 10, (relu, "float16"): 1})
             named = f"{'abcdefghij'[i % 10]}_{i}"

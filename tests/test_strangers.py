@@ -367,7 +367,7 @@ def test_what_is_left_of_an_endless_line_is_no_message() -> None:
     read, write = os.pipe()
     server = object.__new__(ForkServer)
     server._buffer = b""
-    server._interpreter = SimpleNamespace(read=lambda wait_s: os.read(read, 65536))  # type: ignore[assignment]
+    server._interpreter = SimpleNamespace(read=lambda wait_s: os.read(read, 65536))  # type: ignore[assignment]  # a fake
 
     def send() -> None:
         with os.fdopen(write, "wb") as pipe:
