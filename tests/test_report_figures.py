@@ -358,11 +358,19 @@ def test_a_figure_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
         write_figure([panel], kind, tmp_path)
 
 
-def listed(path: Path, seconds: Callable[[str], float | None]) -> Panel:
-    """Thirteen modules in three executions, each with the seconds of its export."""
+def test_a_list_has_every_module(tmp_path: Path) -> None:
+    panel = listed(tmp_path / "run", lambda execution: 2.0, modules=45)
+    with styled():
+        drawing = figure_curve.curve([panel], figures_of(panel)[0])
+    assert len(drawing.figure.axes[0].get_yticks()) == 45
+    assert "Shown" not in drawing.caption
+
+
+def listed(path: Path, seconds: Callable[[str], float | None], modules: int = 13) -> Panel:
+    """Modules, more than twelve, in three executions, each with the seconds of its export."""
     figure = {"name": "export", "title": "Export", "x": "execution", "y": ["export"], "scale": "log-y"}
     folder = new_run(path, suite="mine", definition=definition(published=None, figures=[figure]))
-    for number, execution in itertools.product(range(13), ("eager", "compile", "graph")):
+    for number, execution in itertools.product(range(modules), ("eager", "compile", "graph")):
         row = record(f"module_{number}", execution=execution, export_s=seconds(execution))
         row.case = f"{number} {execution}"
         add(folder, row)

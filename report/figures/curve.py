@@ -62,7 +62,7 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: Sheet = PAGE) -> Drawi
     found = drawn_of(panels, figure)
     ys = [each for each, _ in found]
     shown = {
-        panel: {each.key: lines[number][:MOST_SERIES] for each, lines in found}
+        panel: _fitting({each.key: lines[number] for each, lines in found})
         for number, panel in enumerate(panels)
         if any(lines[number] for _, lines in found)
     }
@@ -93,6 +93,11 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: Sheet = PAGE) -> Drawi
             axes.set_axis_off()
         _legend(part, cells[: len(ys)], _beside(own, sheet))
     return drawing
+
+
+def _fitting(own: Lines) -> Lines:
+    """The lines that axes can hold: a list grows with them, curves do not."""
+    return own if _is_list(own) else {key: lines[:MOST_SERIES] for key, lines in own.items()}
 
 
 def _all(own: Lines) -> list[Series]:
