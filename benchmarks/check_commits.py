@@ -53,7 +53,7 @@ COMMITS: dict[str, tuple[str, str]] = {
     "10 % slower": (FORWARD, WAITING.format(share=0.1)),
     "20 % slower": (FORWARD, WAITING.format(share=0.2)),
     "faster": (POOL, "self.value((x.flatten(2) @ key.transpose(1, 2)).unsqueeze(3)).squeeze(3)"),
-    "more memory": (FORWARD, f"{FORWARD}        kept = x.clone()  # noqa: F841\n"),
+    "more memory": (FORWARD, f"{FORWARD}        kept = x.clone()\n"),
     "an exception": (FORWARD, f'{FORWARD}        raise ValueError("not finished")\n'),
 }
 

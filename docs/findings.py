@@ -231,16 +231,9 @@ def audit_summary() -> str:
     for name, found in audits().items():
         table = read_published(name)
         verdicts = [each.verdict for each in found]
-        source = f"{table.authors}, {table.venue} {table.year}"
-        rows.append(
-            (
-                f"[`{name}`](#{name.replace('_', '-')})",
-                source,
-                table.seen,
-                str(len(found)),
-                *(str(verdicts.count(each)) for each in Verdict),
-            )
-        )
+        link, source = f"[`{name}`](#{name.replace('_', '-')})", f"{table.authors}, {table.venue} {table.year}"
+        counts = [str(verdicts.count(each)) for each in Verdict]
+        rows.append((link, source, table.seen, str(len(found)), *counts))
     headings = dict.fromkeys(("figures", *Verdict), "counted")
     return markdown({"table": "label", "source": "label", "seen": "text", **headings}, rows)
 

@@ -219,8 +219,8 @@ def prediction_fact() -> str:
 
 
 def _within(part: pd.DataFrame) -> tuple[str, str, str]:
-    error, inside = (part["ratio"] - 1).abs().median(), part["in_band"].mean()
-    return str(len(part)), f"{error:.0%}", f"{inside:.0%}"
+    count, error, _, inside, *_ = _agreement(part)
+    return count, error, inside
 
 
 def _measured_cards() -> str:

@@ -99,20 +99,16 @@ def lead() -> str:
     rows = [
         ("MACs, counted", answer(own[0], quantity("macs_train")), ""),
         ("memory, predicted", *both_forms(own[0], "memory", fused_peak, "train")),
-        *(
-            (
-                f"time, predicted for {sheets()[str(pairing.conditions['device'])].title}",
-                *both_forms(pairing, "latency", fused_ms, "train"),
-            )
-            for pairing in own
-        ),
-        ("time, measured on this CPU", answer(here, quantity("latency_train")), ""),
     ]
-    found = [reached(row, "lookup") for row in recalled() if row["module"] == "ss2d"]
+    for pairing in own:
+        card = sheets()[str(pairing.conditions["device"])].title
+        rows.append((f"time, predicted for {card}", *both_forms(pairing, "latency", fused_ms, "train")))
+    rows.append(("time, measured on this CPU", answer(here, quantity("latency_train")), ""))
+    (found,) = (reached(row, "lookup") for row in recalled() if row["module"] == "ss2d")
     channels = run.frame["channels"].iloc[0]
     return (
         f"**To train, at {channels} channels, `ss2d` is cheaper than fused attention (`mhsa`) from these n = H W on.** "
-        f"In the task `lookup` it reaches {', '.join(found)}; chance is {CHANCE:g} %.\n\n"
+        f"In the task `lookup` it reaches {found}; chance is {CHANCE:g} %.\n\n"
         f"{markdown(dict.fromkeys(('cost', 'n', 'n, with a fused scan at best'), 'text'), rows)}"
     )
 

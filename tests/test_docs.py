@@ -102,7 +102,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
-    for path, heading in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
+    for path, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
         if not path.startswith(("http:", "https:")):
             target = page.parent / path if path else page
             assert target.exists(), f"{page.name} links to {path}"

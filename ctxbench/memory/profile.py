@@ -174,14 +174,14 @@ class MemoryProfile:
         `no_inner` are steps without blocks inside their kernel.
         """
         steps = len(self.timeline)
-        change = [0] * (steps + 1)  # of the bytes spared, at each step beside the step before
-        for step in no_inner:
-            change[step] += sum(self.timeline[step].inner)
-            change[step + 1] -= sum(self.timeline[step].inner)
+        spans = [(sum(self.timeline[step].inner), step, step + 1) for step in no_inner]
         for block, (start, stop) in spared.items():
-            first, last = max(start, block.born), min(stop, steps if block.died is None else block.died)
+            died = steps if block.died is None else block.died
+            spans.append((block.bytes, max(start, block.born), min(stop, died)))
+        changes = [0] * (steps + 1)  # at each step, by how much more is spared than at the one before
+        for size, first, last in spans:
             if first < last:
-                change[first] += block.bytes
-                change[last] -= block.bytes
-        less = accumulate(change[:steps])
-        return max(step.live_bytes - spared_bytes for step, spared_bytes in zip(self.timeline, less, strict=True))
+                changes[first] += size
+                changes[last] -= size
+        saved = accumulate(changes[:steps])
+        return max(step.live_bytes - less for step, less in zip(self.timeline, saved, strict=True))

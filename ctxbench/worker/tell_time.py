@@ -41,8 +41,7 @@ def time(task: TellTime, emit: Callable[[Told], object]) -> None:
     emit(
         Told(
             f"kernels and the gaps between them {significant(found.device_ms)} ms, "
-            f"launching them {significant(found.host_ms)} ms; "
-            "the longer one counts"
+            f"launching them {significant(found.host_ms)} ms; the longer one counts"
         )
     )
     emit(_by_operator(found))
