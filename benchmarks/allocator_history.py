@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from ctxbench.memory.profile import MemoryProfile
+from ctxbench.plugins.memory.profile import MemoryProfile
 
 BLOCK = 512  # bytes; the allocator rounds requests up to multiples of it
 _NEAR = 4  # a kernel may allocate its outputs and its own blocks in any order

@@ -1,6 +1,6 @@
 """Fits the efficiencies behind predicted times to measured kernels and networks, and tests them on devices left out.
 
-Writes ctxbench/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/left-out.csv and, of
+Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/left-out.csv and, of
 timm's networks under AMP, networks.csv.
 What the files of DATA hold is in prediction_data.py and network_passes.py; which of their rows are used is in
 prediction_splits.toml. No number of a paper that ctxbench reproduces is used.
@@ -21,7 +21,7 @@ from network_passes import FILE
 from prediction_data import READERS, SPLITS, Measured
 from prediction_model import Folds, Model, fold, left_out, network_rows, network_table
 
-from ctxbench.number import CONFIDENCE_SDS
+from ctxbench.base.number import CONFIDENCE_SDS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -106,7 +106,7 @@ def main() -> None:
     table = network_table(data, given.seen, model)
     fits, errors = left_out(table)
     found = model.with_networks(table, fit_networks.fit(table), errors, folds.classes)
-    folder, results = ROOT / "ctxbench" / "predict", ROOT / "results" / "prediction"
+    folder, results = ROOT / "ctxbench" / "plugins" / "predict", ROOT / "results" / "prediction"
     for name, frame in zip(("efficiencies.csv", "devices.csv"), tables(folds.classes, found), strict=True):
         text = frame.to_csv(index=False, lineterminator="\n")
         (folder / name).write_text(provenance(data) + text, encoding="utf-8")

@@ -19,9 +19,9 @@ from typing import Any
 
 from gate_on_this_machine import ROOT, begin, changed_tree
 
-from ctxbench.number import significant
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.tables.table import plain_table
+from ctxbench.base.number import significant
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import plain_table
 
 OUT = ROOT / "results" / "check-commits"
 BUDGET = "2m"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxbench.engine.counted import SWITCH
+from ctxbench.engine.cache import SWITCH
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "results" / "commands.csv"

@@ -12,8 +12,8 @@ from prediction_data import Measured
 from scipy.optimize import least_squares, minimize
 from scipy.stats import norm
 
-from ctxbench.number import CONFIDENCE
-from ctxbench.predict.rates import FACTOR_SD, conversion_s, itemsize, parts, sustained, unit_of
+from ctxbench.base.number import CONFIDENCE
+from ctxbench.plugins.predict.rates import FACTOR_SD, conversion_s, itemsize, parts, sustained, unit_of
 
 # Where the fits of each class begin, of which the best counts: shares of peak and of bandwidth, microseconds of a call
 # that is measured alone.

@@ -15,9 +15,19 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize
 from scipy.stats import norm
 
-from ctxbench.number import CONFIDENCE
-from ctxbench.predict.rates import Effects, Rate, class_of, conversion_s, itemsize, parts, rate, sustained, unit_of
-from ctxbench.predict.work import Work
+from ctxbench.base.number import CONFIDENCE
+from ctxbench.plugins.predict.rates import (
+    Effects,
+    Rate,
+    class_of,
+    conversion_s,
+    itemsize,
+    parts,
+    rate,
+    sustained,
+    unit_of,
+)
+from ctxbench.plugins.predict.work import Work
 
 FLOAT16 = "float16"
 # Standard deviations, in logarithms: of a rate around that of single kernels; of a pass around its prediction; of

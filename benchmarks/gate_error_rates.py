@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from synthetic import ABBA, NOISE_LEVELS, FloatArray, Noise, SyntheticMachine, block_samples
 
-from ctxbench.gate.rules import GateRule, pair_log_ratio, run_gate
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.tables.table import plain_table
+from ctxbench.plugins.check.rules import GateRule, pair_log_ratio, run_gate
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import plain_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "gate-error-rates.md"
 BEGIN, END = "<!-- simulated: begin -->", "<!-- simulated: end -->"

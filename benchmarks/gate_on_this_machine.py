@@ -20,8 +20,8 @@ from typing import Any
 from scipy.stats import beta
 from stamp import stamp, write_stamp
 
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.tables.table import plain_table
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 GATES = ROOT / "results" / "gate-cpu"

@@ -24,8 +24,8 @@ from pathlib import Path
 from gpu_step import CannotRun, Step, folders
 from gpu_steps import STEPS
 
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.tables.table import plain_table
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gpu.md"

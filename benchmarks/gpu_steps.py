@@ -85,9 +85,9 @@ def memory(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def table3(out: Path, deadline: float) -> tuple[bool, str]:
-    from ctxbench.report.formats.markdown import render_markdown
     from ctxbench.report.tables.suite import comparison_table
     from ctxbench.results.run_folder import RunFolder
+    from ctxbench.table.markdown import render_markdown
 
     measures: list[dict[str, Any]] = [
         {"processes": 3, "sample_s": 0.5, "warmup_s": 0.3, "timeout_s": 60},

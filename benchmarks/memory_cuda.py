@@ -17,9 +17,10 @@ import torch
 from allocator_history import Comparison, compare
 
 from ctxbench import registry
-from ctxbench.memory import measure_peak, predict_peak
-from ctxbench.memory.one_pass import prepared, run_pass
-from ctxbench.mode import MODES, Mode
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.one_pass import prepared, run_pass
+from ctxbench.plugins.memory.predict import predict_peak
 
 MIB = 2**20
 COLUMNS = ("module", "mode", "dtype", "predicted_bytes", "measured_bytes", "only_in", "bytes", "made_by", "where")

@@ -18,13 +18,13 @@ import pandas as pd
 import torch
 from prediction_data import device
 
-import ctxbench.predict
-from ctxbench.devices.sheet import Sheet
-from ctxbench.memory import UnpredictableError
-from ctxbench.place import Place
-from ctxbench.predict.operators import Operator, operators_of
-from ctxbench.predict.training import CrossEntropy, step_of
-from ctxbench.predict.work import Work
+import ctxbench.plugins.predict
+from ctxbench.base.call_sites import Place
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.predict.operators import Operator, operators_of
+from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.training import CrossEntropy, step_of
+from ctxbench.plugins.predict.work import Work
 
 FILE = "timm_passes.csv"
 # Networks whose name has a digest that begins with one of these: a part of them, so that the fit takes minutes.
@@ -71,7 +71,7 @@ class Pass:
         return "convnet" if total - macs["product"] >= OF_CONVOLUTIONS * total else "transformer"
 
     def operators(self) -> list[Operator]:
-        """The kernels as a pass that `ctxbench.predict.passes` takes."""
+        """The kernels as a pass that `ctxbench.plugins.predict.passes` takes."""
         return [
             Operator("", "forward", Place(), (work,), dtype)
             for (work, dtype), count in self.kernels.items()
@@ -140,6 +140,6 @@ def _digest(text: str) -> str:
 @cache
 def _code() -> str:
     """The code that decides what is seen."""
-    folder = Path(ctxbench.predict.__path__[0])
+    folder = Path(ctxbench.plugins.predict.__path__[0])
     files: Sequence[Path] = [*(folder / name for name in ("operators.py", "work.py", "training.py")), Path(__file__)]
     return torch.__version__ + "".join(file.read_text(encoding="utf-8") for file in files)

@@ -31,10 +31,11 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torchinfo import summary
 
 from ctxbench import registry
-from ctxbench.macs.counter import count_macs
-from ctxbench.memory import measure_peak, predict_peak
+from ctxbench.base.mode import MODES, Mode
 from ctxbench.metrics.params import count_params
-from ctxbench.mode import MODES, Mode
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.predict import predict_peak
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "other-tools"
 VERSIONS = ("torch", "fvcore", "calflops", "torchinfo")
@@ -48,7 +49,7 @@ def built(key: str, channels: int) -> nn.Module:
 
 
 def tracked_peak(key: str, shape: tuple[int, ...], mode: Mode) -> dict[str, Any]:
-    """MemTracker's peak in bytes of a pass under `ctxbench.memory.CONVENTION`, or its error."""
+    """MemTracker's peak in bytes of a pass under `ctxbench.plugins.memory.CONVENTION`, or its error."""
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     module = built(key, shape[1]).train(mode == "train")  # some draw their weights from values, which fakes have not
     with FakeTensorMode() as fake:

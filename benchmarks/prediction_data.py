@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.devices.sheet import Sheet, by_title
-from ctxbench.predict.work import Convolution, Product, Turn, Work, matrix_product
+from ctxbench.plugins.predict.sheet import Sheet, by_title
+from ctxbench.plugins.predict.work import Convolution, Product, Turn, Work, matrix_product
 
 SPLITS = tomllib.loads((Path(__file__).parent / "prediction_splits.toml").read_text(encoding="utf-8"))
 # What the sources call a card, by the title of its data sheet.

@@ -12,8 +12,8 @@ from network_passes import FILE, passes
 from numpy.typing import NDArray
 from prediction_data import Measured
 
-from ctxbench.predict import effects, rates
-from ctxbench.predict.passes import PassTime, time_of
+from ctxbench.plugins.predict import effects, rates
+from ctxbench.plugins.predict.passes import PassTime, time_of
 
 Row = dict[str, object]
 # The scatter of kernels of a class with few kernels on each device is at least this.

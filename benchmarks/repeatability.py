@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 import ctxbench
+from ctxbench.base.load import disturbed
+from ctxbench.base.mode import MODES
 from ctxbench.engine.progress import Plain
-from ctxbench.machine_load import disturbed
-from ctxbench.mode import MODES
 from ctxbench.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]

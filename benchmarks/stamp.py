@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import ctxbench
-from ctxbench.sources import commit_of
+from ctxbench.results.sources import commit_of
 
 
 def stamp() -> dict[str, str]:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxbench.case import Case, Measure
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, sweep
+from ctxbench.model.case import Case, Measure
 from ctxbench.results.run_folder import RunFolder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

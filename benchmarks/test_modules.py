@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from ctxbench.case import Case
-from ctxbench.mode import MODES
-from ctxbench.pytest_plugin import BenchmarkCase
-from ctxbench.suite import read as suite
+from ctxbench.base.mode import MODES
+from ctxbench.model import read_suite as suite
+from ctxbench.model.case import Case
+from ctxbench.plugins.pytest.fixture import BenchmarkCase
 
 
 @pytest.mark.parametrize("mode", MODES)

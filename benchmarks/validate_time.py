@@ -20,15 +20,15 @@ from prediction_model import Folds, Row, fold, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
-from ctxbench.case import Case
-from ctxbench.conditions import SHAPE, parse_shape
-from ctxbench.devices.sheet import sheet
-from ctxbench.mode import MODES
-from ctxbench.place import Place
-from ctxbench.predict import rates
-from ctxbench.predict.operators import Operator, operators_of
-from ctxbench.predict.passes import time_of
-from ctxbench.predict.work import Product, Work, matrix_product
+from ctxbench.base.call_sites import Place
+from ctxbench.base.mode import MODES
+from ctxbench.model.case import Case
+from ctxbench.model.conditions import SHAPE, parse_shape
+from ctxbench.plugins.predict import rates
+from ctxbench.plugins.predict.operators import Operator, operators_of
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.plugins.predict.work import Product, Work, matrix_product
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
 from ctxbench.results.rows import rows_of

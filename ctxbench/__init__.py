@@ -1,49 +1,45 @@
 """ctxbench: benchmark and profile global-context modules, blocks that map [B, C, H, W] to [B, C', H, W]."""
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 from ctxbench.registry import register
 
 if TYPE_CHECKING:
-    from ctxbench.api import Run, load, profile, run
-    from ctxbench.functions import check, compare, diff, history, verify
-    from ctxbench.predictions import choose, predict_memory, predict_time
+    from ctxbench.api import Run, load, run
+    from ctxbench.report.difference import diff
 
-# What is imported on first use, by the file that has it.
-LAZY = {
-    "api": ("Run", "load", "profile", "run"),
-    "functions": ("check", "compare", "diff", "history", "verify"),
-    "predictions": ("choose", "predict_memory", "predict_time"),
-}
-__all__ = [
-    "Run",
-    "UsageError",
-    "check",
-    "choose",
-    "compare",
-    "diff",
-    "history",
-    "load",
-    "predict_memory",
-    "predict_time",
-    "profile",
-    "register",
-    "run",
-    "verify",
-]
+# What is imported on first use, by the file that has it; plugins bring more (`Plugin.functions`).
+LAZY = {"api": ("Run", "load", "run"), "report.difference": ("diff",)}
+__all__ = ["Run", "UsageError", "diff", "load", "register", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the measuring API on first use, so that `import ctxbench` stays light."""
+    """Import the measuring API, and the functions of plugins, on first use, so that `import ctxbench` stays light."""
     for file, names in LAZY.items():
         if name in names:
-            from importlib import import_module
-
             return getattr(import_module(f"ctxbench.{file}"), name)
+    # `from ctxbench import devices` asks for the name before it imports the file.
+    if not name.startswith("_") and find_spec(f"ctxbench.{name}") is None:
+        for plugin, (function, reference) in _functions():
+            if function == name:
+                return plugin.load(reference)
     raise AttributeError(f"module 'ctxbench' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """The names for a user, for `dir` and completion."""
-    return __all__
+    return sorted([*__all__, *(name for _, (name, _) in _functions())])
+
+
+def _functions() -> Any:
+    """What plugins bring. ValueError for a name that the core has."""
+    from ctxbench.plugin import brought
+
+    found = list(brought("functions"))
+    for plugin, (name, _) in found:
+        if name in __all__:
+            raise ValueError(f"The plugin {plugin.name} brings the function {name!r}, which ctxbench itself has.")
+    return found

@@ -1,4 +1,4 @@
-"""`ctxbench.run` and `ctxbench.profile`: from Python, the same things that the commands do."""
+"""`ctxbench.run` and `ctxbench.load`, and what functions of plugins share: from Python, the same as the commands do."""
 
 import json
 from collections import Counter
@@ -9,23 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
-from ctxbench.conditions import CONDITIONS, Shape, parse_shape
-from ctxbench.devices.sheet import sheet
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.engine import progress
-from ctxbench.engine.apart import Apart
+from ctxbench.engine.isolated import Apart
 from ctxbench.engine.run import run_suite
-from ctxbench.errors import UsageError, unknown
-from ctxbench.mode import MODES, Mode
+from ctxbench.model.conditions import CONDITIONS, Shape, parse_shape
+from ctxbench.model.read_suite import Overrides
+from ctxbench.model.read_suite import load as load_suite
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.read import Overrides
-from ctxbench.suite.read import load as load_suite
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-    from ctxbench.attribution.profile import Profile
-    from ctxbench.suite.cases import Suite
+    from ctxbench.model.grid import Suite
 
     # A name (a key, `path.py:Class`, `package.module:Class`) or a class.
     Module = str | type[nn.Module]
@@ -48,7 +45,7 @@ class Run:
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """One row a case: the columns of `ctxbench.results.record.columns()`, then `hparams.NAME` for each setting."""
+        """One row a case: the columns of `ctxbench.model.record.columns()`, then `hparams.NAME` for each setting."""
         import pandas as pd
 
         frame = self.folder.frame()
@@ -63,16 +60,16 @@ class Run:
 
     def table(self) -> str:
         """The run's table in Markdown, as `ctxbench report` writes it."""
-        from ctxbench.report.formats.markdown import render_markdown
         from ctxbench.report.tables.suite import comparison_table
+        from ctxbench.table.markdown import render_markdown
 
         text: str = render_markdown(comparison_table([self.folder]))
         return text
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
-        from ctxbench.report.formats.html import render_html
         from ctxbench.report.tables.suite import comparison_table
+        from ctxbench.table.html import render_html
 
         text: str = render_html(comparison_table([self.folder]))
         return text
@@ -208,31 +205,19 @@ def _shapes(value: Any) -> list[Shape]:
     return [parse_shape(item) for item in value] if several else [parse_shape(value)]
 
 
-def profile(
-    module: "Module | nn.Module",
-    shape: Sequence[int] | str,
-    *,
-    mode: str | None = None,
-    dtype: str = "float32",
-    target: str | None = None,
-    hparams: Mapping[str, Any] | None = None,
-) -> "Profile":
-    """Take a module's passes on an input [B, C, H, W] apart, by line, submodule and operator; in this process.
+def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: Any) -> Case:
+    """A module under one value of each condition. UsageError for a wrong one."""
+    given = {name: value for name, value in conditions.items() if value is not None}
+    for name, value in given.items():
+        if name not in CONDITIONS:
+            raise unknown("condition", name, CONDITIONS)
+        given[name] = CONDITIONS[name].checked(value)
+    return one_case((module_names(module) or [""])[0], given, hparams or {})
 
-    `module` is a name, a class or a module; it is measured on its own device, or with `target` (such as `a100-40gb`)
-    predicted for that one. `mode` is `infer` or `train`, by default both. A name or a class is built with `hparams`,
-    in `dtype`, which is also that of the input. Raises UsageError for a wrong argument.
-    """
-    from ctxbench.worker.profiling import profile_module
 
-    if not isinstance(module, str | type) and not callable(getattr(module, "named_modules", None)):
-        raise UsageError(f"module is {module!r}; profile takes a module, a class or a name such as 'sa'")
-    if mode not in (None, *MODES):
-        raise unknown("mode", str(mode), MODES)
-    size = parse_shape(shape)
-    CONDITIONS["dtype"].checked(dtype)
-    if isinstance(module, str | type):
-        entry = registry.get(module if isinstance(module, str) else registry.reference_of(module))
-        module = entry.build(size[1], entry.check_hparams(hparams or {}))
-    asked: Sequence[Mode] = MODES if mode is None else (mode,)
-    return profile_module(module, size, asked, dtype, sheet(target) if target else None)
+def told(apart: Apart, task: TellMemory | TellTime) -> Found[Number]:
+    """What a child tells of a case; the number is in what it says first."""
+    told: list[Any] = []
+    apart.tell(task, task.case, told.append)
+    parts = [plain_table(each.columns, each.rows) if each.columns else each.text for each in told]
+    return Found(told[0].value, tuple(parts))

@@ -24,9 +24,11 @@ class Headline:
 
 
 HEADLINES = {
-    "memory": Headline("results/table3-static", ("ctxbench/memory", "ctxbench/macs", "ctxbench/metrics/params.py")),
-    "gate": Headline("results/gate-cpu", ("ctxbench/gate", "ctxbench/worker/pair.py")),
-    "prediction": Headline("results/prediction", ("ctxbench/predict", "ctxbench/devices/sheets.toml")),
+    "memory": Headline(
+        "results/table3-static", ("ctxbench/plugins/memory", "ctxbench/plugins/macs", "ctxbench/metrics/params.py")
+    ),
+    "gate": Headline("results/gate-cpu", ("ctxbench/gate", "ctxbench/plugins/check/child_pair.py")),
+    "prediction": Headline("results/prediction", ("ctxbench/plugins/predict", "ctxbench/plugins/predict/sheets.toml")),
 }
 
 

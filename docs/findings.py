@@ -11,19 +11,19 @@ from headlines import RECALLED, audits, is_printed, recalled, row_name
 from lists import POSITIONS, built_in, markdown, peaks, reach, stored_run
 from scipy.stats import rankdata
 
-from ctxbench.audit.finding import Verdict
-from ctxbench.audit.table import audit_table
-from ctxbench.metrics import quantity
-from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import SEGMENT_BOUNDS, accuracy_of, first_of, learned_of
-from ctxbench.mode import MODES
-from ctxbench.number import significant
-from ctxbench.report.formats.markdown import escape, render_markdown
+from ctxbench.base.mode import MODES
+from ctxbench.base.number import significant
+from ctxbench.model.metric import RecordRow
+from ctxbench.model.metrics import quantity
+from ctxbench.model.read_suite import read_published
+from ctxbench.plugins.audit.finding import Verdict
+from ctxbench.plugins.audit.table import audit_table
+from ctxbench.plugins.recall.metric import SEGMENT_BOUNDS, accuracy_of, first_of, learned_of
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.cells import amount
 from ctxbench.results.rows import rows_of
-from ctxbench.suite.read import read_published
+from ctxbench.table.markdown import escape, render_markdown
 
 # The accuracies of recall, a column each.
 PERCENT = dict.fromkeys((f"{kind}, %" for kind in RECALLED), "measured")

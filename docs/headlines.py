@@ -11,19 +11,19 @@ import pandas as pd
 from evidence import evidence_list, source
 from lists import ROOT, built_in, judged, markdown, stored_run
 
-from ctxbench import claims
-from ctxbench.audit.finding import Finding, Verdict, read
-from ctxbench.metrics import quantity
-from ctxbench.metrics.base import RecordRow
-from ctxbench.metrics.recall import SOLVED, accuracy_of, first_of, seeds_of
-from ctxbench.mode import MODES
-from ctxbench.number import fixed, significant
+from ctxbench.base.mode import MODES
+from ctxbench.base.number import fixed, significant
+from ctxbench.model.metric import RecordRow
+from ctxbench.model.metrics import quantity
+from ctxbench.model.published import Printed
+from ctxbench.model.read_suite import read_published
+from ctxbench.plugins.audit.finding import Finding, Verdict, read
+from ctxbench.plugins.claims import claims
+from ctxbench.plugins.crossover.table import crossover_table
+from ctxbench.plugins.recall.metric import SOLVED, accuracy_of, first_of, seeds_of
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
-from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.results.rows import rows_of
-from ctxbench.suite.published import Printed
-from ctxbench.suite.read import read_published
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

@@ -11,22 +11,22 @@ from pathlib import Path
 import pandas as pd
 
 from ctxbench import registry
-from ctxbench.case import Case
-from ctxbench.claims import Rows, Verdict, claims_of
-from ctxbench.macs.counter import count_macs
-from ctxbench.memory import predict_peak
-from ctxbench.metrics import metrics
-from ctxbench.metrics.base import Column, Metric, Quantity, Unit
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.number import significant
 from ctxbench.metrics.params import count_params
-from ctxbench.mode import MODES, Mode
-from ctxbench.number import significant
+from ctxbench.model.case import Case
+from ctxbench.model.metric import Column, Metric, Quantity, Unit
+from ctxbench.model.metrics import metrics
+from ctxbench.model.read_suite import available, load
+from ctxbench.plugins.claims.claims import Rows, Verdict, claims_of
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
-from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.table import Origin, plain_table
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.read import available, load
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (1, 512, 128, 128)  # that of Table 3

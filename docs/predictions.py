@@ -14,11 +14,11 @@ from evidence import source
 from lists import ROOT, markdown
 from scipy.stats import spearmanr
 
-from ctxbench.devices.sheet import sheets
-from ctxbench.number import Number, ratio
-from ctxbench.predict.rates import calibration
-from ctxbench.report.tables.table import Origin
+from ctxbench.base.number import Number, ratio
+from ctxbench.plugins.predict.rates import calibration
+from ctxbench.plugins.predict.sheet import sheets
 from ctxbench.results.rows import rows_of
+from ctxbench.table.table import Origin
 
 # A prediction within this factor of a measured time is counted as near.
 NEAR = 1.5

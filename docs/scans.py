@@ -12,25 +12,25 @@ from headlines import reached, recalled, row_name
 from lists import ROOT, markdown
 
 from ctxbench import registry
-from ctxbench.case import Case
-from ctxbench.conditions import Shape
-from ctxbench.crossover import Size, crossover
-from ctxbench.devices.sheet import sheets
-from ctxbench.memory.profile import MemoryProfile
-from ctxbench.memory.remedy import fused_scans
-from ctxbench.metrics import quantity
-from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.metrics.recall import CHANCE
-from ctxbench.mode import MODES, Mode
-from ctxbench.number import Number, significant
-from ctxbench.predict.operators import Operator, profiled
-from ctxbench.predict.passes import time_of
-from ctxbench.report.formats.markdown import escape
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.number import Number, significant
+from ctxbench.model.case import Case
+from ctxbench.model.conditions import Shape
+from ctxbench.model.metric import Quantity, RecordRow
+from ctxbench.model.metrics import quantity
+from ctxbench.model.read_suite import load
+from ctxbench.plugins.crossover.crossover import Size, crossover
+from ctxbench.plugins.crossover.table import Pairing, pairings, text_of
+from ctxbench.plugins.memory.profile import MemoryProfile
+from ctxbench.plugins.memory.remedy import fused_scans
+from ctxbench.plugins.predict.operators import Operator, profiled
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.sheet import sheets
+from ctxbench.plugins.recall.metric import CHANCE
 from ctxbench.report.run_data import RunData, open_run
 from ctxbench.report.tables.caption import setup
-from ctxbench.report.tables.crossover import Pairing, pairings, text_of
-from ctxbench.report.tables.table import Origin
-from ctxbench.suite.read import load
+from ctxbench.table.markdown import escape
+from ctxbench.table.table import Origin
 
 PREDICTED, MEASURED = ROOT / "results" / "prediction" / "scan", ROOT / "results" / "scan-cpu"
 # A cost of a scan in one fused kernel, from its row.

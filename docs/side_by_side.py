@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 from lists import ROOT, markdown, stored_run
 
-from ctxbench.mode import MODES, NOUNS
+from ctxbench.base.mode import MODES, NOUNS
 from ctxbench.report.published import with_published
 
 RUN = ROOT / "results" / "other-tools"

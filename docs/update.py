@@ -20,16 +20,16 @@ from predictions import PREDICTIONS
 from scans import SCANS
 from side_by_side import SIDE_BY_SIDE
 
+from ctxbench.plugins.claims.table import claim_table
+from ctxbench.plugins.crossover.table import crossover_table
+from ctxbench.plugins.networks.table import network_tables
 from ctxbench.report.curves import figures_of
-from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.claims import claim_table
-from ctxbench.report.tables.crossover import crossover_table
 from ctxbench.report.tables.curve import curve_tables
-from ctxbench.report.tables.network import network_tables
 from ctxbench.report.tables.suite import comparison_table
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.table.markdown import render_markdown
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 PICTURE = re.compile(r"figures/([a-z0-9_]+(?:-static)?)-([a-z0-9-]+)\.png\)")

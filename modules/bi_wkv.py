@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.meta.scan import wkv
 from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.modules._layers import start_small
 from ctxbench.registry import register
-from ctxbench.scan import wkv
 
 # Columns and rows by which each quarter of the channels looks aside: left, right, above, below.
 SHIFTS = ((1, -1, 0, 0), (-1, 1, 0, 0), (0, 0, 1, -1), (0, 0, -1, 1))

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.meta.scan import selective_scan
 from ctxbench.modules._checks import check_input, check_odd, check_positive
 from ctxbench.modules._layers import ChannelLinear, depthwise, normalised, start_small, step_bias
 from ctxbench.registry import register
-from ctxbench.scan import selective_scan
 
 ROUTES = 4
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.meta.scan import selective_scan
 from ctxbench.modules._checks import check_input, check_positive
 from ctxbench.modules._layers import ChannelLinear, step_bias
 from ctxbench.registry import register
-from ctxbench.scan import selective_scan
 
 
 @register(

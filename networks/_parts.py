@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ctxbench.base.extras import lacking
 from ctxbench.devices import Unsupported
-from ctxbench.extras import lacking
 
 # Declarations last as long as this.
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")

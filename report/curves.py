@@ -10,14 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from ctxbench.claims import slope
-from ctxbench.conditions import SHAPE
-from ctxbench.errors import UsageError
-from ctxbench.metrics import quantity, stored_quantities
-from ctxbench.metrics.base import Quantity
-from ctxbench.statistics import Line, fit_line
-from ctxbench.suite.file import COMPUTED, POINTS, Figure
-from ctxbench.suite.published import Printed
+from ctxbench.base.errors import UsageError
+from ctxbench.base.statistics import Line, fit_line
+from ctxbench.model.conditions import SHAPE
+from ctxbench.model.metric import Quantity
+from ctxbench.model.metrics import quantity, stored_quantities
+from ctxbench.model.published import Printed
+from ctxbench.model.suite_file import COMPUTED, POINTS, Figure
+from ctxbench.plugins.claims.claims import slope
 
 from .panels import Panel
 from .run_data import settings_text

@@ -9,18 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ctxbench.table.html import fill_page, trusted
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import Column, Table
+
 from .figures.kinds import Written
 from .figures.layout import PAGE, Sheet
 from .figures.style import inline_svg
-from .formats.html import fill_page, trusted
-from .formats.markdown import render_markdown
 from .panels import Panel
 from .run_data import RunData
 from .summary import comparison_sentences, run_sentences
 from .tables.caption import setup
 from .tables.compact import Choice
-from .tables.table import Column, Table
 
+TEMPLATES = "ctxbench.report:templates"
 # Columns that a reader has to ask for, by their part, and the most values of a column that a list offers.
 _ASKED_FOR = ("rates", "control")
 _MOST_CHOICES = 12
@@ -41,9 +43,9 @@ def render_page(
     `tables` are of whole runs, `curves` of the figures that have tables.
     """
     return fill_page(
-        "page.html",
-        "page.js",
-        ["page.css"],
+        f"{TEMPLATES}/page.html",
+        f"{TEMPLATES}/page.js",
+        [f"{TEMPLATES}/page.css"],
         title=tables[0].title,
         names=", ".join(run.name for run in runs),
         summary=_summary(runs, panels, tables),

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.conditions import CONDITIONS, SHAPE
-from ctxbench.machine_load import disturbed
-from ctxbench.metrics import read_number, stored_quantities
-from ctxbench.metrics.base import Quantity, RecordRow
+from ctxbench.base.load import disturbed
+from ctxbench.model.conditions import CONDITIONS, SHAPE
+from ctxbench.model.metric import Quantity, RecordRow
+from ctxbench.model.metrics import read_number, stored_quantities
 from ctxbench.results.rows import rows_of
 
 from .published import with_published

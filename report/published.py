@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.metrics import quantities
-from ctxbench.metrics.base import Quantity, Unit
-from ctxbench.suite.published import Printed, Published
+from ctxbench.model.metric import Quantity, Unit
+from ctxbench.model.metrics import quantities
+from ctxbench.model.published import Printed, Published
 
 from .run_data import RunData
 

@@ -10,15 +10,15 @@ from typing import Any
 import pandas as pd
 
 from ctxbench import devices
-from ctxbench.conditions import CONDITIONS, SHAPE, phrases
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.devices.cpu import Cpu
-from ctxbench.errors import UsageError, unknown
-from ctxbench.metrics import quantities
-from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.metrics.recall import Recall
+from ctxbench.model.conditions import CONDITIONS, SHAPE, phrases
+from ctxbench.model.metric import Quantity, RecordRow
+from ctxbench.model.metrics import quantities
+from ctxbench.model.published import Published
+from ctxbench.model.suite_file import MeasureTable, parse_pair
+from ctxbench.plugins.recall.metric import Recall
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.file import MeasureTable, parse_pair
-from ctxbench.suite.published import Published
 
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
 DRIFT_WARNING = 0.05

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ctxbench.case import EMPTY
-from ctxbench.metrics import quantities, read_number
-from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.metrics.recall import KINDS, NOUNS, SOLVED, failed_up_to, first_of
-from ctxbench.number import Number, order, rough_ratio, times
-from ctxbench.ranking import listed
+from ctxbench.base.number import Number, order, rough_ratio, times
+from ctxbench.model.case import EMPTY
+from ctxbench.model.metric import Quantity, RecordRow, Unit
+from ctxbench.model.metrics import quantities, read_number
+from ctxbench.plugins.compare.ranking import listed
+from ctxbench.plugins.recall.metric import KINDS, NOUNS, SOLVED, failed_up_to, first_of
 from ctxbench.results.rows import rows_of
+from ctxbench.table.table import Table
 
 from .panels import Panel, is_reference, label_of
 from .published import unit_of
 from .run_data import RunData
 from .tables.cells import amount
 from .tables.runs import compared, ratio_key
-from .tables.table import Table
 
 # Failed rows that are named; the others are counted.
 MOST_NAMES = 5

@@ -4,26 +4,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ctxbench import disk
-from ctxbench.errors import UsageError, unknown
-from ctxbench.suite.published import Published
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError, unknown
+from ctxbench.model.published import Published
+from ctxbench.plugins.claims.table import claim_lines, claim_table
+from ctxbench.plugins.crossover.table import crossover_table, pairings
+from ctxbench.plugins.networks.table import network_tables
+from ctxbench.table.html import render_html
+from ctxbench.table.latex import NOTES, render_latex
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import Table
 
 from .figures.kinds import WRITERS, choose, write_figure
 from .figures.layout import PAGE, Sheet
-from .formats.html import render_html
-from .formats.latex import NOTES, render_latex
-from .formats.markdown import render_markdown
 from .page import render_page, report_command
 from .panels import panels_of
 from .run_data import RunData, open_run
-from .tables.claims import claim_lines, claim_table
 from .tables.compact import Choice, compact_table
-from .tables.crossover import crossover_table, pairings
 from .tables.curve import curve_tables
-from .tables.network import network_tables
 from .tables.runs import compare_runs
 from .tables.suite import suite_table
-from .tables.table import Table
 
 # Columns of a compact table that fit on a page.
 MOST_COLUMNS = 8

@@ -4,8 +4,8 @@ import json
 
 import pandas as pd
 
-from ctxbench.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
-from ctxbench.statistics import Line, fit_line
+from ctxbench.base.statistics import Line, fit_line
+from ctxbench.plugins.claims.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
 
 # What counts as approximately right: the least cosine of the two gradients.
 ALIGNED = 0.9

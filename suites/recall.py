@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
-from ctxbench.metrics.recall import CHANCE, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
-from ctxbench.number import Number
+from ctxbench.base.number import Number
+from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
+from ctxbench.plugins.recall.metric import CHANCE, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
 
 SUMS = ("global", "lookup")
 # Percent, in lookup-8: 15 other digits have marks.

@@ -5,9 +5,9 @@ from functools import partial
 
 import pandas as pd
 
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, slope, tally
-from ctxbench.metrics.base import RecordRow
-from ctxbench.statistics import Line, fit_line
+from ctxbench.base.statistics import Line, fit_line
+from ctxbench.model.metric import RecordRow
+from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Outcome, Rows, slope, tally
 
 AXES = {"H x W": "size", "batch": "batch", "channels": "channels"}
 # How far above the exponent of the MACs the interval of the time's may end; a wider one decides nothing.

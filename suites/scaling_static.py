@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from ctxbench import registry
-from ctxbench.claims import Claim, Finding, Missing, Outcome, Rows, tally
-from ctxbench.conditions import Shape
-from ctxbench.errors import UsageError
-from ctxbench.metrics.base import RecordRow
-from ctxbench.statistics import fit_line
+from ctxbench.base.errors import UsageError
+from ctxbench.base.statistics import fit_line
+from ctxbench.model.conditions import Shape
+from ctxbench.model.metric import RecordRow
+from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Outcome, Rows, tally
 
 # Large enough for the term of highest order to be the whole.
 FAR = 2**20

@@ -14,8 +14,8 @@ from pathlib import Path
 from attacks import disks, kills, modules
 from attacks.tally import Tally
 
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.tables.table import plain_table
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import plain_table
 
 # One file a kind: a function of a folder of its own, of whether it is to be short, and of a seed.
 KINDS: dict[str, Callable[[Path, bool, int], Tally]] = {

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ctxbench.case import Case
+from ctxbench.base.clocks import Machine
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.sweep import SlotLost
-from ctxbench.messages import Failure, Missing, Samples, Values
-from ctxbench.messages import Sample as Block
-from ctxbench.this_machine import Machine
+from ctxbench.model.case import Case
+from ctxbench.model.messages import Failure, Missing, Samples, Values
+from ctxbench.model.messages import Sample as Block
 from ctxbench.worker.protocol import MeasureCase, Reply, Task
 
 ENDED_WELL = Exit(0, 0, False, "")

@@ -6,7 +6,7 @@ from typing import Any
 
 from world import TEXTS
 
-from ctxbench.suite.file import SuiteFile
+from ctxbench.model.suite_file import SuiteFile
 
 # Valid and tiny: what a generated suite differs from.
 GOOD: dict[str, Any] = {

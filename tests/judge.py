@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from ctxbench.claims import Finding, Rows, claims_of
-from ctxbench.suite.read import load
+from ctxbench.model.read_suite import load
+from ctxbench.plugins.claims.claims import Finding, Rows, claims_of
 
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:

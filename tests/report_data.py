@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ctxbench.messages import Sample, TimelineStep
+from ctxbench.base.statistics import summarise
 from ctxbench.metrics.latency import Latency, combine
+from ctxbench.model.messages import Sample, TimelineStep
+from ctxbench.model.record import Record
 from ctxbench.results.csv_file import append_text, csv_line
-from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.statistics import summarise
 
 MIB = 2**20
 PRINTED = {

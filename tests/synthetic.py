@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxbench.gate.rows import RowKey
-from ctxbench.gate.rules import PairRatios, pair_log_ratio
+from ctxbench.plugins.check.rows import RowKey
+from ctxbench.plugins.check.rules import PairRatios, pair_log_ratio
 
 FloatArray = NDArray[np.float64]
 

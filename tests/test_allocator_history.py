@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from ctxbench import registry
-from ctxbench.memory import MemoryProfile, predict_peak
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import MemoryProfile
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

@@ -10,10 +10,10 @@ import pytest
 
 import ctxbench
 from ctxbench import api, registry
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.run import resume
-from ctxbench.errors import UsageError
+from ctxbench.model.hparams import combinations, parse
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.settings import combinations, parse
 
 SuiteFile = Callable[..., Path]
 FAILING = Path(__file__).parent / "fixtures" / "failing.py"

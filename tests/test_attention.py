@@ -11,13 +11,13 @@ from torch import Tensor
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.case import Case, Measure
-from ctxbench.conditions import Shape
-from ctxbench.messages import Values
-from ctxbench.metrics import attention
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.conditions import Shape
+from ctxbench.model.messages import Values
 from ctxbench.modules.focused_linear import FocusedLinearAttention, _focus
 from ctxbench.modules.linear import LinearAttention
 from ctxbench.modules.sa import SelfAttention
+from ctxbench.plugins.numerics import attention
 from ctxbench.worker.measurement import CaseMeasurement
 
 SMALL: Shape = (2, 16, 5, 6)

@@ -12,19 +12,19 @@ import pytest
 from conftest import Done
 from report_data import published
 
-from ctxbench.audit import finding
-from ctxbench.audit.differences import broken
-from ctxbench.audit.finding import Finding, Verdict
-from ctxbench.audit.recount import Recount
-from ctxbench.audit.table import audit_table, summary
-from ctxbench.audit.verdicts import judge
-from ctxbench.case import Case
-from ctxbench.metrics.base import Unit
-from ctxbench.suite import published as form
-from ctxbench.suite.published import COUNTS as COUNTED
-from ctxbench.suite.published import Printed, Published
-from ctxbench.suite.read import read_published
-from ctxbench.worker.counts import count_case
+from ctxbench.model import published as form
+from ctxbench.model.case import Case
+from ctxbench.model.metric import Unit
+from ctxbench.model.published import COUNTS as COUNTED
+from ctxbench.model.published import Printed, Published
+from ctxbench.model.read_suite import read_published
+from ctxbench.plugins.audit import finding
+from ctxbench.plugins.audit.child import count_case
+from ctxbench.plugins.audit.differences import broken
+from ctxbench.plugins.audit.finding import Finding, Verdict
+from ctxbench.plugins.audit.recount import Recount
+from ctxbench.plugins.audit.table import audit_table, summary
+from ctxbench.plugins.audit.verdicts import judge
 from ctxbench.worker.protocol import CountCase
 
 ROOT = Path(__file__).parents[1]

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench import registry
-from ctxbench.memory import UnpredictableError, predict_peak
-from ctxbench.memory.autocast import Autocast
-from ctxbench.memory.measure import measure_allocation
-from ctxbench.mode import MODES, Mode
-from ctxbench.predict.operators import operators_of
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.plugins.memory.autocast import Autocast
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.measure import measure_allocation
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.predict.operators import operators_of
 
 HALF, FULL = torch.float16, torch.float32
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from ctxbench.messages import Failure, Values
+from ctxbench.model.messages import Failure, Values
 from ctxbench.worker import tasks
 from ctxbench.worker.lines import decode
 from ctxbench.worker.protocol import Reply

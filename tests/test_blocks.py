@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ctxbench import registry
-from ctxbench.contract import SIZE
-from ctxbench.contract.checks import CHECKS, run_checks
-from ctxbench.contract.subject import Subject
 from ctxbench.metrics.params import count_params
+from ctxbench.plugins.verify.checks import CHECKS, run_checks
+from ctxbench.plugins.verify.contract import SIZE
+from ctxbench.plugins.verify.subject import Subject
 
 # As counted on the public classes, at 64, 256 and 512 channels.
 PARAMS = {

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from fakes import FakeExecutor, counted, timed
 
-from ctxbench.case import Case, Measure
+from ctxbench.base.clocks import Machine
 from ctxbench.engine.estimate import process_s
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Plain, Quiet
 from ctxbench.engine.rounds import MOST_PROCESSES, execute
-from ctxbench.results.record import Record
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.this_machine import Machine
 from ctxbench.worker.protocol import MeasureCase
 
 ROOT = Path(__file__).parents[1]
@@ -41,7 +41,7 @@ def run(
 ) -> tuple[dict[str, Record], float]:
     """Run with processes of so many seconds, whose times differ by so much; the records, and the seconds of all."""
     clock = Clock()
-    monkeypatch.setattr("ctxbench.this_machine.here", clock)
+    monkeypatch.setattr("ctxbench.base.clocks.here", clock)
     made = dict.fromkeys(costs, 0)
 
     def answer(task: MeasureCase) -> Any:

@@ -11,18 +11,18 @@ import torch
 from conftest import Done, machines
 from torch import nn
 
-from ctxbench import this_machine
-from ctxbench.calibrate import calibrate, text_of
-from ctxbench.devices.sheet import Sheet, sheet
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
-from ctxbench.errors import UsageError
-from ctxbench.predict.effects import compared, effects_of
-from ctxbench.predict.operators import operators_of
-from ctxbench.predict.passes import time_of
-from ctxbench.predict.probes import KERNELS, kernel
-from ctxbench.predict.rates import rate
-from ctxbench.worker.kernels import PLACEMENTS, time_kernels
+from ctxbench.plugins.calibrate.calibrate import calibrate, text_of
+from ctxbench.plugins.calibrate.child import PLACEMENTS, time_kernels
+from ctxbench.plugins.predict.effects import compared, effects_of
+from ctxbench.plugins.predict.operators import operators_of
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.probes import KERNELS, kernel
+from ctxbench.plugins.predict.rates import rate
+from ctxbench.plugins.predict.sheet import Sheet, sheet
 from ctxbench.worker.protocol import GpuProperties, KernelTime, Reply, TimeKernels
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
@@ -248,7 +248,7 @@ def test_each_kernel_is_one_that_the_prediction_knows(name: str) -> None:
 
 def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[KernelTime] = []
-    monkeypatch.setattr("ctxbench.worker.kernels.BLOCK_S", 1e-4)
+    monkeypatch.setattr("ctxbench.plugins.calibrate.child.BLOCK_S", 1e-4)
     time_kernels(TimeKernels("cpu", 1, ["add 8", "small 2"]), lambda message: seen.append(message))  # type: ignore[arg-type]  # no other comes
     assert [each.name for each in seen] == ["control", "add 8", "small 2", "control"]
     assert all(0 < each.ms < math.inf for each in seen)

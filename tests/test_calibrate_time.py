@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ctxbench.devices.sheet import sheet
-from ctxbench.predict import rates
-from ctxbench.predict.rates import sustained
-from ctxbench.predict.work import Product, Work
+from ctxbench.plugins.predict import rates
+from ctxbench.plugins.predict.rates import sustained
+from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.plugins.predict.work import Product, Work
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

@@ -8,12 +8,12 @@ import pytest
 from conftest import Done
 
 from ctxbench import registry
-from ctxbench.case import Case
-from ctxbench.choice import Candidate, answer, is_tied, largest_batch, ordered
-from ctxbench.cli.choose import _bytes
-from ctxbench.errors import UsageError
-from ctxbench.notes import Note, joined
-from ctxbench.number import Number
+from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note, joined
+from ctxbench.base.number import Number
+from ctxbench.model.case import Case
+from ctxbench.plugins.choose.choice import Candidate, answer, is_tied, largest_batch, ordered
+from ctxbench.plugins.choose.command import _bytes
 
 
 def candidate(module: str, memory: int | None, ms: float | None = None, mixes: bool = True) -> Candidate:

@@ -11,12 +11,12 @@ from judge import findings, verdicts
 from report_data import add, definition, new_run, record
 
 import ctxbench
-from ctxbench.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
-from ctxbench.number import Number
+from ctxbench.base.number import Number
+from ctxbench.model.read_suite import load
+from ctxbench.model.record import columns
+from ctxbench.plugins.claims.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
 from ctxbench.report.write import write_report
-from ctxbench.results.record import columns
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.read import load
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

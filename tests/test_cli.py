@@ -15,8 +15,8 @@ from conftest import Done
 
 import ctxbench
 from ctxbench import cli, registry
-from ctxbench.extras import PACKAGES
-from ctxbench.metrics import metrics
+from ctxbench.base.extras import PACKAGES
+from ctxbench.model.metrics import metrics
 
 SuiteFile = Callable[..., Path]
 Command = Callable[..., Done]
@@ -33,8 +33,8 @@ HEAVY = {"torch", "pandas", "matplotlib", "numpy", "scipy"}
 @pytest.mark.parametrize(
     ("arguments", "forbidden"),
     [
-        (["--help"], HEAVY | {"pydantic", "rich", "importlib.metadata", "ctxbench.cli.run"}),
-        (["list"], HEAVY | {"pydantic", "rich", "ctxbench.cli.run"}),
+        (["--help"], HEAVY | {"pydantic", "rich", "importlib.metadata", "ctxbench.cli.commands.run"}),
+        (["list"], HEAVY | {"pydantic", "rich", "ctxbench.cli.commands.run"}),
         (["show", "ham_nmf"], HEAVY),
         (["run", "--help"], HEAVY),
         (
@@ -208,7 +208,7 @@ def test_a_wrong_input_ends_the_command_with_2() -> None:
 def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
     command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str], who: str, extra: str
 ) -> None:
-    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
     for module in ("client", "run", "plan"):
         monkeypatch.setattr(f"ctxbench.engine.{module}.ForkServer", lambda *_, **__: pytest.fail("started"))
     done = command(*arguments)

@@ -12,13 +12,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from ctxbench import cli, comparison
-from ctxbench.contract import CheckResult
-from ctxbench.errors import UsageError
-from ctxbench.number import Number, order, ratio, rough_ratio
-from ctxbench.ranking import Standing, dominates, front, ranked, sentence, sentences, shared_axes
+from ctxbench import cli
+from ctxbench.base.errors import UsageError
+from ctxbench.base.number import Number, order, ratio, rough_ratio
+from ctxbench.model.read_suite import load
+from ctxbench.plugins.compare import comparison
+from ctxbench.plugins.compare.ranking import Standing, dominates, front, ranked, sentence, sentences, shared_axes
+from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.read import load
 
 ALL = ["params", "macs", "memory_train", "latency_infer"]
 
@@ -311,7 +312,7 @@ def test_compare_measures_a_candidate_with_undecided_checks_and_names_them(
     file: Path, tmp_path: Path, suite_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = CheckResult("1x1", "not decided", "still running after 60 s of processor time", "it was stopped")
-    monkeypatch.setattr("ctxbench.comparison.verify", lambda *arguments, **options: [stopped])
+    monkeypatch.setattr("ctxbench.plugins.compare.comparison.verify", lambda *arguments, **options: [stopped])
     suite = suite_file(["sa"], metrics=("params",))
     found = invoke("compare", f"{file}:Mine", "--suite", suite, "--modules", "sa", "--out", tmp_path / "run")
     assert found.exit_code == 0, found.output
@@ -382,7 +383,7 @@ def test_compare_measures_ranks_and_tells_and_its_rows_can_be_reused(
             comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one")
         meta.write_text(meta.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
 
-    monkeypatch.setattr("ctxbench.machine_load.OTHERS_LIMIT", -1)  # every process is disturbed
+    monkeypatch.setattr("ctxbench.base.load.OTHERS_LIMIT", -1)  # every process is disturbed
     third = comparison.measure(request, now, suite=str(suite), reuse=tmp_path / "one", out=tmp_path / "three")
     assert {
         case: len(found) for case, found in third.finished().items() if case in held["case"].to_list()

@@ -8,8 +8,8 @@ from judge import findings
 from report_data import record
 
 from ctxbench import registry
-from ctxbench.results.record import columns
-from ctxbench.suite.read import load
+from ctxbench.model.read_suite import load
+from ctxbench.model.record import columns
 
 PAGE = Path(__file__).parents[1] / "docs" / "suites" / "compile.md"
 

@@ -16,18 +16,19 @@ from fakes import EngineClock
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench import contract, register, registry
-from ctxbench.cli import template
-from ctxbench.contract import CheckResult, judged, lines
-from ctxbench.contract.checks import CHECKS, COMPILERS, Check, run_checks
-from ctxbench.contract.subject import Subject, difference
+from ctxbench import register, registry
+from ctxbench.base.errors import UsageError
+from ctxbench.cli.commands import template
 from ctxbench.devices import Unsupported
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
-from ctxbench.engine.verify import verify
-from ctxbench.errors import UsageError
 from ctxbench.executions import execution
-from ctxbench.testing import assert_context_module
+from ctxbench.plugins import verify as contract
+from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, Check, run_checks
+from ctxbench.plugins.verify.contract import CheckResult, judged, lines
+from ctxbench.plugins.verify.subject import Subject, difference
+from ctxbench.plugins.verify.testing import assert_context_module
+from ctxbench.plugins.verify.verify import verify
 from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Task
 
 CORE = [check for check in CHECKS if check not in COMPILERS]
@@ -776,7 +777,7 @@ def test_a_module_that_sleeps_is_stopped_by_the_wall_s_clock_and_not_decided(
     server: ForkServer, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = EngineClock(CheckStarted("1x1", required=True, vital=False))
-    monkeypatch.setattr("ctxbench.this_machine.here", clock)
+    monkeypatch.setattr("ctxbench.base.clocks.here", clock)
 
     class Timed:
         def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
@@ -835,7 +836,7 @@ def test_the_hint_on_onnx_is_about_the_error(message: str, hint: str, monkeypatc
         def build(self, model: nn.Module, x: Tensor) -> None:
             raise Unsupported(message)
 
-    monkeypatch.setattr("ctxbench.contract.precision.execution", lambda name: Refuses())
+    monkeypatch.setattr("ctxbench.plugins.verify.precision.execution", lambda name: Refuses())
     entry = registry.get("se")
     (found,) = run_checks(Subject(entry, entry.load(), 16, {}, (11, 9)), [c for c in CHECKS if c.name == "ONNX"])
     assert (found.outcome, found.hint) == ("failed", hint)
@@ -898,5 +899,5 @@ def test_the_exit_code_of_verify_says_whether_the_contract_is_met(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, outcomes: list[tuple[Any, bool]], code: int
 ) -> None:
     results = [CheckResult("1x1", outcome, "", required=required) for outcome, required in outcomes]
-    monkeypatch.setattr("ctxbench.engine.verify.verify", lambda *arguments, **options: results)
+    monkeypatch.setattr("ctxbench.plugins.verify.verify.verify", lambda *arguments, **options: results)
     assert command("verify", "sa").returncode == code

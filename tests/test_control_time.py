@@ -10,8 +10,8 @@ from fake_clock import FakeClock
 
 import ctxbench
 from ctxbench.devices import device
-from ctxbench.messages import Sample
 from ctxbench.metrics.control import Control, control_columns
+from ctxbench.model.messages import Sample
 
 SuiteFile = Callable[..., Path]
 

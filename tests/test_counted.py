@@ -13,11 +13,11 @@ import pytest
 from conftest import Done
 from fakes import ENDED_WELL, FakeExecutor, counted
 
-from ctxbench.case import Case, Measure
-from ctxbench.engine import counted as cache
-from ctxbench.engine.counted import Counted
+from ctxbench.engine import cache
+from ctxbench.engine.cache import Counted
 from ctxbench.engine.exit import Exit
-from ctxbench.messages import Failure
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Failure
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.lines import encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply
@@ -117,8 +117,12 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
 @pytest.mark.parametrize(
     "file",
     [
-        *("modules/ham_nmf.py", "modules/_ham.py", "ctxbench/macs/rules.py", "ctxbench/engine/counted.py"),
-        *("ctxbench/predict/efficiencies.csv", "ctxbench/predict/devices.csv", "ctxbench/devices/sheets.toml"),
+        *("modules/ham_nmf.py", "modules/_ham.py", "ctxbench/plugins/macs/rules.py", "ctxbench/engine/cache.py"),
+        *(
+            "ctxbench/plugins/predict/efficiencies.csv",
+            "ctxbench/plugins/predict/devices.csv",
+            "ctxbench/plugins/predict/sheets.toml",
+        ),
     ],
 )
 def test_another_file_of_ctxbench_has_all_counted_anew(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +164,7 @@ def test_another_python_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch) ->
 def test_another_sheet_has_its_times_predicted_anew(tmp_path: Path) -> None:
     script, sheet = Counts(), tmp_path / "mine.toml"
     task = replace(TASK, case=replace(CASE, device=str(sheet)))
-    text = (ROOT / "ctxbench/devices/sheets.toml").read_text().split("[p100-pcie]")[0]
+    text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text().split("[p100-pcie]")[0]
     for content in (text, text, text.replace("bandwidth_gb_s = ", "bandwidth_gb_s = 1")):
         sheet.write_text(content)
         told(Counted(script), task)

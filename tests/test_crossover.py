@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from ctxbench.crossover import Crossover, Size, crossover, ratio_between
-from ctxbench.number import Number
+from ctxbench.base.number import Number
+from ctxbench.plugins.crossover.crossover import Crossover, Size, crossover, ratio_between
 
 GRID = (64, 256, 1024, 4096, 16384)
 Law = Callable[[int], float]

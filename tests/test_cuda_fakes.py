@@ -11,14 +11,15 @@ import pytest
 import torch
 from fake_clock import FakeClock
 
-from ctxbench import devices, machine_load
+from ctxbench import devices
+from ctxbench.base import load as machine_load
+from ctxbench.base.clocks import Machine
+from ctxbench.base.errors import UsageError
 from ctxbench.devices import Device, NotMeasurable, device
 from ctxbench.devices.cuda import Cuda, CudaClock
-from ctxbench.environment import differences
-from ctxbench.errors import UsageError
-from ctxbench.metrics.energy import BLOCK_S, IDLE_S, SETTLE_S, WINDOW_S, idle_power, measure_energy
 from ctxbench.metrics.matmul import matmul_rate
-from ctxbench.this_machine import Machine
+from ctxbench.plugins.energy.metric import BLOCK_S, IDLE_S, SETTLE_S, WINDOW_S, idle_power, measure_energy
+from ctxbench.results.environment import differences
 
 CUDA = torch.device("cuda", 0)
 UUIDS = ("aaaaaaaa-0000", "bbbbbbbb-1111")

@@ -14,16 +14,16 @@ from fake_clock import FakeClock
 from torch import nn
 
 from ctxbench import devices
-from ctxbench.case import Case, Measure
 from ctxbench.devices import Unsupported
 from ctxbench.devices.clock import Clock
 from ctxbench.devices.cpu import Cpu
 from ctxbench.devices.cuda import GRAPH_WARM_UP_PASSES, Cuda
-from ctxbench.failures import OutOfTime, describe_failure
-from ctxbench.memory.measure import MeasuredPeak, measure_allocation
-from ctxbench.messages import Message, Missing, Values
 from ctxbench.metrics import launch
 from ctxbench.metrics.compile import CACHES, compile_deadline, fresh_caches
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.failures import OutOfTime, describe_failure
+from ctxbench.model.messages import Message, Missing, Values
+from ctxbench.plugins.memory.measure import MeasuredPeak, measure_allocation
 from ctxbench.worker.measurement import CaseMeasurement
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

@@ -13,11 +13,11 @@ from attacks import small
 from report_data import ENVIRONMENT, published, table3_run
 
 import ctxbench
-from ctxbench.comparison import reusable
+from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.engine.run import resume
-from ctxbench.errors import AlteredRun, UsageError
-from ctxbench.gate.baseline import load_baseline
-from ctxbench.metrics.base import POSITIVE, Column
+from ctxbench.model.metric import POSITIVE, Column
+from ctxbench.plugins.check.baseline import load_baseline
+from ctxbench.plugins.compare.comparison import reusable
 from ctxbench.report.write import write_report
 from ctxbench.results import csv_file
 from ctxbench.results.run_folder import RunFolder

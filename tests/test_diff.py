@@ -8,10 +8,10 @@ import pytest
 from report_data import ENVIRONMENT, add, definition, new_run, record, timed
 
 import ctxbench
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.difference import difference_table
-from ctxbench.report.tables.table import Table
+from ctxbench.table.table import Table
 
 MACHINE = {**ENVIRONMENT, "driver": None}
 TIMES = [1.0, 1.0, 1.0, 1.02, 1.02, 1.02, 1.01, 1.01, 1.01]

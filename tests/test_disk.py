@@ -11,8 +11,8 @@ import pytest
 from attacks import small
 from conftest import Done
 
-from ctxbench import disk
-from ctxbench.errors import UsageError
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError
 
 Command = Callable[..., Done]
 

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from ctxbench.metrics import metrics, quantities
-from ctxbench.mode import MODES
+from ctxbench.base.mode import MODES
+from ctxbench.model.metrics import metrics, quantities
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [

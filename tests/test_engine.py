@@ -16,13 +16,13 @@ import pytest
 from fakes import LONGEST_S, EngineClock, FakeExecutor
 
 import ctxbench
-from ctxbench.case import Case, Measure
+from ctxbench.base.errors import EngineError, UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.run import locked, machine, resume
-from ctxbench.errors import EngineError, UsageError
-from ctxbench.messages import Doing
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Doing
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply
 
@@ -72,7 +72,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory, module_server: None) -> p
     )
     clock = EngineClock(Doing("first_infer"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ctxbench.this_machine.here", clock)
+        patch.setattr("ctxbench.base.clocks.here", clock)
         frame = ctxbench.run(str(suite), out=folder / "run", reporter=TimePassesInSleep(clock)).frame
     return frame.set_index("module")
 
@@ -329,7 +329,7 @@ def test_all_processes_of_a_run_end_when_its_own_is_killed() -> None:
     case = f"Case('Sleep', '{FAILING}:Sleep', {{}}, (1, 8, 6, 5))"
     code = (
         "from ctxbench.engine.client import ForkServer\n"
-        "from ctxbench.case import Case, Measure\n"
+        "from ctxbench.model.case import Case, Measure\n"
         "from ctxbench.worker.protocol import MeasureCase\n"
         "server = ForkServer(static=False)\n"
         f"server.start(MeasureCase({case}, Measure(), ['latency']))\n"
@@ -358,7 +358,7 @@ def test_a_machine_that_is_not_described_is_an_error() -> None:
 @pytest.mark.long
 def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = EngineClock(Doing("first_infer"))
-    monkeypatch.setattr("ctxbench.this_machine.here", clock)
+    monkeypatch.setattr("ctxbench.base.clocks.here", clock)
     monkeypatch.setattr("ctxbench.engine.client.KILL_S", -1.0)
     case = Case("Sleep", f"{FAILING}:Sleep", {}, (1, 8, 6, 5))
     with ForkServer() as server:

@@ -12,14 +12,14 @@ import torch
 from conftest import Done
 
 from ctxbench import registry
+from ctxbench.base.errors import UsageError
+from ctxbench.base.extras import PACKAGES
 from ctxbench.devices import Unsupported
-from ctxbench.errors import UsageError
 from ctxbench.executions import execution, executions
 from ctxbench.executions.base import Execution
-from ctxbench.executions.exported import Exported
-from ctxbench.extras import PACKAGES
-from ctxbench.metrics.precision import relative_error
 from ctxbench.modules._onnx import inverse, pooled
+from ctxbench.plugins.numerics.precision import relative_error
+from ctxbench.plugins.runtimes.exported import Exported
 from ctxbench.results.run_folder import RunFolder
 
 RUNTIMES = [way for way in executions().values() if isinstance(way, Exported)]
@@ -104,7 +104,7 @@ def test_what_a_runtime_does_not_take_is_a_sentence(way: Execution, asked: tuple
 def test_a_runtime_that_is_not_installed_is_named_with_the_command(
     way: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
     with pytest.raises(Unsupported, match=rf'{way.name} needs onnx .*: pip install "ctxbench\[{way.extra}\]"$'):
         way.check(way.device_type, "float32", "contiguous")
 
@@ -289,7 +289,7 @@ def test_an_onnx_runtime_without_tensorrt_is_a_sentence(monkeypatch: pytest.Monk
     fake = FakeTensorRt()
     fake.available.remove("TensorrtExecutionProvider")
     monkeypatch.setitem(sys.modules, "onnxruntime", fake.module())
-    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: object())
+    monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: object())
     with pytest.raises(Unsupported, match="has no TensorRT: pip uninstall onnxruntime; pip install onnxruntime-gpu"):
         executions()["tensorrt"].check("cuda:0", "float32", "contiguous")
     with pytest.raises(Unsupported, match="tensorrt runs on cuda, not on cpu"):

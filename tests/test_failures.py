@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from ctxbench.base.errors import ModuleCodeError
 from ctxbench.devices import Unsupported
-from ctxbench.errors import ModuleCodeError
-from ctxbench.failures import DoesNotFit, NotFinite, describe_failure
+from ctxbench.model.failures import DoesNotFit, NotFinite, describe_failure
 
 # The first line of each text, and the status.
 TEXTS = {

@@ -17,12 +17,12 @@ from test_macs import assert_torchprofile_agrees
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.errors import UsageError
-from ctxbench.influence import changed_by
-from ctxbench.macs.counter import count_macs
-from ctxbench.memory import predict_peak
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import MODES
+from ctxbench.meta.influence import changed_by
 from ctxbench.metrics.params import count_params
-from ctxbench.mode import MODES
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

@@ -11,14 +11,14 @@ from test_gate_check import SUITE, FakePairs, Forked
 from test_gate_trees import OWN_GIT, commit, git
 
 import ctxbench
-from ctxbench.errors import UsageError
-from ctxbench.gate import check_against as check
-from ctxbench.gate.agreement import OWN_WEIGHTS, judge
-from ctxbench.gate.check_against import check_against
-from ctxbench.gate.request import Request, parse_inconclusive_is, parse_outputs
-from ctxbench.gate.result import ExitCode, GateResult, OutputVerdict, exit_code
-from ctxbench.messages import Agreement, Difference
-from ctxbench.suite.read import load
+from ctxbench.base.errors import UsageError
+from ctxbench.model.messages import Agreement, Difference
+from ctxbench.model.read_suite import load
+from ctxbench.plugins.check import check_against as check
+from ctxbench.plugins.check.agreement import OWN_WEIGHTS, judge
+from ctxbench.plugins.check.check_against import check_against
+from ctxbench.plugins.check.request import Request, parse_inconclusive_is, parse_outputs
+from ctxbench.plugins.check.result import ExitCode, GateResult, OutputVerdict, exit_code
 from ctxbench.worker import tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

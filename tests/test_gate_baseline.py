@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ctxbench.case import Case
-from ctxbench.errors import UsageError
-from ctxbench.gate.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
-from ctxbench.gate.process_rules import ProcessLogs
-from ctxbench.gate.result import ExactChange
+from ctxbench.base.errors import UsageError
+from ctxbench.model.case import Case
+from ctxbench.model.record import Record, columns
+from ctxbench.plugins.check.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
+from ctxbench.plugins.check.process_rules import ProcessLogs
+from ctxbench.plugins.check.result import ExactChange
 from ctxbench.results.csv_file import csv_line
-from ctxbench.results.record import Record, columns
 from ctxbench.results.run_folder import RunFolder
 
 CASE = Case(

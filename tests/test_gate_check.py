@@ -21,26 +21,26 @@ from xml.etree import ElementTree
 import pytest
 from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
-from ctxbench.case import Case, Measure
+from ctxbench.base.errors import UsageError
+from ctxbench.base.number import Number
 from ctxbench.cli import main
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
-from ctxbench.errors import UsageError
-from ctxbench.gate import check_against as check
-from ctxbench.gate import tree_cases
-from ctxbench.gate.check import conditions_phrase, suite_in_tree
-from ctxbench.gate.check_against import check_against
-from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.request import Request, parse_accepted, parse_renamed
-from ctxbench.gate.result import ExactChange, ExitCode, GateResult, exit_code
-from ctxbench.gate.rows import RowKey, RowVerdict, failed_now
-from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult
-from ctxbench.gate.texts import label_of, remarks
-from ctxbench.gate.trees import baseline_tree, working_tree
-from ctxbench.messages import Failure
-from ctxbench.number import Number
-from ctxbench.results.record import Record
-from ctxbench.suite.read import load
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Failure
+from ctxbench.model.read_suite import load
+from ctxbench.model.record import Record
+from ctxbench.plugins.check import check_against as check
+from ctxbench.plugins.check import tree_cases
+from ctxbench.plugins.check.check import conditions_phrase, suite_in_tree
+from ctxbench.plugins.check.check_against import check_against
+from ctxbench.plugins.check.pairs import Pairs, Source
+from ctxbench.plugins.check.request import Request, parse_accepted, parse_renamed
+from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, exit_code
+from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
+from ctxbench.plugins.check.rules import GateRule, PairFailure, PairRatios, PairResult
+from ctxbench.plugins.check.texts import label_of, remarks
+from ctxbench.plugins.check.trees import baseline_tree, working_tree
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import PairRow, Reply, Task
 from ctxbench.worker.tree import enter_tree
@@ -657,7 +657,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: dict[str, Any
 
     A wide margin and one look at two pairs: the changes are so large that two are enough, on a busy machine too.
     """
-    monkeypatch.setattr("ctxbench.gate.request.GateRule", partial(GateRule, looks=(2,)))
+    monkeypatch.setattr("ctxbench.plugins.check.request.GateRule", partial(GateRule, looks=(2,)))
     monkeypatch.chdir(real["root"])
     monkeypatch.setattr(check, "baseline_tree", lambda here, ref: nullcontext(real["baseline"]))
     monkeypatch.setattr(check, "Pairs", partial(Pairs, launch=real["launch"]))

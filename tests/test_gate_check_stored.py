@@ -20,30 +20,30 @@ from test_gate_check import BEHAVIOUR, SUITE, Forked, processes_with, skip_if_un
 from test_gate_trees import OWN_GIT, commit, git, state, wait_until
 
 import ctxbench
-from ctxbench import machine_load
-from ctxbench.case import Case
+from ctxbench.base import load as machine_load
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import MODES
+from ctxbench.base.notes import Note
 from ctxbench.cli import main
 from ctxbench.devices import Device
 from ctxbench.engine import rounds
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, blank_record
 from ctxbench.engine.progress import Quiet, QuietGate
-from ctxbench.errors import UsageError
-from ctxbench.gate import check_stored as checked
-from ctxbench.gate.baseline import Baseline
-from ctxbench.gate.check_stored import check_stored
-from ctxbench.gate.request import Request
-from ctxbench.gate.result import ExactChange, ExitCode, GateResult
-from ctxbench.gate.rows import RowVerdict
-from ctxbench.gate.texts import headline, label_of
-from ctxbench.gate.trees import modules_here
-from ctxbench.messages import Failure
 from ctxbench.metrics import control
-from ctxbench.mode import MODES
-from ctxbench.notes import Note
-from ctxbench.results.record import Record
+from ctxbench.model.case import Case
+from ctxbench.model.messages import Failure
+from ctxbench.model.read_suite import Overrides, load
+from ctxbench.model.record import Record
+from ctxbench.plugins.check import check_stored as checked
+from ctxbench.plugins.check.baseline import Baseline
+from ctxbench.plugins.check.check_stored import check_stored
+from ctxbench.plugins.check.request import Request
+from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult
+from ctxbench.plugins.check.rows import RowVerdict
+from ctxbench.plugins.check.texts import headline, label_of
+from ctxbench.plugins.check.trees import modules_here
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.read import Overrides, load
 from ctxbench.worker import tasks
 from ctxbench.worker.protocol import MeasureCase, Task
 

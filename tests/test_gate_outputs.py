@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console, RenderableType
 
-from ctxbench.errors import UsageError
-from ctxbench.gate import ci_files, outputs, terminal, texts
-from ctxbench.gate.result import ExactChange, ExitCode, GateResult, OutputVerdict
-from ctxbench.gate.rows import RowKey, RowVerdict, Status, Verdict
-from ctxbench.gate.self_test import SelfTest, Spread
-from ctxbench.gate.tables import exact_table, row_table
-from ctxbench.number import Number
-from ctxbench.report.formats.markdown import render_markdown
+from ctxbench.base.errors import UsageError
+from ctxbench.base.number import Number
+from ctxbench.plugins.check import ci_files, outputs, terminal, texts
+from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, OutputVerdict
+from ctxbench.plugins.check.rows import RowKey, RowVerdict, Status, Verdict
+from ctxbench.plugins.check.self_test import SelfTest, Spread
+from ctxbench.plugins.check.tables import exact_table, row_table
+from ctxbench.table.markdown import render_markdown
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

@@ -14,20 +14,21 @@ from typing import Any, Self
 import pytest
 import torch
 
-from ctxbench import registry, this_machine
-from ctxbench.case import Case, Measure
+from ctxbench import registry
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.mode import Mode
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
-from ctxbench.gate.pairs import Pairs, Source
-from ctxbench.gate.rows import OUT_OF_TIME, RowKey
-from ctxbench.gate.rules import PairFailure, PairRatios, PairResult, Side
-from ctxbench.gate.tree_cases import count_exact, list_cases
-from ctxbench.gate.trees import Tree
-from ctxbench.messages import Failure
-from ctxbench.mode import Mode
-from ctxbench.suite.cases import Suite
-from ctxbench.suite.file import SuiteFile
-from ctxbench.worker import pair
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.grid import Suite
+from ctxbench.model.messages import Failure
+from ctxbench.model.suite_file import SuiteFile
+from ctxbench.plugins.check import child_pair as pair
+from ctxbench.plugins.check.pairs import Pairs, Source
+from ctxbench.plugins.check.rows import OUT_OF_TIME, RowKey
+from ctxbench.plugins.check.rules import PairFailure, PairRatios, PairResult, Side
+from ctxbench.plugins.check.tree_cases import count_exact, list_cases
+from ctxbench.plugins.check.trees import Tree
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
 from ctxbench.worker.tree import is_ctxbench, own_file
 

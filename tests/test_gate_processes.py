@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ctxbench.gate.process_rules import CONTROL_SHARE, ProcessLogs, compare_processes, judge_processes
-from ctxbench.gate.rows import UNKNOWN, RowKey, RowVerdict
-from ctxbench.gate.rules import CORRECTED, GateRule
+from ctxbench.plugins.check.process_rules import CONTROL_SHARE, ProcessLogs, compare_processes, judge_processes
+from ctxbench.plugins.check.rows import UNKNOWN, RowKey, RowVerdict
+from ctxbench.plugins.check.rules import CORRECTED, GateRule
 
 BEFORE = [0.10, 0.12, 0.09, 0.13, 0.11]
 NOW = [0.17, 0.16, 0.19, 0.15]

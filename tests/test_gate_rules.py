@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import LAPTOP, NOISE_LEVELS, SHARED_CI, Noise, SyntheticMachine, block_samples
 
-from ctxbench.gate.result import ExitCode, exit_code
-from ctxbench.gate.rows import NO_ROOM, OUT_OF_TIME, RowKey, RowVerdict
-from ctxbench.gate.rules import (
+from ctxbench.base.number import Number
+from ctxbench.plugins.check.result import ExitCode, exit_code
+from ctxbench.plugins.check.rows import NO_ROOM, OUT_OF_TIME, RowKey, RowVerdict
+from ctxbench.plugins.check.rules import (
     CONTAINED,
     CONTROL_MOVED,
     CORRECTED,
@@ -29,7 +30,6 @@ from ctxbench.gate.rules import (
     pair_log_ratio,
     run_gate,
 )
-from ctxbench.number import Number
 
 RULE = GateRule(looks=(4, 8))
 

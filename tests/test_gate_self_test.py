@@ -14,27 +14,22 @@ import numpy as np
 import pytest
 from test_gate_trees import OWN_GIT
 
-from ctxbench.case import Case, Measure
+from ctxbench.base.errors import UsageError
+from ctxbench.base.number import Number
 from ctxbench.cli.options import seconds as parse_seconds
-from ctxbench.errors import UsageError
-from ctxbench.gate import self_test as tested
-from ctxbench.gate.pairs import Source
-from ctxbench.gate.request import (
-    Deadline,
-    Request,
-    parse_inconclusive_is,
-    parse_share,
-)
-from ctxbench.gate.result import ExitCode, InconclusiveIs, exit_code
-from ctxbench.gate.rows import RowKey, RowVerdict
-from ctxbench.gate.rules import GateRule, PairFailure, PairRatios, PairResult, estimate_from_pairs
-from ctxbench.gate.self_test import SelfTest, self_test, smallest_visible
-from ctxbench.gate.texts import self_test_counts
-from ctxbench.gate.tree_cases import TreeCases
-from ctxbench.gate.trees import Modules
-from ctxbench.number import Number
-from ctxbench.suite.cases import Suite
-from ctxbench.suite.file import SuiteFile
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.grid import Suite
+from ctxbench.model.suite_file import SuiteFile
+from ctxbench.plugins.check import self_test as tested
+from ctxbench.plugins.check.pairs import Source
+from ctxbench.plugins.check.request import Deadline, Request, parse_inconclusive_is, parse_share
+from ctxbench.plugins.check.result import ExitCode, InconclusiveIs, exit_code
+from ctxbench.plugins.check.rows import RowKey, RowVerdict
+from ctxbench.plugins.check.rules import GateRule, PairFailure, PairRatios, PairResult, estimate_from_pairs
+from ctxbench.plugins.check.self_test import SelfTest, self_test, smallest_visible
+from ctxbench.plugins.check.texts import self_test_counts
+from ctxbench.plugins.check.tree_cases import TreeCases
+from ctxbench.plugins.check.trees import Modules
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -285,7 +280,7 @@ def test_what_inconclusive_is() -> None:
 
 def test_a_deadline_leaves_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [50.0]
-    monkeypatch.setattr("ctxbench.this_machine.here", SimpleNamespace(wall_s=lambda: now[0]))
+    monkeypatch.setattr("ctxbench.base.clocks.here", SimpleNamespace(wall_s=lambda: now[0]))
     deadline = Deadline(10.0)
     assert deadline.has_time()
     assert (deadline.has_time_for(10.0), deadline.has_time_for(10.1)) == (True, False)

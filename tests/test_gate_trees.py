@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from ctxbench.errors import UsageError
-from ctxbench.gate.trees import Tree, baseline_tree, working_tree
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.check.trees import Tree, baseline_tree, working_tree
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 ENTER = """
 import signal, sys, time
 from pathlib import Path
-from ctxbench.gate.trees import baseline_tree, working_tree
+from ctxbench.plugins.check.trees import baseline_tree, working_tree
 signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command line does
 with baseline_tree(working_tree(Path(sys.argv[1])), "HEAD") as tree:
     print(tree.root, flush=True)

@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from trials import LONG, refuse, try_command
 
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.run import resume
-from ctxbench.engine.verify import verify
-from ctxbench.errors import UsageError
+from ctxbench.plugins.verify.verify import verify
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
@@ -71,7 +71,7 @@ def attempt(shared_server: None, monkeypatch: pytest.MonkeyPatch, place: Path) -
     for name in LONG:
         monkeypatch.setattr(name, refuse)
     # Compilers take seconds for each module.
-    monkeypatch.setattr("ctxbench.engine.verify.verify", functools.partial(verify, compilers=False))
+    monkeypatch.setattr("ctxbench.plugins.verify.verify.verify", functools.partial(verify, compilers=False))
 
     def attempt(arguments: Sequence[str]) -> None:
         wrong = try_command(arguments, place)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ctxbench import registry
-from ctxbench.macs.counter import count_macs, count_macs_torchprofile
 from ctxbench.metrics.params import count_params
 from ctxbench.modules._ham import Hamburger
 from ctxbench.modules.ham_cd import HamCD
 from ctxbench.modules.ham_nmf import HamNMF
 from ctxbench.modules.ham_vq import HamVQ
+from ctxbench.plugins.macs.counter import count_macs, count_macs_torchprofile
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

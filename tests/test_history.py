@@ -9,11 +9,11 @@ from report_data import ENVIRONMENT, add, new_run, record, timed
 from test_gate_check import Forked, source
 from test_gate_trees import OWN_GIT, commit, git
 
-from ctxbench.errors import UsageError
-from ctxbench.gate import history as made
-from ctxbench.gate.history import History, history
-from ctxbench.gate.history_table import history_tables, plot, sentences
-from ctxbench.suite.read import Overrides, load
+from ctxbench.base.errors import UsageError
+from ctxbench.model.read_suite import Overrides, load
+from ctxbench.plugins.history import costs as made
+from ctxbench.plugins.history.costs import History, history
+from ctxbench.plugins.history.table import history_tables, plot, sentences
 from ctxbench.worker import tasks
 
 pytestmark = pytest.mark.slow

@@ -17,11 +17,11 @@ def test_the_rules_are_kept() -> None:
 @pytest.mark.parametrize(
     ("path", "line", "broken"),
     [
-        ("report/tables/network.py", "import ctxbench.engine", {UPPER, READERS}),
-        ("report/tables/network.py", "import ctxbench.worker.lines", {READERS}),
-        ("modules/se.py", "import ctxbench.gate", {UPPER}),
+        ("ctxbench/plugins/networks/table.py", "import ctxbench.engine", {UPPER, READERS}),
+        ("ctxbench/plugins/networks/table.py", "import ctxbench.worker.lines", {READERS}),
+        ("modules/se.py", "import ctxbench.plugins.check", {UPPER}),
         ("modules/se.py", "from ctxbench import report", {UPPER}),
-        ("modules/se.py", "from ctxbench.memory import CONVENTION", {MODULES}),
+        ("modules/se.py", "from ctxbench.plugins.memory import CONVENTION", {MODULES}),
         ("networks/vit_small.py", "import ctxbench.cli", {UPPER, "No circles"}),
         ("ctxbench/results/csv_file.py", "import ctxbench.report.page", {UPPER, "No circles"}),
         (

@@ -13,21 +13,21 @@ import pytest
 from fake_clock import FakeClock
 from fakes import FakeExecutor
 
-from ctxbench.case import Case, Measure
+from ctxbench.base.mode import MODES
+from ctxbench.base.notes import Note
 from ctxbench.devices.clock import block_cost
 from ctxbench.engine import one_process as scheduler
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
-from ctxbench.messages import Doing, Failure, Missing, Samples, Values
-from ctxbench.messages import Sample as Block
 from ctxbench.metrics import latency as latency_metric
-from ctxbench.metrics import metrics
-from ctxbench.metrics.base import Pass
 from ctxbench.metrics.latency import Latency, measure_latency
-from ctxbench.mode import MODES
-from ctxbench.notes import Note
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Doing, Failure, Missing, Samples, Values
+from ctxbench.model.messages import Sample as Block
+from ctxbench.model.metric import Pass
+from ctxbench.model.metrics import metrics
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.protocol import Reply

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ctxbench import registry
-from ctxbench.macs.counter import UncountableError, count_macs, count_macs_torchprofile
 from ctxbench.metrics.params import count_params
+from ctxbench.plugins.macs.counter import UncountableError, count_macs, count_macs_torchprofile
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs
-from ctxbench.macs.training import count_training_macs
+from ctxbench.plugins.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs
+from ctxbench.plugins.macs.training import count_training_macs
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

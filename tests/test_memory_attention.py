@@ -9,9 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ctxbench.memory import MemoryProfile, UnpredictableError, measure_peak, predict_peak
-from ctxbench.memory.attention_rules import CPU_FLASH_KNOWN
-from ctxbench.mode import MODES, Mode
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.plugins.memory.attention_rules import CPU_FLASH_KNOWN
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import MemoryProfile
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -200,7 +203,7 @@ _known_here = pytest.mark.skipif(
 
 
 def test_fused_attention_on_the_cpu_of_another_torch_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.memory.attention_rules.CPU_FLASH_KNOWN", "1.0")
+    monkeypatch.setattr("ctxbench.plugins.memory.attention_rules.CPU_FLASH_KNOWN", "1.0")
     profile = predict_peak(SelfAttention(2, 8), torch.randn(2, 5, 16), mode="infer", device="cpu")
     assert "known for torch 1.0 only" in " ".join(profile.marks.values())
 

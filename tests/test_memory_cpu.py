@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ctxbench import registry
-from ctxbench.memory import measure_peak, predict_peak
-from ctxbench.memory.kernel_rules import Call
-from ctxbench.memory.kernels import Device, Table
-from ctxbench.mode import MODES
+from ctxbench.base.mode import MODES
+from ctxbench.plugins.memory.kernel_rules import Call
+from ctxbench.plugins.memory.kernels import Device, Table
+from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.predict import predict_peak
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -348,7 +349,7 @@ def test_onednn_is_marked_and_not_guessed() -> None:
 
 @pytest.mark.parametrize("device", ["cuda", "cuda-2020", "cpu"])
 def test_no_operator_is_both_free_and_in_the_table_of_one_device_twice(device: str) -> None:
-    from ctxbench.memory.kernels import KERNELS
+    from ctxbench.plugins.memory.kernels import KERNELS
 
     names = [name for row in KERNELS if device in row.devices for name in row.operators.split()]
     assert len(names) == len(set(names))

@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from ctxbench import registry
-from ctxbench.memory import MemoryProfile, predict_peak
-from ctxbench.memory.kernels import Device
-from ctxbench.mode import Mode
+from ctxbench.base.mode import Mode
+from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import MemoryProfile
 
 PAPER = {  # MiB in training and in inference; the training figure of DA cannot be that of a full backward pass
     "sa": (5253, 2148),

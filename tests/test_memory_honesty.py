@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ctxbench.case import Case, Measure
-from ctxbench.memory import UnpredictableError, measure_peak, predict_peak
-from ctxbench.messages import Values
-from ctxbench.mode import Mode
+from ctxbench.base.mode import Mode
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Values
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.worker.measurement import CaseMeasurement
 
 IMAGE = torch.empty(2, 8, 6, 6, device="meta")

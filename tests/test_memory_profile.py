@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-import ctxbench.memory
-from ctxbench.memory import Allocation, MemoryProfile, Step, predict_peak, remedies
-from ctxbench.memory.explain import explain
-from ctxbench.memory.plot import plot
-from ctxbench.memory.remedy import saved_lines
-from ctxbench.memory.tracker import Tracker
-from ctxbench.mode import Mode
-from ctxbench.place import Place
+import ctxbench.plugins.memory
+from ctxbench.base.call_sites import Place
+from ctxbench.base.mode import Mode
+from ctxbench.plugins.memory.explain import explain
+from ctxbench.plugins.memory.plot import plot
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import Allocation, MemoryProfile, Step
+from ctxbench.plugins.memory.remedy import remedies, saved_lines
+from ctxbench.plugins.memory.tracker import Tracker
 
 MIB = 2**20
 
@@ -234,10 +235,10 @@ def test_the_drawing_is_written(profile: MemoryProfile, tmp_path: Path, suffix: 
 def test_the_convention_and_the_profiles_types_load_without_torch() -> None:
     code = """
 import sys
-from ctxbench.memory import MemoryProfile
-from ctxbench.memory.convention import CONVENTION
+from ctxbench.plugins.memory.profile import MemoryProfile
+from ctxbench.plugins.memory.convention import CONVENTION
 assert "torch" not in sys.modules
-from ctxbench.memory import predict_peak
+from ctxbench.plugins.memory.predict import predict_peak
 assert "torch" in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -245,4 +246,4 @@ assert "torch" in sys.modules
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'predict_peek'"):
-        ctxbench.memory.predict_peek  # noqa: B018  # reading it is the test
+        ctxbench.plugins.memory.predict_peek  # noqa: B018  # reading it is the test

@@ -11,19 +11,21 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ctxbench import metrics, registry
-from ctxbench.metrics import in_order, params, rates
-from ctxbench.metrics.base import Column, Metric, Settings
-from ctxbench.results.record import columns
+from ctxbench import registry
+from ctxbench.metrics import params, rates
+from ctxbench.model import metrics
+from ctxbench.model.metric import Column, Metric, Settings
+from ctxbench.model.metrics import in_order
+from ctxbench.model.record import columns
 
 ROOT = Path(__file__).parents[1]
 
 BUFFERS = '''
 """Buffers: how many numbers a module holds in all its buffers."""
 
-from ctxbench.case import Repeats
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Settings, Unit
-from ctxbench.notes import Note
+from ctxbench.model.case import Repeats
+from ctxbench.model.metric import Column, Measurement, Metric, Quantity, Settings, Unit
+from ctxbench.base.notes import Note
 
 
 class Buffers(Settings):
@@ -78,7 +80,7 @@ def test_every_quantity_has_its_columns() -> None:
 
 def test_the_metrics_are_in_the_order_of_tables() -> None:
     files = {path.stem for path in Path(metrics.__file__).parent.glob("*.py")} - {"__init__", "base"}
-    declared = [import_module(f"ctxbench.metrics.{name}") for name in files]
+    declared = [import_module(f"ctxbench.model.metrics.{name}") for name in files]
     in_place = sorted((module.METRIC for module in declared if hasattr(module, "METRIC")), key=lambda each: each.place)
     assert list(metrics.metrics().values()) == in_place
     assert metrics.static_metrics()[:3] == list(metrics.metrics())[:3] == ["params", "macs", "memory"]
@@ -166,7 +168,7 @@ def test_a_metric_is_one_file(copy: Path) -> None:
 def test_names_titles_and_columns_need_no_torch_and_no_numpy() -> None:
     code = (
         "import sys\nfrom ctxbench.metrics import quantities\n"
-        "from ctxbench.results.record import columns\nquantities(), columns()\n"
+        "from ctxbench.model.record import columns\nquantities(), columns()\n"
         "assert not {'torch', 'numpy', 'pandas', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,11 +10,12 @@ from torch import nn
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.errors import UsageError
-from ctxbench.memory import MemoryProfile, predict_peak
-from ctxbench.memory.kernels import Device
-from ctxbench.mode import Mode
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import Mode
 from ctxbench.networks import mmsegmentation
+from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.registry import networks
 
 FILE = "ctxbench.networks.mmsegmentation"

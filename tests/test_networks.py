@@ -14,14 +14,14 @@ from torch import nn
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.case import Case
+from ctxbench.base.errors import UsageError
 from ctxbench.devices import Unsupported
-from ctxbench.errors import UsageError
-from ctxbench.metrics.added import combine
+from ctxbench.model.case import Case
+from ctxbench.plugins.networks.added import combine
+from ctxbench.plugins.networks.table import network_tables
 from ctxbench.registry import networks
 from ctxbench.registry.slot import Slot, uses
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.network import network_tables
 
 FILE = Path(__file__).parent / "fixtures" / "small_network.py"
 SMALL = f"{FILE}:small"
@@ -212,7 +212,7 @@ def test_each_network_is_a_file_of_its_name() -> None:
 
 
 def test_without_timm_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None if name == "timm" else find_spec("json"))
+    monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None if name == "timm" else find_spec("json"))
     with pytest.raises(Unsupported, match=r'needs timm: pip install "ctxbench\[networks\]"$'):
         case("sa", "resnet18_os32", (1, 3, 64, 64)).build()
 

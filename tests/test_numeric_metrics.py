@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ctxbench import registry
-from ctxbench.case import Case, Measure
-from ctxbench.conditions import Shape
-from ctxbench.messages import Values
-from ctxbench.metrics import gradient, jacobian, metrics, reconstruction
-from ctxbench.metrics.decomposition import NOISE, RANK, low_rank_map
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.conditions import Shape
+from ctxbench.model.messages import Values
+from ctxbench.model.metrics import metrics
 from ctxbench.modules.ham_cd import HamCD
 from ctxbench.modules.ham_vq import HamVQ
+from ctxbench.plugins.numerics import gradient, jacobian, reconstruction
+from ctxbench.plugins.numerics.decomposition import NOISE, RANK, low_rank_map
 from ctxbench.worker.measurement import CaseMeasurement
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

@@ -15,10 +15,10 @@ from conftest import Done
 from rich.table import Table
 
 from ctxbench import cli
+from ctxbench.base.terminal import console, safe
 from ctxbench.cli import surroundings
 from ctxbench.engine.progress import Live, Plain
-from ctxbench.results.record import Record
-from ctxbench.terminal import console, safe
+from ctxbench.model.record import Record
 
 COMMANDS = "\x1b]0;title\x07 \x1b[2J \u202eabc\u2066 \udcff \x9b2J"
 ESCAPED = r"\x1b]0;title\x07 \x1b[2J \u202eabc\u2066 \udcff \x9b2J"

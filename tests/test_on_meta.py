@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ctxbench.on_meta import on_meta
+from ctxbench.meta.on_meta import on_meta
 
 
 class Tied(nn.Module):

@@ -14,13 +14,13 @@ import pytest
 from conftest import Done
 from fakes import LONGEST_S, EngineClock
 
-from ctxbench.case import Case, Measure
+from ctxbench.base.errors import UsageError
 from ctxbench.engine import interpreter
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
-from ctxbench.engine.ray_slots import connect
-from ctxbench.errors import UsageError
-from ctxbench.messages import Doing
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Doing
+from ctxbench.plugins.cluster.ray_slots import connect
 from ctxbench.worker.protocol import BLOCK, NEXT, Answer, DescribeEnvironment, MeasureCase, PairRow, Reply, TakeSide
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -122,14 +122,14 @@ def test_a_suite_is_measured_with_a_note_of_what_could_not_be_set(
 def test_a_limit_of_memory_is_refused(
     command: Command, suite_file: SuiteFile, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    monkeypatch.setattr("ctxbench.this_machine.FORKS", False)
+    monkeypatch.setattr("ctxbench.base.clocks.FORKS", False)
     done = command(*words.split(), "--suite", suite_file(["linear"], measure="memory_limit_gib = 1"))
     sentence = "ctxbench: memory_limit_gib in [measure] is held on Linux only: take it out of the suite\n"
     assert (done.returncode, done.stderr) == (2, sentence)
 
 
 def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.this_machine.FORKS", False)
+    monkeypatch.setattr("ctxbench.base.clocks.FORKS", False)
     with pytest.raises(UsageError, match="--ray measures on Linux only; without it, the same suite"):
         connect("local").__enter__()
 
@@ -198,7 +198,7 @@ def test_how_an_interpreter_ended_is_told(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch, name: str, code: int, number: int, timed_out: bool
 ) -> None:
     clock = EngineClock(*[Doing("first_infer")] * timed_out)
-    monkeypatch.setattr("ctxbench.this_machine.here", clock)
+    monkeypatch.setattr("ctxbench.base.clocks.here", clock)
     case = Case(name, f"{FIXTURES / 'failing.py'}:{name}", {}, SHAPE)
     ended = server.run(MeasureCase(case, Measure(), ["latency"]), clock, timeout_s=600)
     assert (ended.code, ended.signal, ended.timed_out, ended.early) == (code, number, timed_out, True)
@@ -208,7 +208,7 @@ def test_how_an_interpreter_ended_is_told(
 @pytest.mark.long
 def test_an_interpreter_ends_when_the_command_is_killed() -> None:
     code = (
-        "from ctxbench.case import Case, Measure\n"
+        "from ctxbench.model.case import Case, Measure\n"
         "from ctxbench.engine import interpreter\n"
         "from ctxbench.engine.client import ForkServer\n"
         "from ctxbench.worker.protocol import MeasureCase\n"

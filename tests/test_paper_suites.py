@@ -8,14 +8,14 @@ import pytest
 from judge import verdicts
 
 import ctxbench
-from ctxbench.claims import claims_of
-from ctxbench.conditions import Shape
+from ctxbench.model.conditions import Shape
+from ctxbench.model.read_suite import load
+from ctxbench.plugins.claims.claims import claims_of
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
-from ctxbench.suite.read import load
 
 ROOT = Path(__file__).parents[1]
 SMALL: dict[str, Shape] = {

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.formats.terminal import render_terminal
-from ctxbench.report.tables.table import Cell, Column, Row, Table, plain_table
-from ctxbench.terminal import console
+from ctxbench.base.terminal import console
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import Cell, Column, Row, Table, plain_table
+from ctxbench.table.terminal import render_terminal
 
 KERNELS = plain_table(
     {"operator": "label", "ms": "predicted", "bound by": "text"},

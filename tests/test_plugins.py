@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ctxbench import registry
-from ctxbench.contract import SIZE
-from ctxbench.contract.checks import CHECKS, COMPILERS, run_checks
-from ctxbench.contract.subject import Subject
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, run_checks
+from ctxbench.plugins.verify.contract import SIZE
+from ctxbench.plugins.verify.subject import Subject
 from ctxbench.registry.entry import Entry
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "ctxbench-example-plugin"

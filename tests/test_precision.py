@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.case import Case, Measure
-from ctxbench.conditions import Shape
-from ctxbench.messages import Values
-from ctxbench.metrics import precision
-from ctxbench.metrics.base import Pass
-from ctxbench.mode import Mode
+from ctxbench.base.mode import Mode
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.conditions import Shape
+from ctxbench.model.messages import Values
+from ctxbench.model.metric import Pass
+from ctxbench.plugins.numerics import precision
 from ctxbench.worker.measurement import CaseMeasurement
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

@@ -9,22 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.devices.sheet import Sheet, sheet, sheets
-from ctxbench.dtypes import TF32, TF32_CONVOLUTIONS
-from ctxbench.errors import UsageError
-from ctxbench.macs.training import count_training_macs
-from ctxbench.memory import UnpredictableError, predict_peak
-from ctxbench.mode import MODES
-from ctxbench.number import CONFIDENCE_SDS
-from ctxbench.place import Place
-from ctxbench.predict import effects as predict_effects
-from ctxbench.predict import rates
-from ctxbench.predict.effects import CARD_SD, effects_of
-from ctxbench.predict.operators import Operator, operators_of
-from ctxbench.predict.passes import time_of
-from ctxbench.predict.rates import DTYPE_SD, HOST_SD, HOST_US, Calibration, Efficiency, Era, Factor, effects
-from ctxbench.predict.training import step_of, with_loss
-from ctxbench.predict.work import Convolution, Product, Work
+from ctxbench.base.call_sites import Place
+from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import MODES
+from ctxbench.base.number import CONFIDENCE_SDS
+from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.predict import effects as predict_effects
+from ctxbench.plugins.predict import rates
+from ctxbench.plugins.predict.effects import CARD_SD, effects_of
+from ctxbench.plugins.predict.operators import Operator, operators_of
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.rates import DTYPE_SD, HOST_SD, HOST_US, Calibration, Efficiency, Era, Factor, effects
+from ctxbench.plugins.predict.sheet import Sheet, sheet, sheets
+from ctxbench.plugins.predict.training import step_of, with_loss
+from ctxbench.plugins.predict.work import Convolution, Product, Work
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -222,7 +223,7 @@ def test_products_have_the_sides_that_the_counting_rules_multiply(key: str, mode
 
 
 def _inference_products(model: nn.Module, x: Tensor) -> int:
-    from ctxbench.macs.counter import count_macs
+    from ctxbench.plugins.macs.counter import count_macs
 
     return count_macs(model, x).macs_matmul
 

@@ -12,26 +12,27 @@ from report_data import FACTS, add, definition, medians, new_run, record
 from typer.testing import CliRunner
 
 import ctxbench
-from ctxbench import cli, comparison, registry
-from ctxbench.devices.sheet import sheet
+from ctxbench import cli, registry
+from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note
+from ctxbench.base.number import Number, obstacle, order, ratio
 from ctxbench.engine.run import resume
-from ctxbench.errors import UsageError
-from ctxbench.notes import Note
-from ctxbench.number import Number, obstacle, order, ratio
-from ctxbench.predict.operators import operators_of
-from ctxbench.predict.passes import time_of
-from ctxbench.predict.rates import HOST_US
+from ctxbench.model import read_suite as suite
+from ctxbench.model.read_suite import Overrides
+from ctxbench.plugins.compare import comparison
+from ctxbench.plugins.compare.table import ranking_table
+from ctxbench.plugins.crossover.table import crossover_table
+from ctxbench.plugins.predict.operators import operators_of
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.rates import HOST_US
+from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
-from ctxbench.report.tables.crossover import crossover_table
-from ctxbench.report.tables.ranking import ranking_table
 from ctxbench.report.tables.runs import compare_runs
 from ctxbench.report.tables.suite import suite_table
-from ctxbench.report.tables.table import Table
 from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite import read as suite
-from ctxbench.suite.read import Overrides
+from ctxbench.table.table import Table
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -44,7 +45,7 @@ TITAN = "NVIDIA TITAN Xp"
 @pytest.mark.usefixtures("shared_server")
 def test_a_device_that_is_not_here_has_counts_and_predicted_times(suite_file: SuiteFile, tmp_path: Path) -> None:
     mine = tmp_path / "my_gpu.toml"
-    mine.write_text((ROOT / "ctxbench/devices/sheets.toml").read_text().split("[p100-pcie]")[0])
+    mine.write_text((ROOT / "ctxbench/plugins/predict/sheets.toml").read_text().split("[p100-pcie]")[0])
     path = suite_file(["sa"], metrics=("params", "latency"))
     run = ctxbench.run(str(path), device=["titan-xp", str(mine)], out=tmp_path / "run")
     frame = run.frame

@@ -17,23 +17,24 @@ from fake_clock import FakeClock
 from torch import Tensor, nn
 
 import ctxbench
-from ctxbench import registry, this_machine
-from ctxbench.attribution.advice import advice
-from ctxbench.attribution.costs import UNKNOWN, Cost, Costs, Roof, Span
-from ctxbench.attribution.measured import FEWEST, Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
-from ctxbench.attribution.profile import BYS, Pass, Profile
-from ctxbench.attribution.static import Known, known, predicted
-from ctxbench.devices.sheet import sheet
-from ctxbench.macs.counter import count_macs
-from ctxbench.macs.training import count_training_macs
-from ctxbench.memory import predict_peak
-from ctxbench.memory.one_pass import run_pass
-from ctxbench.memory.profile import Phase
-from ctxbench.mode import MODES, Mode
-from ctxbench.place import LOSS, Line, Place
-from ctxbench.predict.operators import profiled
-from ctxbench.report.profile import headline
-from ctxbench.report.profile_page import render_profile
+from ctxbench import registry
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.call_sites import LOSS, Line, Place
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.memory.one_pass import run_pass
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import Phase
+from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.plugins.profile.advice import advice
+from ctxbench.plugins.profile.costs import UNKNOWN, Cost, Costs, Roof, Span
+from ctxbench.plugins.profile.measured import FEWEST, Calls, Event, Kernel, Recorder, measure, spans_of, torch_profiler
+from ctxbench.plugins.profile.page import render_profile
+from ctxbench.plugins.profile.profile import BYS, Pass, Profile
+from ctxbench.plugins.profile.static import Known, known, predicted
+from ctxbench.plugins.profile.texts import headline
 
 ROOF = Roof(1e12, 1e11, 1e-6)
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from ctxbench import registry
-from ctxbench.attribution.advice import advice
-from ctxbench.attribution.costs import Roof
-from ctxbench.attribution.profile import Part, Pass
-from ctxbench.attribution.static import Known, known, predicted
-from ctxbench.devices.sheet import sheet
-from ctxbench.mode import MODES, Mode
-from ctxbench.number import significant
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.number import significant
+from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.plugins.profile.advice import advice
+from ctxbench.plugins.profile.costs import Roof
+from ctxbench.plugins.profile.profile import Part, Pass
+from ctxbench.plugins.profile.static import Known, known, predicted
 
 BLOCK = """import torch
 from torch import nn

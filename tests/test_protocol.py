@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from ctxbench.case import Case, Measure
-from ctxbench.contract import CheckResult
-from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
-from ctxbench.notes import Note
-from ctxbench.results.record import Record
+from ctxbench.base.notes import Note
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.model.record import Record
+from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.worker.lines import ProtocolError, decode, decode_task, encode, tagged, untagged
 from ctxbench.worker.protocol import (
     Answer,

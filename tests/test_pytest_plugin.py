@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ctxbench.mode import MODES
+from ctxbench.base.mode import MODES
 
 pytestmark = pytest.mark.processes
 pytest_plugins = "pytester"

@@ -16,18 +16,18 @@ import psutil
 import pytest
 from conftest import Done
 
-from ctxbench.engine import cluster as on_cluster
-from ctxbench.engine import ray_slots
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.ray_slots import connect
 from ctxbench.engine.run import resume
 from ctxbench.engine.sweep import SlotLost
-from ctxbench.errors import UsageError
+from ctxbench.model.read_suite import load
+from ctxbench.model.record import Record
+from ctxbench.plugins.cluster import cluster as on_cluster
+from ctxbench.plugins.cluster import ray_slots
+from ctxbench.plugins.cluster.ray_slots import connect
 from ctxbench.report.write import write_report
-from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder, run_folders
-from ctxbench.sources import code_digest, digest
-from ctxbench.suite.read import load
+from ctxbench.results.sources import code_digest, digest
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -297,7 +297,7 @@ def test_an_address_where_no_ray_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("ctxbench.base.extras.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r'--ray needs ray: pip install "ctxbench\[ray\]"'), connect("local"):
         pass
 

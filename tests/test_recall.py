@@ -21,19 +21,30 @@ from torch import Tensor, nn
 
 pytest.importorskip("sklearn", reason='pip install "ctxbench[recall]"')
 
-from ctxbench.case import Case
-from ctxbench.comparison import Request, expected_s
+from ctxbench.base.clocks import usable_cores
+from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note
 from ctxbench.engine.one_process import Plan, measure_case
-from ctxbench.errors import UsageError
-from ctxbench.influence import gradient_reaches
-from ctxbench.metrics.recall import SEGMENT_BOUNDS, STEP_S, compute, from_histogram, learned_of, sentence, takes_s
-from ctxbench.notes import Note
-from ctxbench.recall import RECIPE
-from ctxbench.recall import scenes as scenes_file
-from ctxbench.recall import stored as stored_file
-from ctxbench.recall import training as training_file
-from ctxbench.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
-from ctxbench.recall.training import (
+from ctxbench.meta.influence import gradient_reaches
+from ctxbench.model.case import Case
+from ctxbench.model.read_suite import Overrides
+from ctxbench.model.suite_file import MeasureTable
+from ctxbench.plugins.compare.comparison import Request, expected_s
+from ctxbench.plugins.recall import RECIPE
+from ctxbench.plugins.recall import scenes as scenes_file
+from ctxbench.plugins.recall import stored as stored_file
+from ctxbench.plugins.recall import training as training_file
+from ctxbench.plugins.recall.metric import (
+    SEGMENT_BOUNDS,
+    STEP_S,
+    compute,
+    from_histogram,
+    learned_of,
+    sentence,
+    takes_s,
+)
+from ctxbench.plugins.recall.scenes import REGIONS, Scenes, Task, inputs_of, prototypes, scenes, task_of
+from ctxbench.plugins.recall.training import (
     CHOOSING_SEED,
     RATES,
     Network,
@@ -46,9 +57,6 @@ from ctxbench.recall.training import (
 )
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.file import MeasureTable
-from ctxbench.suite.read import Overrides
-from ctxbench.this_machine import usable_cores
 
 pytestmark = pytest.mark.slow  # small trainings, which take seconds together
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctxbench import registry
-from ctxbench.errors import ModuleCodeError, UsageError
+from ctxbench.base.errors import ModuleCodeError, UsageError
 
 KEYS = ["a2", "acf", "apc", "da", "dm", "focused_linear", "ham_cd", "ham_nmf", "ham_vq", "linear", "sa"]
 MODULE = """

@@ -7,15 +7,15 @@ import pytest
 from report_data import add, definition, new_run, published, record, table3_run, timed
 
 from ctxbench import registry
-from ctxbench.errors import UsageError
-from ctxbench.report.formats.latex import ROWS, escape, render_latex
+from ctxbench.base.errors import UsageError
+from ctxbench.model.published import Published
 from ctxbench.report.published import with_published
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.compact import Choice, compact_table
 from ctxbench.report.tables.suite import comparison_table
 from ctxbench.report.write import write_report
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.published import Published
+from ctxbench.table.latex import ROWS, escape, render_latex
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

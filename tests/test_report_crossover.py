@@ -12,19 +12,19 @@ from report_data import add, definition, medians, new_run, record
 from typer.testing import CliRunner
 
 from ctxbench import cli, registry
-from ctxbench.errors import UsageError
-from ctxbench.metrics import quantity
-from ctxbench.report.figures import crossover as figure_crossover
+from ctxbench.base.errors import UsageError
+from ctxbench.model import read_suite as suite
+from ctxbench.model.metrics import quantity
+from ctxbench.model.record import Record
+from ctxbench.plugins.crossover import figure as figure_crossover
+from ctxbench.plugins.crossover.table import crossover_table, pairings
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.figures.style import styled
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.report.tables.crossover import crossover_table, pairings
-from ctxbench.report.tables.table import Table
 from ctxbench.report.write import write_report
-from ctxbench.results.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite import read as suite
+from ctxbench.table.table import Table
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 

@@ -12,20 +12,20 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from report_data import add, definition, new_run, published, record
 
-from ctxbench.errors import UsageError
-from ctxbench.metrics import quantity
+from ctxbench.base.errors import UsageError
+from ctxbench.model import read_suite as suite
+from ctxbench.model.metrics import quantity
+from ctxbench.model.suite_file import Figure
 from ctxbench.report.curves import SCALING, Fit, figures_of, fit_of, series_of
 from ctxbench.report.figures.curve import curve
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.figures.style import styled
-from ctxbench.report.formats.markdown import render_markdown
 from ctxbench.report.panels import Panel, panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
 from ctxbench.report.tables.suite import suite_table
 from ctxbench.report.write import write_report
-from ctxbench.suite import read as suite
-from ctxbench.suite.file import Figure
+from ctxbench.table.markdown import render_markdown
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -210,7 +210,7 @@ def test_a_quantity_that_does_not_apply_is_a_cell_with_a_reason(
 ) -> None:
     panel = steps_run(tmp_path / "run")
     energy = replace(quantity("energy_train"), reason_column="macs_uncounted")
-    monkeypatch.setitem(__import__("ctxbench.metrics").metrics.quantities(), "energy_train", energy)
+    monkeypatch.setitem(__import__("ctxbench.model.metrics").metrics.quantities(), "energy_train", energy)
     run = replace(panel.run, frame=panel.run.frame.assign(macs_uncounted=["no steps"] + [""] * 12))
     text = render_markdown(suite_table(run))
     assert "-<sup>1</sup>" in text

@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.memory import figure as figure_memory
+from ctxbench.plugins.networks import figure as figure_network
+from ctxbench.plugins.recall import figure as figure_recall
 from ctxbench.report.curves import SCALING, figures_of
 from ctxbench.report.figures import cost as figure_cost
 from ctxbench.report.figures import curve as figure_curve
-from ctxbench.report.figures import memory as figure_memory
-from ctxbench.report.figures import network as figure_network
 from ctxbench.report.figures import points as figure_points
-from ctxbench.report.figures import recall as figure_recall
 from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import KINDS, WRITERS, choose, write_figure
 from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled

@@ -27,7 +27,7 @@ from report_data import (
 )
 
 from ctxbench import registry
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 from ctxbench.report.figures.kinds import KINDS, choose, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
 from ctxbench.report.figures.layout import PAGE, Sheet, wrapped

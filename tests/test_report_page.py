@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from report_data import add, definition, new_run, record, table3_run
 
-from ctxbench.errors import UsageError
-from ctxbench.notes import Note
+from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note
 from ctxbench.report.write import write_report
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

@@ -14,22 +14,22 @@ import pytest
 from report_data import add, definition, medians, new_run, record, scaling_run, stream, table3_run, timed
 from rich.console import Console
 
-from ctxbench.errors import UsageError
-from ctxbench.memory.convention import CONVENTION
-from ctxbench.metrics import metrics, quantity
-from ctxbench.notes import Note
-from ctxbench.number import Number, ratio_of_runs, significant
-from ctxbench.ranking import Ranking, Standing, front, ranked, sentences
-from ctxbench.report.formats.html import render_html
-from ctxbench.report.formats.latex import NOTES, render_latex
-from ctxbench.report.formats.markdown import render_markdown
-from ctxbench.report.formats.terminal import render_terminal
+from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note
+from ctxbench.base.number import Number, ratio_of_runs, significant
+from ctxbench.model.metrics import metrics, quantity
+from ctxbench.plugins.compare.ranking import Ranking, Standing, front, ranked, sentences
+from ctxbench.plugins.compare.table import ranking_table
+from ctxbench.plugins.memory.convention import CONVENTION
 from ctxbench.report.published import scaled_unit
 from ctxbench.report.run_data import open_run
-from ctxbench.report.tables.ranking import ranking_table
 from ctxbench.report.tables.suite import comparison_table, mark_best
-from ctxbench.report.tables.table import Cell, Table
 from ctxbench.results.run_folder import SCHEMA, RunFolder
+from ctxbench.table.html import render_html
+from ctxbench.table.latex import NOTES, render_latex
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import Cell, Table
+from ctxbench.table.terminal import render_terminal
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -384,7 +384,9 @@ def test_a_ranking_by_another_quantity_shows_it(tmp_path: Path) -> None:
 
 def test_larger_may_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
     larger = replace(quantity("params"), better="larger", comparative="more")
-    monkeypatch.setattr("ctxbench.ranking.quantity", lambda key: larger if key == "params" else quantity(key))
+    monkeypatch.setattr(
+        "ctxbench.plugins.compare.ranking.quantity", lambda key: larger if key == "params" else quantity(key)
+    )
     rows = ranking(params=(10.0, 20.0), macs=(1.0, 2.0)).standings
     assert [row.label for row in ranked(rows, "params")] == ["b", "a"]
     assert front(rows, ["params"]) == [rows[1]]

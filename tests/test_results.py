@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ctxbench.environment import command_line
-from ctxbench.errors import UsageError
-from ctxbench.messages import Sample, TimelineStep
-from ctxbench.notes import Note
-from ctxbench.results.record import Record
+from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note
+from ctxbench.model.messages import Sample, TimelineStep
+from ctxbench.model.record import Record
+from ctxbench.results.environment import command_line
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.tables import tables
 

@@ -15,17 +15,18 @@ import numpy as np
 import pytest
 from fakes import FakeExecutor, counted, timed
 
-from ctxbench import machine_load, this_machine
-from ctxbench.case import Case, Measure
+from ctxbench.base import clocks as this_machine
+from ctxbench.base import load as machine_load
+from ctxbench.base.clocks import Machine
+from ctxbench.base.statistics import t_interval
 from ctxbench.engine.combined import combine
 from ctxbench.engine.one_process import Outcome, Plan, blank_record, measure_case
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
-from ctxbench.messages import Failure, Values
-from ctxbench.results.record import Record
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Failure, Values
+from ctxbench.model.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.statistics import t_interval
-from ctxbench.this_machine import Machine
 from ctxbench.worker.protocol import MeasureCase, Reply
 
 CASES = [Case(key, f"ctxbench.modules.{key}:X", {}, (1, 8, 4, 4)) for key in ("sa", "a2", "dm")]
@@ -66,7 +67,7 @@ class Script(FakeExecutor):
 
 @pytest.fixture(autouse=True)
 def _each_process_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.this_machine.here", SimpleNamespace(wall_s=itertools.count().__next__))
+    monkeypatch.setattr("ctxbench.base.clocks.here", SimpleNamespace(wall_s=itertools.count().__next__))
 
 
 def run(script: Script, path: Path, cases: Sequence[Case] = CASES, **measure: Any) -> dict[str, Record]:
@@ -305,15 +306,15 @@ def test_what_others_use_is_the_machine_s_time_without_this_process_s(monkeypatc
     monkeypatch.setattr(this_machine, "_machine_s", lambda: next(machine))
     monkeypatch.setattr(this_machine, "_own_s", lambda: next(own))
     monkeypatch.setattr(this_machine, "usable_cores", lambda: [0, 1])
-    monkeypatch.setattr("ctxbench.this_machine.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ctxbench.base.clocks.monotonic", lambda: next(clock))
     assert Machine().others()() == 0.375  # 3 s of two cores, 1.5 s of them our own, in 2 s
     assert [machine_load.disturbed(cores) for cores in (None, 0.1, 0.11)] == [False, False, True]
 
 
 def test_a_thread_that_waits_for_a_core_is_not_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, own = iter([5.0, 7.0]), iter([1.0, 1.5])
-    monkeypatch.setattr("ctxbench.this_machine.monotonic", lambda: next(clock))
-    monkeypatch.setattr("ctxbench.this_machine.thread_time", lambda: next(own))
+    monkeypatch.setattr("ctxbench.base.clocks.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ctxbench.base.clocks.thread_time", lambda: next(own))
     assert Machine().on_core()() == 0.25  # half a second of two
     assert [machine_load.starved(*each) for each in ((0.1, 0.9), (0.11, 1.0), (0.0, 0.89))] == [False, True, True]
 

@@ -8,9 +8,9 @@ from judge import findings
 from report_data import record
 
 import ctxbench
-from ctxbench.claims import Rows
-from ctxbench.results.record import columns
-from ctxbench.suite.read import load
+from ctxbench.model.read_suite import load
+from ctxbench.model.record import columns
+from ctxbench.plugins.claims.claims import Rows
 from ctxbench.suites.scaling import exponent, growth
 from ctxbench.suites.scaling_static import order
 

@@ -11,17 +11,18 @@ from test_macs_training import real_step
 from torch import Tensor
 
 from ctxbench import registry
+from ctxbench.base.mode import MODES, Mode
 from ctxbench.devices import Unsupported
-from ctxbench.devices.sheet import sheets
-from ctxbench.executions.exported import export
-from ctxbench.macs.counter import count_macs
-from ctxbench.macs.training import count_training_macs
-from ctxbench.memory import predict_peak, remedies
+from ctxbench.meta.scan import SCANS, selective_scan, wkv
 from ctxbench.metrics.params import count_params
-from ctxbench.mode import MODES, Mode
-from ctxbench.predict.operators import profiled
-from ctxbench.predict.passes import time_of
-from ctxbench.scan import SCANS, selective_scan, wkv
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.remedy import remedies
+from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.sheet import sheets
+from ctxbench.plugins.runtimes.exported import export
 
 KEYS = ("ss2d", "vim", "nc_ssd", "bi_wkv")
 SCANNED = {"ss2d": "ctxbench::selective_scan", "vim": "ctxbench::selective_scan", "bi_wkv": "ctxbench::wkv"}

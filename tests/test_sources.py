@@ -11,17 +11,17 @@ import pytest
 from fakes import FakeExecutor, counted, timed
 
 import ctxbench
-from ctxbench import sources
-from ctxbench.case import Case, Measure
-from ctxbench.comparison import reusable
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import resume
-from ctxbench.errors import UsageError
+from ctxbench.model import read_suite as suites
+from ctxbench.model.case import Case, Measure
+from ctxbench.plugins.compare.comparison import reusable
+from ctxbench.results import sources
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.sources import code_digest, own_files, sha256
-from ctxbench.suite import read as suites
+from ctxbench.results.sources import code_digest, own_files, sha256
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,12 +12,12 @@ from report_data import add, new_run, record
 
 import ctxbench
 from ctxbench import registry
-from ctxbench.case import Case, Measure
-from ctxbench.conditions import Shape
-from ctxbench.messages import Values
-from ctxbench.metrics import spectrum
-from ctxbench.metrics.decomposition import low_rank_map
-from ctxbench.report.figures import energy as figure_energy
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.conditions import Shape
+from ctxbench.model.messages import Values
+from ctxbench.plugins.numerics import figure as figure_energy
+from ctxbench.plugins.numerics import spectrum
+from ctxbench.plugins.numerics.decomposition import low_rank_map
 from ctxbench.report.figures.style import styled
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run

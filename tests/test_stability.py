@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.case import Case, Measure
-from ctxbench.cli.verify import _print_deep
-from ctxbench.messages import Values
-from ctxbench.metrics import stability as metric
-from ctxbench.recall.stored import ROOT
-from ctxbench.results.record import columns
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Values
+from ctxbench.model.record import columns
+from ctxbench.plugins.recall.stored import ROOT
+from ctxbench.plugins.stability import metric
+from ctxbench.plugins.stability.stability import SCALES, STEPS, Overflow, losses, overflows
+from ctxbench.plugins.verify.command import _print_deep
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.stability import SCALES, STEPS, Overflow, losses, overflows
 from ctxbench.worker.measurement import CaseMeasurement
 
 pytestmark = pytest.mark.slow  # many small passes, which take seconds together

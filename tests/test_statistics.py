@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import signal, stats
 
-from ctxbench.statistics import (
+from ctxbench.base.statistics import (
     StoppingRule,
     correlation_time,
     fit_line,

@@ -19,15 +19,15 @@ from fakes import LONGEST_S, FakeExecutor, cases, counted
 from torch import Tensor
 
 import ctxbench
-from ctxbench.case import Case, Measure
+from ctxbench.base.errors import EngineError
 from ctxbench.engine import client
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, measure_case
-from ctxbench.errors import EngineError
 from ctxbench.executions.base import Built, Execution
-from ctxbench.failures import describe_failure
-from ctxbench.messages import Doing
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.failures import describe_failure
+from ctxbench.model.messages import Doing
 from ctxbench.worker import fork_server
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement

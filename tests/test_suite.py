@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from ctxbench import registry
-from ctxbench.conditions import parse_shape
-from ctxbench.errors import UsageError
-from ctxbench.suite import file, settings
-from ctxbench.suite import read as suite
-from ctxbench.suite.cases import Suite
-from ctxbench.suite.read import Overrides
+from ctxbench.base.errors import UsageError
+from ctxbench.model import hparams as settings
+from ctxbench.model import read_suite as suite
+from ctxbench.model import suite_file as file
+from ctxbench.model.conditions import parse_shape
+from ctxbench.model.grid import Suite
+from ctxbench.model.read_suite import Overrides
 
 HEAD = 'title = "t"\nmodules = ["ham_nmf", "sa"]\n'
 AXES = "[axes]\nshape = [1, 8, 4, 4]\n"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from fakes import ScriptedSlot, cases
 
-from ctxbench.case import Case, Measure
+from ctxbench.base.errors import UsageError
 from ctxbench.engine import sweep as sweeping
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.sweep import Part, bundles, sweep
-from ctxbench.errors import UsageError
+from ctxbench.model.case import Case, Measure
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

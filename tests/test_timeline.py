@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 
 import ctxbench
-from ctxbench.memory.profile import Step
-from ctxbench.memory.timeline import thinned
+from ctxbench.plugins.memory.profile import Step
+from ctxbench.plugins.memory.timeline import thinned
 
 SuiteFile = Callable[..., Path]
 

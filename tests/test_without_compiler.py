@@ -9,8 +9,8 @@ import pytest
 CODE = """
 import sys, torch
 from torch.utils.checkpoint import checkpoint
-from ctxbench.macs.counter import count_macs
-from ctxbench.memory import predict_peak
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.memory.predict import predict_peak
 class Block(torch.nn.Module):
     def __init__(self, layers):
         super().__init__()
@@ -25,7 +25,7 @@ x = torch.empty(1, 8, 16, 16)
 def found(layers):
     block = Block(layers)
     peaks = [predict_peak(block, x, mode=mode).peak_bytes for mode in ("train", "infer")]
-    from ctxbench.without_compiler import _StandIn
+    from ctxbench.meta.without_compiler import _StandIn
     assert not any(isinstance(module, _StandIn) for module in sys.modules.values())
     return [*peaks, count_macs(block, x).macs]
 print(found("plain"))

@@ -16,7 +16,7 @@ from unittest import mock
 import psutil
 
 from ctxbench import cli
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 
 # Seconds of wall time. Only what hangs takes so long.
 LONGEST_S = 120
@@ -25,10 +25,10 @@ USUAL_CODES = {0, 2}
 LEFT_OUT = "left out of generated trials: it measures for minutes"
 # What measures for minutes however small its input is, or starts a cluster.
 LONG = (
-    "ctxbench.calibrate.calibrate",
-    "ctxbench.gate.self_test.self_test",
-    "ctxbench.engine.cluster.connect",
-    "ctxbench.cli.verify._print_deep",
+    "ctxbench.plugins.calibrate.calibrate.calibrate",
+    "ctxbench.plugins.check.self_test.self_test",
+    "ctxbench.plugins.cluster.cluster.connect",
+    "ctxbench.plugins.verify.command._print_deep",
 )
 
 

@@ -1,56 +1,28 @@
 """The command line: each command parses, calls one function, prints. Its file is imported when it is asked for."""
 
-import importlib
 import os
 import signal
 import warnings
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.errors import AlteredRun, EngineError, UsageError
+from ctxbench.base.terminal import say
+from ctxbench.cli import commands as own_commands
 from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, check_texts
-from ctxbench.conditions import CONDITIONS
-from ctxbench.engine.apart import Apart
-from ctxbench.errors import AlteredRun, EngineError, UsageError
-from ctxbench.terminal import say
+from ctxbench.engine.isolated import Apart
+from ctxbench.model.conditions import CONDITIONS
+from ctxbench.plugin import Command, Plugin, brought
 
-# Each command with its line in the help. The file and the function have the command's name, where Python allows it.
-COMMANDS = {
-    "run": "Measure the cases of a suite, write a run folder and print its table.",
-    "resume": "Measure what a run folder lacks, with the settings that it was begun with, and print its table.",
-    "show": "Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs.",
-    "verify": "Check that a module meets the contract of context modules; print one line for each check.",
-    "compare": "Verify your modules, measure them beside those of the registry, and print a ranking.",
-    "new": "Write a new file with a small working module to start from.",
-    "memory": "Predict a module's peak memory without a GPU; print what is in memory at the peak and what would "
-    "lower it.",
-    "predict": "Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is "
-    "measured.",
-    "profile": "Measure, or predict for a device, where in a module the time goes: by source line, submodule and "
-    "operator.",
-    "choose": "Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is "
-    "measured.",
-    "calibrate": "Measure a few kernels on this GPU or CPU and write a file that --device takes.",
-    "report": "Write tables, figures and a page from run folders; measure nothing.",
-    "diff": "Print the numbers in which two runs differ, as ratios with intervals.",
-    "history": "Print what modules cost at each commit of a repository, and where a cost changed.",
-    "check": "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
-    "audit": "Recount a published cost table; print a verdict on each figure. Nothing is measured.",
-    "env": "Print the hardware, software and settings that a run records, as JSON.",
-    "list": "List the modules that ctxbench and installed packages bring, by family; the suites; or the networks.",
-}
-FILES = {"list": "list_modules"}
 # How the help arranges commands, and the options of those that have many; what is named nowhere comes last.
-GROUPS = {
-    "Measure": ("run", "resume", "compare", "profile"),
-    "Predict": ("choose", "memory", "predict", "calibrate"),
-    "Modules": ("list", "show", "new", "verify"),
-    "Read and decide": ("report", "diff", "check", "history", "audit", "env"),
-}
+GROUPS = ("Measure", "Predict", "Modules", "Read and decide")
 WHERE = ("device", "threads")
 OPTIONS = {
     "What": (
@@ -62,38 +34,23 @@ OPTIONS = {
     "On a cluster": ("ray", "each_device"),
 }  # fmt: skip
 MANY_OPTIONS = 15
-EXAMPLES = {
-    "run": (
-        "ctxbench run --static                                # counts and predicted memory, in seconds",
-        "ctxbench run --modules ham_nmf,sa --shape 1,512,64,64 --set ham_nmf.steps=3",
-        "ctxbench run --suite field --out results/field       # `ctxbench list --suites` has the suites",
-    ),
-    "compare": (
-        "ctxbench compare my_module.py:MyContext --modules ham_nmf,sa --shape 1,64,32,32",
-        "ctxbench compare my_module.py:MyContext --for h100-sxm --rank-by memory_train",
-    ),
-    "profile": (
-        "ctxbench profile my_module.py:MyContext --shape 1,256,64,64 --html profile.html",
-        "ctxbench profile sa --for a100-40gb --mode train      # predicted: nothing is measured",
-    ),
-    "choose": ("ctxbench choose --memory 2GiB --shape 2,512,96,96 --device a100-40gb,t4",),
-    "calibrate": (
-        "ctxbench calibrate --out my_gpu.toml                  # then: ctxbench predict sa --for my_gpu.toml",
-        "ctxbench calibrate --device cpu --threads 1 --out my_cpu.toml",
-    ),
-    "report": (
-        "ctxbench report results/table3-cpu",
-        "ctxbench report RUN --columns params,macs,latency_infer --label tab:cost    # a LaTeX table",
-    ),
-    "audit": (
-        "ctxbench audit hamburger",
-        "ctxbench audit paper.toml --block mine=my_module.py:MyContext    # a table of your own",
-    ),
-    "check": (
-        "ctxbench check --against main --module my_module.py:MyContext",
-        "ctxbench check --self-test --inject 10%              # which changes can this machine detect?",
-    ),
-}
+
+
+@cache
+def known_commands() -> dict[str, tuple[Command, Callable[[], Callable[..., None]]]]:
+    """Each command by name, in the order of the help, and what imports its function.
+
+    ValueError for a name that a plugin brings and the core has.
+    """
+    core = Plugin("the core", package=own_commands.__name__)
+    declared = [(core, item) for item in own_commands.COMMANDS.items()]
+    for plugin, (name, command) in brought("commands"):
+        if name in own_commands.COMMANDS:
+            raise ValueError(f"The plugin {plugin.name} brings the command {name!r}, which ctxbench itself has.")
+        declared.append((plugin, (name, command)))
+    groups = [*GROUPS, *(command.group for _, (_, command) in declared)]
+    declared.sort(key=lambda each: (groups.index(each[1][1].group), each[1][1].place, each[1][0]))
+    return {name: (command, partial(plugin.load, command.run)) for plugin, (name, command) in declared}
 
 
 def _with_flags_off(params: list[Any]) -> list[Any]:
@@ -104,7 +61,7 @@ def _with_flags_off(params: list[Any]) -> list[Any]:
     return params
 
 
-class Command(TyperCommand):
+class ShownCommand(TyperCommand):
     """One command."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -125,12 +82,13 @@ class Command(TyperCommand):
             _write_groups(formatter, records, {}, "Options")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        if examples := EXAMPLES.get(ctx.info_name):
+        command, _ = known_commands()[ctx.info_name]
+        if command.examples:
             with formatter.section("Examples"):
-                formatter.write("".join(f"  {line}\n" for line in examples))
+                formatter.write("".join(f"  {line}\n" for line in command.examples))
 
 
-class Commands(TyperGroup):
+class ShownCommands(TyperGroup):
     """The commands by name and line; the one that is called is imported."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -140,7 +98,10 @@ class Commands(TyperGroup):
         """The commands by what they are for."""
         limit = formatter.width - 6 - max(map(len, self.commands))
         records = {name: (name, each.get_short_help_str(limit * 3)) for name, each in self.commands.items()}
-        _write_groups(formatter, records, GROUPS, "Other commands")
+        groups: dict[str, tuple[str, ...]] = {}
+        for name, (command, _) in known_commands().items():
+            groups[command.group] = (*groups.get(command.group, ()), name)
+        _write_groups(formatter, records, groups, "Other commands")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
@@ -161,23 +122,22 @@ def _write_groups(
 
 def imported(name: str) -> Any:
     """The command itself, its options included."""
-    file = FILES.get(name, name)
     command = typer.Typer(add_completion=False, rich_markup_mode=None)
-    command.command(name, cls=Command)(getattr(importlib.import_module(f"ctxbench.cli.{file}"), file))
+    command.command(name, cls=ShownCommand)(known_commands()[name][1]())
     return get_command(command)
 
 
 app = typer.Typer(
     name="ctxbench",
-    cls=Commands,
+    cls=ShownCommands,
     help="Benchmark global-context modules: the parameters, MACs, peak memory and latency of blocks that map "
     "[B, C, H, W] to [B, C', H, W].",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich's takes longer to import than all else
 )
-for _name, _line in COMMANDS.items():
-    app.command(_name, short_help=_line)(lambda: None)
+for _name, (_command, _) in known_commands().items():
+    app.command(_name, short_help=_command.line)(lambda: None)
 
 
 def _show_version(asked: bool) -> None:

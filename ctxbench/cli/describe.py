@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ctxbench.registry.entry import Entry
-from ctxbench.report.tables.table import Cell, Column, Row, Table, plain_table
+from ctxbench.table.table import Cell, Column, Row, Table, plain_table
 
 if TYPE_CHECKING:
-    from ctxbench.case import Measure
     from ctxbench.engine.plan import Planned
+    from ctxbench.model.case import Measure
 
 
 def module(entry: Entry) -> Iterator[Table | str]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from ctxbench import disk, limits
-from ctxbench.conditions import CONDITIONS, SHAPE, Condition
-from ctxbench.errors import UsageError
+from ctxbench.base import disk, limits
+from ctxbench.base.errors import UsageError
+from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
 
 if TYPE_CHECKING:
-    from ctxbench.case import Case
-    from ctxbench.suite.read import Overrides
+    from ctxbench.model.case import Case
+    from ctxbench.model.read_suite import Overrides
 
 
 EXIT_FAILED_CASES = 1
@@ -26,7 +26,7 @@ EXIT_INTERRUPTED = 130
 
 
 def complete_suite() -> list[str]:
-    from ctxbench.suite.read import available
+    from ctxbench.model.read_suite import available
 
     return available()
 
@@ -38,7 +38,7 @@ def complete_module() -> list[str]:
 
 
 def complete_target() -> list[str]:
-    from ctxbench.devices.sheet import sheets
+    from ctxbench.plugins.predict.sheet import sheets
 
     return [*sheets()]
 
@@ -177,7 +177,7 @@ def names(texts: list[str] | None) -> list[str] | None:
 
 def overrides_of(conditions: Mapping[str, Texts], also_on: str | None = None, **measure: float | None) -> "Overrides":
     """What these options replace in a suite."""
-    from ctxbench.suite.read import Overrides
+    from ctxbench.model.read_suite import Overrides
 
     limits.SECONDS.check_option("--sample-time", measure.get("sample_s"))
     limits.PROCESSES.check_option("--processes", measure.get("processes"))
@@ -197,8 +197,8 @@ def cases_of(module: str, conditions: Mapping[str, Texts], chosen: list[str] | N
 def case_of(module: str, conditions: Mapping[str, Any], chosen: list[str] | None) -> "Case":
     """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or condition."""
     from ctxbench import registry
-    from ctxbench.case import one_case
-    from ctxbench.suite import settings
+    from ctxbench.model import hparams as settings
+    from ctxbench.model.case import one_case
 
     entry = registry.get(module)
     hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))

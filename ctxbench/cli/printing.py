@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ctxbench.base.terminal import console, say
 from ctxbench.cli.options import EXIT_FAILED_CASES
-from ctxbench.terminal import console, say
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from ctxbench.engine.progress import Quiet, QuietGate
     from ctxbench.report.run_data import RunData
-    from ctxbench.report.tables.table import Table
     from ctxbench.results.run_folder import RunFolder
+    from ctxbench.table.table import Table
 
 
 def reporter() -> "Quiet":
@@ -36,8 +36,8 @@ def gate_progress() -> "QuietGate":
 def render(shown: "Table | Text | str") -> None:
     from rich.text import Text
 
-    from ctxbench.report.formats.terminal import render_terminal
-    from ctxbench.report.tables.table import Table
+    from ctxbench.table.table import Table
+    from ctxbench.table.terminal import render_terminal
 
     # What is piped into a file or another program is not cut to 80 columns, unless COLUMNS says so.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
@@ -51,7 +51,7 @@ def render(shown: "Table | Text | str") -> None:
 
 def render_told(told: Any) -> None:
     """A part of what a child tells: a text, or a table."""
-    from ctxbench.report.tables.table import plain_table
+    from ctxbench.table.table import plain_table
 
     if told.columns:
         render(plain_table(told.columns, told.rows))
@@ -68,8 +68,8 @@ def print_runs(folders: "Sequence[RunFolder]") -> None:
 
 
 def print_run(path: Path) -> None:
+    from ctxbench.plugins.crossover import table as crossover
     from ctxbench.report.run_data import RunData
-    from ctxbench.report.tables import crossover
     from ctxbench.report.tables import suite as tables
     from ctxbench.results.run_folder import RunFolder
 
@@ -85,7 +85,7 @@ def print_run(path: Path) -> None:
 
 def print_networks(run: "RunData") -> None:
     """What modules add to the networks of a run."""
-    from ctxbench.report.tables.network import network_tables
+    from ctxbench.plugins.networks.table import network_tables
 
     for table in network_tables(run):
         say("")

@@ -5,7 +5,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 
 # What the system refuses for want of something.
 _LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)

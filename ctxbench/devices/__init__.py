@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.cpu import Cpu
 from ctxbench.devices.cuda import Cuda
-from ctxbench.devices.sheet import Sheet, sheet
-from ctxbench.devices.sheet import sheets as known_sheets
-from ctxbench.errors import UsageError, unknown
+from ctxbench.plugins.predict.sheet import Sheet, sheet
+from ctxbench.plugins.predict.sheet import sheets as known_sheets
 
 __all__ = [
     "KINDS",
@@ -63,7 +63,7 @@ def sheets(names: Iterable[str]) -> dict[str, Sheet]:
 
 
 def check(name: str, environment: Mapping[str, Any]) -> None:
-    """UsageError unless `environment` (see `ctxbench.environment`) has the device, or it needs none."""
+    """UsageError unless `environment` (see `ctxbench.results.environment`) has the device, or it needs none."""
     if name == META or sheets([name]):
         return
     found = device(name)

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.devices.clock import Clock, Step
-from ctxbench.dtypes import TF32, TF32_CONVOLUTIONS
 
 if TYPE_CHECKING:
     import torch

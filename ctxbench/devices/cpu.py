@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.clock import Clock
-from ctxbench.dtypes import TF32, TF32_CONVOLUTIONS
 
 
 class Cpu(Device):

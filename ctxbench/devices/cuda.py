@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.garbage import collector_off
 from ctxbench.devices import nvml
 from ctxbench.devices.base import Device, NotMeasurable
 from ctxbench.devices.clock import Clock, Step
-from ctxbench.garbage import collector_off
 
 if TYPE_CHECKING:
     import torch

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.errors import EngineError
+from ctxbench.base.notes import Note
 from ctxbench.engine import interpreter
 from ctxbench.engine.exit import Exit
-from ctxbench.errors import EngineError
-from ctxbench.failures import last_line, signal_name
-from ctxbench.messages import Progress
-from ctxbench.notes import Note
+from ctxbench.model.failures import last_line, signal_name
+from ctxbench.model.messages import Progress
 from ctxbench.worker.lines import ProtocolError, decode, encode, tagged, untagged
 from ctxbench.worker.protocol import (
     Answer,

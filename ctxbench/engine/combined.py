@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ctxbench.metrics import metrics
-from ctxbench.results.record import Record
-from ctxbench.statistics import FEWEST_PROCESSES
+from ctxbench.base.statistics import FEWEST_PROCESSES
+from ctxbench.model.metrics import metrics
+from ctxbench.model.record import Record
 
 
 def combine(finished: Mapping[int, Record], planned: int, at_rest: Collection[int]) -> Record:

@@ -6,11 +6,11 @@ Over the committed runs the estimate of all processes of a run is 0.75 to 1.10 t
 
 from collections.abc import Sequence
 
-from ctxbench.case import Measure
+from ctxbench.base.mode import MODES, Mode
 from ctxbench.executions import execution
-from ctxbench.metrics import wanted
-from ctxbench.mode import MODES, Mode
-from ctxbench.results.record import Record
+from ctxbench.model.case import Measure
+from ctxbench.model.metrics import wanted
+from ctxbench.model.record import Record
 
 # Share of the matrix-product rate that context modules reach where a pass is long: the median of the suite `field`.
 EFFICIENCY = 0.65

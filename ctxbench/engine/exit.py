@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ctxbench.failures import NO_THREAD, lacks_threads, last_line, signal_name
-from ctxbench.notes import Note
+from ctxbench.base.notes import Note
+from ctxbench.model.failures import NO_THREAD, lacks_threads, last_line, signal_name
 
 
 @dataclass(frozen=True)

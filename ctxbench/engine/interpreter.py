@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, BinaryIO
 
-from ctxbench.this_machine import FORKS
+from ctxbench.base.clocks import FORKS
 from ctxbench.worker.processes import end_descendants, end_group, patiently
 
 _CHUNK = 65536

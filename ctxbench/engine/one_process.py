@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from ctxbench import this_machine
-from ctxbench.case import Case, Measure
-from ctxbench.conditions import to_columns
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.mode import MODES
+from ctxbench.base.notes import Note
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.exit import Exit
 from ctxbench.executions import execution
-from ctxbench.failures import NO_THREAD
-from ctxbench.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
-from ctxbench.metrics import metrics, wanted
 from ctxbench.metrics.control import STREAM
-from ctxbench.mode import MODES
-from ctxbench.notes import Note
-from ctxbench.results.record import LONGEST, STATUSES, Record, columns, metric_columns
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.conditions import to_columns
+from ctxbench.model.failures import NO_THREAD
+from ctxbench.model.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
+from ctxbench.model.metrics import metrics, wanted
+from ctxbench.model.record import LONGEST, STATUSES, Record, columns, metric_columns
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.sources import relative, relative_reference, row_name
 from ctxbench.results.tables import PHASES
-from ctxbench.sources import relative, relative_reference, row_name
 from ctxbench.worker.processes import WAITS_S
 from ctxbench.worker.protocol import Imported, MatmulRate, MeasureCase, Reply, Task
 

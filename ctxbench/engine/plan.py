@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from ctxbench.case import Case, Measure
+from ctxbench.base.mode import MODES
+from ctxbench.base.notes import joined
+from ctxbench.engine.cache import Counted
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.counted import Counted
 from ctxbench.engine.estimate import START_S, once_s, process_s, whole_s
 from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
 from ctxbench.engine.run import cases_on, check_installed, machine
-from ctxbench.metrics import static_metrics
-from ctxbench.mode import MODES
-from ctxbench.notes import joined
-from ctxbench.suite.cases import Suite
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.grid import Suite
+from ctxbench.model.metrics import static_metrics
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ import math
 import time
 from typing import Self
 
-from ctxbench.case import Case
-from ctxbench.metrics import quantities
-from ctxbench.mode import MODES
-from ctxbench.number import Number, significant
-from ctxbench.results.record import Record
-from ctxbench.terminal import console, say
+from ctxbench.base.mode import MODES
+from ctxbench.base.number import Number, significant
+from ctxbench.base.terminal import console, say
+from ctxbench.model.case import Case
+from ctxbench.model.metrics import quantities
+from ctxbench.model.record import Record
 
 
 class _Context:

@@ -10,18 +10,18 @@ from dataclasses import replace
 from operator import itemgetter
 from statistics import median
 
-from ctxbench import this_machine
-from ctxbench.case import Case
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.load import CONTROL_LIMIT, disturbed, shares_gpu
+from ctxbench.base.mode import MODES
+from ctxbench.base.statistics import FEWEST_PROCESSES
 from ctxbench.devices import has_clock
 from ctxbench.engine.combined import combine
 from ctxbench.engine.estimate import process_s
 from ctxbench.engine.one_process import Executor, Outcome, Plan, Reporter, matmul_rate, measure_case, measure_static
-from ctxbench.machine_load import CONTROL_LIMIT, disturbed, shares_gpu
-from ctxbench.metrics import static_metrics
-from ctxbench.mode import MODES
-from ctxbench.results.record import Record
+from ctxbench.model.case import Case
+from ctxbench.model.metrics import static_metrics
+from ctxbench.model.record import Record
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.statistics import FEWEST_PROCESSES
 
 # Starts a new interpreter, so that the layout of its address space is drawn anew.
 Launch = Callable[[], AbstractContextManager[Executor]]

@@ -9,27 +9,29 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ctxbench import devices, disk, this_machine
-from ctxbench.case import Case, Measure, as_list
+from ctxbench import devices
+from ctxbench.base import clocks as this_machine
+from ctxbench.base import disk
+from ctxbench.base.errors import EngineError, UsageError, unknown
 from ctxbench.engine import progress
+from ctxbench.engine.cache import Counted
 from ctxbench.engine.client import ForkServer
-from ctxbench.engine.counted import Counted
 from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.one_process import Executor, Plan
 from ctxbench.engine.rounds import Launch, execute
-from ctxbench.environment import command_line, differences
-from ctxbench.errors import EngineError, UsageError, unknown
 from ctxbench.executions import executions
-from ctxbench.failures import last_line
-from ctxbench.metrics import metrics as known_metrics
-from ctxbench.metrics.macs import COUNTERS
+from ctxbench.model.case import Case, Measure, as_list
+from ctxbench.model.failures import last_line
+from ctxbench.model.grid import Suite
+from ctxbench.model.metrics import metrics as known_metrics
+from ctxbench.model.read_suite import restore
+from ctxbench.model.suite_file import SuiteFile
+from ctxbench.plugins.macs.metric import COUNTERS
 from ctxbench.registry import networks
+from ctxbench.results.environment import command_line, differences
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
-from ctxbench.sources import PACKAGE, changed_files, row_name, sha256, source_of, sources_of
-from ctxbench.suite.cases import Suite
-from ctxbench.suite.file import SuiteFile
-from ctxbench.suite.read import restore
+from ctxbench.results.sources import PACKAGE, changed_files, row_name, sha256, source_of, sources_of
 from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from ctxbench.case import Case
-from ctxbench.conditions import CONDITIONS
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.one_process import Executor, Outcome, Plan, Reporter, blank_record
 from ctxbench.engine.progress import Quiet
 from ctxbench.engine.rounds import Rounds
-from ctxbench.errors import UsageError
-from ctxbench.results.record import Record
+from ctxbench.model.case import Case
+from ctxbench.model.conditions import CONDITIONS
+from ctxbench.model.record import Record
 from ctxbench.results.run_folder import RunFolder
 
 # A slot takes at most so many cases at a time. They share the start of an interpreter in each round.

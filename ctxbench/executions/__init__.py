@@ -1,4 +1,4 @@
-"""The ways of running a module, one a file: every file of this folder that declares an `EXECUTION` is one.
+"""The ways of running a module, one a file: every file of this folder that declares an `EXECUTION`, and of plugins.
 
 Imports no torch and no runtime: suites and commands read names and modes from here.
 """
@@ -7,8 +7,9 @@ import importlib
 import pkgutil
 from functools import cache
 
-from ctxbench.errors import unknown
+from ctxbench.base.errors import unknown
 from ctxbench.executions.base import Execution
+from ctxbench.plugin import loaded
 
 __all__ = ["Execution", "execution", "executions"]
 
@@ -18,7 +19,20 @@ def executions() -> dict[str, Execution]:
     """All ways by name, torch's own first."""
     files = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     declared: list[Execution] = [file.EXECUTION for file in files if hasattr(file, "EXECUTION")]
-    return {each.name: each for each in sorted(declared, key=lambda each: (each.place, each.name))}
+    declared += loaded("executions")
+    return in_order(declared)
+
+
+def in_order(declared: list[Execution]) -> dict[str, Execution]:
+    """The ways by name, in the order of their places. ValueError for a name that is taken."""
+    found: dict[str, Execution] = {}
+    for each in sorted(declared, key=lambda each: (each.place, each.name)):
+        if other := found.get(each.name):
+            raise ValueError(
+                f"The execution {each.name} is declared twice, in {type(other).__module__} and {type(each).__module__}."
+            )
+        found[each.name] = each
+    return found
 
 
 def execution(name: str) -> Execution:

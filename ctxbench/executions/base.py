@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ctxbench import extras
-from ctxbench.mode import MODES, Mode
+from ctxbench.base import extras
+from ctxbench.base.mode import MODES, Mode
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

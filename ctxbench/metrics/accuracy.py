@@ -1,6 +1,6 @@
 """Accuracy of networks that hold a module, as papers print it: it needs data sets, so ctxbench does not measure it."""
 
-from ctxbench.metrics.base import Column, Metric, Quantity, Unit
+from ctxbench.model.metric import Column, Metric, Quantity, Unit
 
 METRIC = Metric(
     name="accuracy",

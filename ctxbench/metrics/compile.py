@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from ctxbench import this_machine
-from ctxbench.failures import OutOfTime
-from ctxbench.metrics.base import Measurement, Metric, Pass, Quantity, Unit, by_mode
-from ctxbench.mode import MODES, Mode
+from ctxbench.base import clocks as this_machine
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.model.failures import OutOfTime
+from ctxbench.model.metric import Measurement, Metric, Pass, Quantity, Unit, by_mode
 
 # Where torch keeps compiled code between processes.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")

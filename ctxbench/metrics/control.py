@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxbench.devices import Device
 from ctxbench.devices.clock import Clock
-from ctxbench.messages import Sample
+from ctxbench.model.messages import Sample
 
 # Three blocks a case (before, between and after its two latencies) take 0.15 s, ten passes each on a GPU.
 BLOCK_S = 0.05
@@ -45,7 +45,7 @@ class Control:
 
 def control_columns(samples: Sequence[Sample]) -> dict[str, Any]:
     """The columns of a record that the samples of all blocks, three or more, fill."""
-    from ctxbench.statistics import summarise  # imports numpy, which names and columns do not need
+    from ctxbench.base.statistics import summarise  # imports numpy, which names and columns do not need
 
     summary = summarise([sample.ms for sample in samples])
     return {"control_ms": summary.median, "control_low_ms": summary.low, "control_high_ms": summary.high}

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
+from ctxbench.base.mode import MODES, NOUNS, Mode
+from ctxbench.base.notes import Note
 from ctxbench.devices.clock import COST_RATIO, Clock, Step, block_cost
-from ctxbench.messages import Doing, Progress, Sample, Samples
-from ctxbench.metrics import predicted_time
-from ctxbench.metrics.base import (
+from ctxbench.metrics.control import STREAM, control_columns
+from ctxbench.metrics.launch import LAUNCH_SHARE, host_ms
+from ctxbench.model.messages import Doing, Progress, Sample, Samples
+from ctxbench.model.metric import (
     MS,
     POSITIVE,
     Column,
@@ -21,14 +24,11 @@ from ctxbench.metrics.base import (
     RecordRow,
     by_mode,
 )
-from ctxbench.metrics.control import STREAM, control_columns
-from ctxbench.metrics.launch import LAUNCH_SHARE, host_ms
-from ctxbench.mode import MODES, NOUNS, Mode
-from ctxbench.notes import Note
+from ctxbench.plugins.predict import metric as predicted_time
 
 if TYPE_CHECKING:
-    from ctxbench.case import Measure
-    from ctxbench.statistics import Summary
+    from ctxbench.base.statistics import Summary
+    from ctxbench.model.case import Measure
 
 # A person sees the count of samples this often.
 PROGRESS_S = 0.5
@@ -99,7 +99,7 @@ def measure_latency(
     from the second by less than two second passes do. `interval` goes on for `min_time_s` at least.
     `progress` is called between blocks with the count of samples and the last one's ms.
     """
-    from ctxbench.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
+    from ctxbench.base.statistics import StoppingRule, summarise  # imports numpy, which names and columns do not need
 
     slow = measure.protocol == "interval" and first_s >= measure.sample_s
     if slow and warm and first_s >= (measure.long_pass_s or math.inf) and measure.min_samples == 1:
@@ -215,7 +215,7 @@ def _of_processes(rows: Sequence[RecordRow], key: str) -> dict[str, Any]:
 
 
 def _interval(medians: Sequence[float]) -> tuple[float | None, float | None, float]:
-    from ctxbench.statistics import process_interval
+    from ctxbench.base.statistics import process_interval
 
     low, high, confidence = process_interval(medians)
     return _known(low), _known(high), confidence

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable
 
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
 from ctxbench.devices.clock import Step
 
 HOST_PASSES = 11

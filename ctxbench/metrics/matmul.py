@@ -3,7 +3,7 @@
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ctxbench.metrics.base import Column, Metric
+from ctxbench.model.metric import Column, Metric
 
 if TYPE_CHECKING:
     import torch

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ctxbench.metrics.base import Column, Measurement, Metric, Quantity, Unit
-from ctxbench.notes import Note
+from ctxbench.base.notes import Note
+from ctxbench.model.metric import Column, Measurement, Metric, Quantity, Unit
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,8 +1,8 @@
 """What derives from a time and the size of its case: throughput, MAC/s, share of the matmul rate, time per pixel."""
 
-from ctxbench.metrics.base import Derivation, Metric, Quantity, Unit
-from ctxbench.mode import MODES, NOUNS, Mode
-from ctxbench.notes import Note
+from ctxbench.base.mode import MODES, NOUNS, Mode
+from ctxbench.base.notes import Note
+from ctxbench.model.metric import Derivation, Metric, Quantity, Unit
 
 
 def _rate(key: str, mode: Mode, title: str, noun: str, unit: Unit, derive: Derivation) -> Quantity:

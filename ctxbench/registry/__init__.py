@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctxbench.errors import UsageError, unknown
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry.entry import Entry, Hyperparameter
 from ctxbench.registry.load import import_class, whole_path
 from ctxbench.registry.reader import reader

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ctxbench.errors import UsageError, unknown
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry.formula import evaluate
 from ctxbench.registry.load import import_class
 

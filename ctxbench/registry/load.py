@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ctxbench import disk
-from ctxbench.errors import ModuleCodeError, UnknownClass, UsageError, is_interrupt, unknown
+from ctxbench.base import disk
+from ctxbench.base.errors import ModuleCodeError, UnknownClass, UsageError, is_interrupt, unknown
 
 if TYPE_CHECKING:
     from torch import nn

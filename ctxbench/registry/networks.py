@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from ctxbench import extras
-from ctxbench.errors import UsageError, unknown
+from ctxbench.base import extras
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.registry.load import import_source
 from ctxbench.registry.reader import reader
 from ctxbench.registry.source import find_source

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 from ctxbench.registry.entry import Entry, Hyperparameter
 
 

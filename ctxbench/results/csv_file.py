@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxbench import disk
-from ctxbench.errors import UsageError
-from ctxbench.metrics.base import Column
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError
+from ctxbench.model.metric import Column
 
 if TYPE_CHECKING:
     from _csv import Reader

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxbench import disk
-from ctxbench.errors import AlteredRun, UsageError
-from ctxbench.machine_load import doubt
-from ctxbench.messages import Sample, TimelineStep
-from ctxbench.notes import BROKEN, Note
+from ctxbench.base import disk
+from ctxbench.base.errors import AlteredRun, UsageError
+from ctxbench.base.load import doubt
+from ctxbench.base.notes import BROKEN, Note
+from ctxbench.model.messages import Sample, TimelineStep
+from ctxbench.model.record import Record, columns
 from ctxbench.results.csv_file import (
     append_text,
     csv_line,
@@ -25,7 +26,6 @@ from ctxbench.results.csv_file import (
     read_columns,
     replace_file,
 )
-from ctxbench.results.record import Record, columns
 from ctxbench.results.rows import frame_of
 from ctxbench.results.run_meta import check_meta, require
 from ctxbench.results.tables import (

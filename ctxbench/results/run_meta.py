@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ctxbench.errors import UsageError
-from ctxbench.suite.published import Published
+from ctxbench.base.errors import UsageError
+from ctxbench.model.published import Published
 
 
 class _Part(BaseModel):

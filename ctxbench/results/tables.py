@@ -7,14 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ctxbench.errors import UsageError
-from ctxbench.metrics import quantities
-from ctxbench.metrics.base import POSITIVE, Column
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import MODES
+from ctxbench.base.notes import parsed
 from ctxbench.metrics.control import STREAM
-from ctxbench.mode import MODES
-from ctxbench.notes import parsed
+from ctxbench.model.metric import POSITIVE, Column
+from ctxbench.model.metrics import quantities
+from ctxbench.model.record import columns
 from ctxbench.results.csv_file import read_columns
-from ctxbench.results.record import columns
 from ctxbench.results.rows import rows_in
 
 

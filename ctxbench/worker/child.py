@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ctxbench.messages import Progress
+from ctxbench.model.messages import Progress
 from ctxbench.worker import tasks
 from ctxbench.worker.lines import encode, tagged
 from ctxbench.worker.protocol import Answer, Done, Reply, Task

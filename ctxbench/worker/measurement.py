@@ -9,26 +9,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench import devices, machine_load, metrics, this_machine
-from ctxbench.case import Case, Measure
+from ctxbench import devices
+from ctxbench.base import clocks as this_machine
+from ctxbench.base import load as machine_load
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.notes import Note
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
-from ctxbench.failures import DoesNotFit, StaleOutput
-from ctxbench.messages import Doing, Message, Missing, Values
-from ctxbench.metrics.base import Metric, Pass
+from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
 from ctxbench.metrics.control import Control
 from ctxbench.metrics.matmul import matmul_rate
-from ctxbench.mode import MODES, Mode
-from ctxbench.notes import Note
-from ctxbench.without_compiler import without_compiler
+from ctxbench.model import metrics
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.failures import DoesNotFit, StaleOutput
+from ctxbench.model.messages import Doing, Message, Missing, Values
+from ctxbench.model.metric import Metric, Pass
+from ctxbench.worker.guards import SideEffects
 from ctxbench.worker.output import at_one_position, check_output, check_type
-from ctxbench.worker.side_effects import SideEffects
 
 
 class CaseMeasurement:
-    """What metrics see of a case (`ctxbench.metrics.base.Measurement`)."""
+    """What metrics see of a case (`ctxbench.model.metric.Measurement`)."""
 
     def __init__(
         self,

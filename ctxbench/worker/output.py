@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench.case import Case
-from ctxbench.contract.shapes import dtypes
-from ctxbench.failures import NotFinite
-from ctxbench.mode import Mode
-from ctxbench.notes import Note
+from ctxbench.base.mode import Mode
+from ctxbench.base.notes import Note
+from ctxbench.model.case import Case
+from ctxbench.model.failures import NotFinite
+from ctxbench.plugins.verify.shapes import dtypes
 
 
 def check_type(y: Any, case: Case) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
 
 # From linux/prctl.h.
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36

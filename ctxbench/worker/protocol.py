@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from pydantic import SerializeAsAny
 
-from ctxbench.attribution.profile import Profile
-from ctxbench.case import Case, Measure
-from ctxbench.conditions import Shape
-from ctxbench.contract import CheckResult
-from ctxbench.devices.sheet import Sheet
-from ctxbench.messages import Agreement, Doing, Failure, Missing, Progress, Samples, Timeline, Values
-from ctxbench.mode import Mode
-from ctxbench.number import Number, Origin
+from ctxbench.base.mode import Mode
+from ctxbench.base.number import Number, Origin
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.conditions import Shape
+from ctxbench.model.messages import Agreement, Doing, Failure, Missing, Progress, Samples, Timeline, Values
+from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.profile.profile import Profile
+from ctxbench.plugins.verify.contract import CheckResult
 
 # What a column holds that a person is to see: words, or numbers and how they were obtained.
 Held = Origin | Literal["label", "text"]
@@ -88,7 +88,7 @@ class TellCosts:
 
 @dataclass(frozen=True, slots=True)
 class CountCase:
-    """Count these of a case; the names are `ctxbench.suite.published.COUNTS`."""
+    """Count these of a case; the names are `ctxbench.model.published.COUNTS`."""
 
     case: Case
     names: Sequence[str]
@@ -159,7 +159,7 @@ class MatmulRate:
 
 @dataclass(frozen=True, slots=True)
 class TimeKernels:
-    """Time these kernels (see `ctxbench.predict.probes`) in float32, and a control workload before and after."""
+    """Time these kernels (see `ctxbench.plugins.predict.probes`) in float32, and a control workload before and after."""
 
     device: str
     threads: int | None

@@ -5,11 +5,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 
-from ctxbench.errors import UsageError, is_interrupt
-from ctxbench.failures import describe_failure
-from ctxbench.messages import Progress
-from ctxbench.sources import own_files
-from ctxbench.this_machine import FORKS
+from ctxbench.base.clocks import FORKS
+from ctxbench.base.errors import UsageError, is_interrupt
+from ctxbench.model.failures import describe_failure
+from ctxbench.model.messages import Progress
+from ctxbench.results.sources import own_files
 from ctxbench.worker.protocol import (
     CountCase,
     DescribeEnvironment,
@@ -49,17 +49,17 @@ def preload(static: bool = True) -> None:
     """
     import torch
 
-    import ctxbench.metrics
+    import ctxbench.model.metrics
     import ctxbench.registry
     import ctxbench.worker.measurement
 
-    ctxbench.metrics.metrics()
+    ctxbench.model.metrics.metrics()
     ctxbench.registry.names()
     if not static:
         return
-    from ctxbench.macs.counter import count_macs
-    from ctxbench.memory import predict_peak
-    from ctxbench.without_compiler import without_compiler
+    from ctxbench.meta.without_compiler import without_compiler
+    from ctxbench.plugins.macs.counter import count_macs
+    from ctxbench.plugins.memory.predict import predict_peak
 
     # The first meta computations import torch's decompositions: once, here.
     with without_compiler():
@@ -85,31 +85,31 @@ def perform(task: Task, emit: Emit) -> None:
         warnings.simplefilter("ignore")
         match task:
             case DescribeEnvironment():
-                from ctxbench import environment
+                from ctxbench.results import environment
 
                 emit(Environment(environment.describe()))
             case Verify():
-                from ctxbench.worker.verification import verify
+                from ctxbench.plugins.verify.child import verify
 
                 _limit_memory(task.memory_limit_gib)
                 verify(task, emit)
             case ListCases():
-                from ctxbench.worker.listing import list_cases
+                from ctxbench.plugins.check.child_listing import list_cases
 
                 list_cases(task, emit)
             case TakeSide():
-                from ctxbench.worker.pair import take_side
+                from ctxbench.plugins.check.child_pair import take_side
 
                 _limit_memory(task.measure.memory_limit_gib)
                 take_side(task, emit)
             case TakeOutputs():
-                from ctxbench.worker.agreement import take_outputs
+                from ctxbench.plugins.check.child_outputs import take_outputs
 
                 _limit_memory(task.measure.memory_limit_gib)
                 with _reported(emit):
                     take_outputs(task, emit)
             case TimeKernels():
-                from ctxbench.worker.kernels import time_kernels
+                from ctxbench.plugins.calibrate.child import time_kernels
 
                 time_kernels(task, emit)
             case MatmulRate() | MeasureCase():
@@ -143,23 +143,23 @@ def _answer(
             case ReadNetwork():
                 emit(NetworkShape(networks.get(task.name).shape))
             case CountCase():
-                from ctxbench.worker.counts import count_case
+                from ctxbench.plugins.audit.child import count_case
 
                 emit(count_case(task))
             case TellCosts():
-                from ctxbench.worker import tell
+                from ctxbench.plugins.show import child as tell
 
                 tell.costs(task, emit)
             case TellMemory():
-                from ctxbench.worker import tell
+                from ctxbench.plugins.show import child as tell
 
                 tell.memory(task, emit)
             case ProfileCase():
-                from ctxbench.worker.profiling import profile_case
+                from ctxbench.plugins.profile.child import profile_case
 
                 profile_case(task, emit)
             case TellTime():
-                from ctxbench.worker import tell_time
+                from ctxbench.plugins.predict import child as tell_time
 
                 tell_time.time(task, emit)
     except UsageError as error:

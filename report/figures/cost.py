@@ -6,10 +6,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ctxbench.metrics import quantity
-from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.mode import MODES, Mode
-from ctxbench.number import significant
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.number import significant
+from ctxbench.model.metric import Quantity, RecordRow
+from ctxbench.model.metrics import quantity
 from ctxbench.results.rows import rows_of
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of

@@ -16,9 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from ctxbench.machine_load import disturbed
-from ctxbench.metrics.base import Quantity
-from ctxbench.suite.file import POINTS, Figure
+from ctxbench.base.load import disturbed
+from ctxbench.model.metric import Quantity
+from ctxbench.model.suite_file import POINTS, Figure
 
 from ..curves import AXIS_TITLES, Fit, Floats, Series, drawn_of, fit_of, is_numeric
 from ..panels import DISTURBED, Panel, origin_of

@@ -6,20 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ctxbench import disk
-from ctxbench.errors import UsageError, unknown
-from ctxbench.suite.file import Figure
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError, unknown
+from ctxbench.model.suite_file import Figure
+from ctxbench.plugins.crossover import figure as figure_crossover
+from ctxbench.plugins.memory import figure as figure_memory
+from ctxbench.plugins.networks import figure as figure_network
+from ctxbench.plugins.numerics import figure as figure_energy
+from ctxbench.plugins.recall import figure as figure_recall
 
 from ..curves import SCALING, figures_of
 from ..panels import Panel
 from . import cost as figure_cost
-from . import crossover as figure_crossover
 from . import curve as figure_curve
-from . import energy as figure_energy
-from . import memory as figure_memory
-from . import network as figure_network
 from . import points as figure_points
-from . import recall as figure_recall
 from . import samples as figure_samples
 from .labels import freeze_layout
 from .layout import PAGE, Sheet

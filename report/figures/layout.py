@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, marked_label_of

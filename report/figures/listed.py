@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from ctxbench.metrics import read_number
-from ctxbench.metrics.base import Quantity
-from ctxbench.number import Number, ratio, rough_ratio, significant
+from ctxbench.base.number import Number, ratio, rough_ratio, significant
+from ctxbench.model.metric import Quantity
+from ctxbench.model.metrics import read_number
 
 from ..curves import Series
 from ..panels import Panel

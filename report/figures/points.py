@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ctxbench.metrics import quantities, quantity
-from ctxbench.metrics.base import Quantity
-from ctxbench.mode import MODES, Mode
-from ctxbench.number import rough_ratio, significant
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.number import rough_ratio, significant
+from ctxbench.model.metric import Quantity
+from ctxbench.model.metrics import quantities, quantity
 from ctxbench.report.published import is_prefix
 from ctxbench.results.rows import rows_of
 

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from ctxbench.metrics import quantity
-from ctxbench.metrics.base import RecordRow
-from ctxbench.mode import MODES, Mode
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.model.metric import RecordRow
+from ctxbench.model.metrics import quantity
 from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of

@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from ctxbench.metrics import metrics, stored_quantities
-from ctxbench.metrics.base import ColumnValues, Unit
-from ctxbench.mode import MODES
+from ctxbench.base.mode import MODES
+from ctxbench.model.metric import ColumnValues, Unit
+from ctxbench.model.metrics import metrics, stored_quantities
+from ctxbench.table.table import Column, Convention
 
 from ..published import is_prefix
 from ..run_data import RunData
-from .table import Column, Convention
 
 
 def caption_lines(

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ctxbench.machine_load import doubt
-from ctxbench.metrics import read_number
-from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.number import Number, significant
-from ctxbench.results.record import columns
-from ctxbench.statistics import FEWEST_PROCESSES
-
-from .table import Cell, Column, Row, Table
+from ctxbench.base.load import doubt
+from ctxbench.base.number import Number, significant
+from ctxbench.base.statistics import FEWEST_PROCESSES
+from ctxbench.model.metric import Quantity, RecordRow, Unit
+from ctxbench.model.metrics import read_number
+from ctxbench.model.record import columns
+from ctxbench.table.table import Cell, Column, Row, Table
 
 # A column with its cells, in the order of the rows.
 Filled = tuple[Column, list[Cell]]

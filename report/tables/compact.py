@@ -6,18 +6,18 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.conditions import CONDITIONS
-from ctxbench.errors import UsageError
-from ctxbench.metrics import quantity
-from ctxbench.metrics.base import Quantity, Unit
+from ctxbench.base.errors import UsageError
+from ctxbench.model.conditions import CONDITIONS
+from ctxbench.model.metric import Quantity, Unit
+from ctxbench.model.metrics import quantity
 from ctxbench.results.rows import rows_of
+from ctxbench.table.table import Cell, Column, Footnotes, Table
 
 from ..published import unit_of, with_published
 from ..run_data import RunData
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, failed_cell, heading, put_together, quantity_cell
 from .suite import mark_best, with_notes, with_reason
-from .table import Cell, Column, Footnotes, Table
 
 # The rows of a table: what names one, and its records.
 Rows = Sequence[tuple[tuple[Any, ...], pd.DataFrame]]

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.suite.file import Figure
+from ctxbench.model.metric import Quantity, RecordRow
+from ctxbench.model.suite_file import Figure
+from ctxbench.table.table import Cell, Column, Table
 
 from ..curves import Fit, Series, drawn_of, fit_of, fit_title, is_numeric
 from ..panels import Panel, origin_of
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, heading, put_together, quantity_cell
-from .table import Cell, Column, Table
 
 # More columns than this do not fit a page: the fit alone is shown, and the numbers are in the run's own table.
 MOST_COLUMNS = 14

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ctxbench.environment import differences
-from ctxbench.errors import UsageError
-from ctxbench.metrics import read_number
-from ctxbench.metrics.base import RecordRow
-from ctxbench.number import ratio_of_runs, rough_ratio
+from ctxbench.base.errors import UsageError
+from ctxbench.base.number import ratio_of_runs, rough_ratio
+from ctxbench.model.metric import RecordRow
+from ctxbench.model.metrics import read_number
+from ctxbench.model.suite_file import MeasureTable
+from ctxbench.results.environment import differences
 from ctxbench.results.rows import rows_of
-from ctxbench.suite.file import MeasureTable
+from ctxbench.table.table import Cell, Origin, Table, plain_table
 
 from ..run_data import RunData
 from .cells import doubts, heading, quantity_cell, ratio_cell, value_of
 from .runs import DIGITS, Compared, Key, compared, control_lines, key_names, key_of, reason_against
-from .table import Cell, Origin, Table, plain_table
 
 OTHER = "{name}: {old} in run 1, {new} in run 2"
 UNCERTAIN = "Not told apart: the interval of the ratio contains 1."

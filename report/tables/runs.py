@@ -6,18 +6,18 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.conditions import CONDITIONS
-from ctxbench.errors import UsageError
-from ctxbench.metrics import read_number, stored_quantities
-from ctxbench.metrics.base import Quantity, RecordRow
-from ctxbench.number import Origin, ratio_of_runs, rough_ratio
-from ctxbench.ranking import listed
+from ctxbench.base.errors import UsageError
+from ctxbench.base.number import Origin, ratio_of_runs, rough_ratio
+from ctxbench.model.conditions import CONDITIONS
+from ctxbench.model.metric import Quantity, RecordRow
+from ctxbench.model.metrics import read_number, stored_quantities
+from ctxbench.plugins.compare.ranking import listed
 from ctxbench.results.rows import rows_of
+from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Table
 
 from ..run_data import SURE, RunData, heading_of, settings_text
 from .caption import convention_lines, setup, values_in
 from .cells import Filled, doubts, heading, put_together, quantity_cell, ratio_cell, value_of
-from .table import ROW_LIMIT, Cell, Column, Footnotes, Table
 
 Key = tuple[str, ...]
 # What a run has for each key.

@@ -7,21 +7,21 @@ from typing import Any
 import pandas as pd
 
 from ctxbench import devices
-from ctxbench.conditions import COLUMNS, CONDITIONS
-from ctxbench.metrics import metrics, quantities, read_number
-from ctxbench.metrics.base import Quantity, RecordRow, Unit
-from ctxbench.notes import BROKEN
-from ctxbench.number import fixed, order, rough_ratio
-from ctxbench.ranking import listed
+from ctxbench.base.notes import BROKEN
+from ctxbench.base.number import fixed, order, rough_ratio
+from ctxbench.model.conditions import COLUMNS, CONDITIONS
+from ctxbench.model.metric import Quantity, RecordRow, Unit
+from ctxbench.model.metrics import metrics, quantities, read_number
+from ctxbench.model.published import Printed
+from ctxbench.plugins.compare.ranking import listed
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.published import Printed
+from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 from ..published import unit_of, with_published
 from ..run_data import DRIFT_WARNING, RunData, drifts, heading_of, kind_of
 from .caption import caption_lines
 from .cells import Filled, doubts, failed_cell, heading, put_together, quantity_cell, ratio_cell
-from .table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
 
 def comparison_table(folders: Sequence[RunFolder]) -> Table:

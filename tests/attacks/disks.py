@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.run import resume
-from ctxbench.errors import UsageError
 from ctxbench.results.run_folder import RunFolder
 
 from .small import begin, counted

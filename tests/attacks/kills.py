@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from ctxbench.errors import UsageError
+from ctxbench.base.errors import UsageError
 from ctxbench.results.run_folder import RunFolder
 
 from .tally import Tally, marked, new_mark, run, start

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from ctxbench.engine.run import run_suite
+from ctxbench.model.grid import Suite
+from ctxbench.model.read_suite import load
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.suite.cases import Suite
-from ctxbench.suite.read import load
 
 SUITE = """
 title = "small"

@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Callable
 
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
 
 # Names one of MACHINES, in this process and in all that it starts.
 VARIABLE = "CTXBENCH_TEST_MACHINE"

@@ -1,1 +1,0 @@
-"""Published cost tables, recounted: each figure beside what ctxbench counts, with a verdict."""

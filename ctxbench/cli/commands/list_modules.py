@@ -1,0 +1,52 @@
+"""`ctxbench list`: the modules that can be measured, the suites, or the networks."""
+
+from typing import Annotated
+
+import typer
+
+from ctxbench.base.terminal import safe, say
+
+
+def list_modules(
+    suites: Annotated[bool, typer.Option("--suites", help="List the suites instead: questions and minutes.")] = False,
+    networks: Annotated[
+        bool, typer.Option("--networks", help="List the networks instead, into which --network puts a module.")
+    ] = False,
+) -> None:
+    """List the modules that ctxbench and installed packages bring, by family; the suites; or the networks."""
+    if suites:
+        _suites()
+    if networks:
+        _networks()
+    if suites or networks:
+        return
+    from ctxbench import registry
+
+    entries = registry.entries()
+    width = max(len(entry.key) for entry in entries)
+    for family in dict.fromkeys(sorted(entry.family for entry in entries)):
+        say(f"{safe(family)}:")
+        for entry in entries:
+            if entry.family == family:
+                what = f"broken: {entry.broken}" if entry.broken else entry.about or entry.title
+                year = f" ({entry.year})" if entry.year else ""
+                say(f"  {safe(entry.key).ljust(width)}  {safe(what)}{year}")
+
+
+def _networks() -> None:
+    from ctxbench.registry import networks
+
+    found = [networks.get(name) for name in networks.names()]
+    width = max(len(each.key) for each in found)
+    for each in found:
+        say(f"{each.key.ljust(width)}  {each.title} [{', '.join(map(str, each.shape or ()))}]")
+
+
+def _suites() -> None:
+    from ctxbench.model.read_suite import available, load
+
+    rows = [(name, load(name).file) for name in available()]
+    width = max(len(name) for name, _ in rows)
+    for name, file in rows:
+        minutes = f" (about {file.minutes:g} min on two cores)" if file.minutes else ""
+        say(f"{name.ljust(width)}  {file.question or file.title}{minutes}")

@@ -1,0 +1,89 @@
+"""`ctxbench report`: tables, figures and a page from run folders."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ctxbench.base.terminal import say
+from ctxbench.cli.options import Modules, names, split, with_conditions
+
+
+@with_conditions("shape")
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are shown side by side.")],
+    conditions: Mapping[str, list[str]],
+    out: Annotated[Path, typer.Option(help="The folder for the page, tables and figures.")] = Path("ctxbench-report"),
+    figures: Annotated[
+        str | None,
+        typer.Option(help="Names of figures, separated by commas; default: all that have data, but samples."),
+    ] = None,
+    formats: Annotated[
+        str | None, typer.Option(help="Write figures, which are SVG, also as png, pdf or both with a comma.")
+    ] = None,
+    width: Annotated[
+        str,
+        typer.Option(
+            metavar="column|page|INCHES",
+            help="How wide figures are printed: 3.3, 6.9 or so many inches; text is 7 to 9 pt.",
+        ),
+    ] = "page",
+    no_heading: Annotated[
+        bool, typer.Option("--no-heading", help="Leave out the title and the line on the input above figures.")
+    ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Also write a compact table of these quantities, such as params,macs,latency_infer."),
+    ] = None,
+    modules: Modules = None,
+    title: Annotated[str, typer.Option(help="The title of the compact table.")] = "",
+    label: Annotated[str, typer.Option(help="The LaTeX label of the compact table.")] = "",
+    notes: Annotated[
+        str, typer.Option(help="Where the notes of the LaTeX tables stand: below, threeparttable or none.")
+    ] = "below",
+    titles: Annotated[
+        bool, typer.Option("--titles", help="Name modules by title, not by key, in figures and sentences as in tables.")
+    ] = False,
+    published: Annotated[
+        Path | None, typer.Option(help="A file with a published table, which stands beside the runs'.")
+    ] = None,
+    crossover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:SECOND[,...]",
+            help="From which n = H x W on the first module is cheaper than the second; default: the suite's pairs.",
+        ),
+    ] = None,
+) -> None:
+    """Write tables, figures and a page from run folders; measure nothing.
+
+    --columns, --modules, --shape, --title and --label make a compact table for a paper beside the whole one. --modules
+    and --shape also choose what the figures show.
+    """
+    from ctxbench.model.conditions import parse_shape
+    from ctxbench.model.read_suite import read_published
+    from ctxbench.report.figures.layout import Sheet
+    from ctxbench.report.tables.compact import Choice
+    from ctxbench.report.write import write_report
+    from ctxbench.results.run_folder import run_folders
+
+    sheet, choice = Sheet.of(width, heading=not no_heading), None
+    if any((columns, modules, conditions, title, label)):
+        shapes = ["x".join(map(str, parse_shape(text))) for text in conditions.get("shape", [])]
+        choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)
+    numbers = read_published(str(published)) if published else None
+    pairs = split(crossover) or ()
+    folders = [folder for path in runs for folder in run_folders(path)]
+    written = write_report(
+        folders, out, split(figures), choice, numbers, pairs, titles, notes,
+        formats=list(dict.fromkeys(split(formats) or [])), sheet=sheet,
+        on_step=lambda text: print(text, file=sys.stderr),
+    )  # fmt: skip
+    for line in (*written.claims, *written.hints):
+        say(line)
+    for kind in ("tables", "figures"):
+        names_ = dict.fromkeys(Path(file).stem for file in written.files if Path(file).parent.name == kind)
+        say(f"{kind}: {', '.join(names_) or 'none'}")
+    say(f"{len(written.files)} files; open {written.page}, or send it: that file alone is the whole page")

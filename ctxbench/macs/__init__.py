@@ -1,1 +1,0 @@
-"""Multiply-accumulates: torchprofile's convention operator by operator, without data."""

@@ -1,0 +1,1 @@
+"""What is measured, and what a row is: cases, conditions, suite files, metrics, records."""

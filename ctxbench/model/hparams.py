@@ -1,0 +1,69 @@
+"""Hyper-parameters as a command line gives them: `--set [MODULE.]NAME=VALUE`, the same in every command."""
+
+import itertools
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ctxbench.base.errors import UsageError
+
+
+def parse(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Hyper-parameters by module; those without a module stand under the empty name.
+
+    A module is named by its key, by `path.py:Class`, by `package.module:Class` or by its class. A value is TOML, or a
+    plain word, or several with commas between them; one that is given several values gets their list. UsageError for a
+    text of another form.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        target, equals, value = text.partition("=")
+        module, dot, name = target.strip().rpartition(".")
+        if not (equals and name) or (dot and not module):
+            raise UsageError(f"--set {text!r} is not [module.]hyperparameter=value, such as steps=3 or ham_nmf.steps=3")
+        _add(found.setdefault(module, {}), name, _value(value))
+    return found
+
+
+def of_one_module(texts: Sequence[str], *names: str) -> dict[str, Any]:
+    """The hyper-parameters of the one module that a command is about, which has these names. UsageError for others."""
+    found: dict[str, Any] = {}
+    for module, hparams in parse(texts).items():
+        if module and module not in names:
+            raise UsageError(f"--set {module}.{next(iter(hparams))}: this command is about {names[0]}, not {module}")
+        for name, value in hparams.items():
+            _add(found, name, value)
+    for name, value in found.items():
+        if isinstance(value, list):
+            raise UsageError(f"--set gives {name} {len(value)} values; this command takes one")
+    return found
+
+
+def combinations(hparams: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each choice of one value of every hyper-parameter that has a list of them."""
+    choices = [value if isinstance(value, list) else [value] for value in hparams.values()]
+    return [dict(zip(hparams, chosen, strict=True)) for chosen in itertools.product(*choices)]
+
+
+def class_name(reference: str) -> str:
+    """The class that a reference such as `path.py:Class` ends with."""
+    return reference.rpartition(":")[2]
+
+
+def _add(hparams: dict[str, Any], name: str, value: Any) -> None:
+    """Set a hyper-parameter, or add to the values that it has."""
+    values = value if isinstance(value, list) else [value]
+    if name in hparams:
+        before = hparams[name] if isinstance(hparams[name], list) else [hparams[name]]
+        values = [*before, *(each for each in values if each not in before)]
+    hparams[name] = values if len(values) > 1 or isinstance(value, list) else values[0]
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except RecursionError:
+        raise UsageError(f"--set {text[:40]!r}... is nested too deeply") from None
+    except ValueError:  # also for a number of thousands of digits, which is then refused as a word
+        words = [word.strip() for word in text.split(",")]
+        return words[0] if len(words) == 1 else [_value(word) for word in words]

@@ -1,0 +1,122 @@
+"""What a measurement tells while it runs. The process that measures sends these; the one that waits takes them down."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ctxbench.base.mode import Mode
+from ctxbench.base.notes import Note
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed block: `ms` milliseconds a pass over `passes` passes, finished `at_s` seconds after the first began."""
+
+    at_s: float
+    passes: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """The bytes that a pass is predicted to hold at its `step`-th operator call, in the `phase` forward or backward."""
+
+    step: int
+    phase: str
+    op: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values for columns of the record, and notes for a reader of it."""
+
+    values: Mapping[str, Any]
+    notes: Sequence[Note] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Columns of numbers that this case does not have, and why; no note where another column tells it."""
+
+    columns: Sequence[str]
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What begins now, such as `latency_infer`."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many samples there are, and the last one's milliseconds. The sender waits until this has been shown."""
+
+    what: str
+    count: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """All samples so far of a stream: a mode, or the control workload."""
+
+    stream: str
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The predicted memory over a pass of one mode."""
+
+    mode: Mode
+    steps: Sequence[TimelineStep]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """By which share of its Euclidean length a part of what a case computes differs, in a dtype.
+
+    A `share` up to `bound` is rounding; by the share `noise` two passes of the baseline differ.
+    """
+
+    part: str
+    dtype: str
+    share: float
+    bound: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a case computes beside what a baseline computed.
+
+    `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
+    own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out.
+    """
+
+    differences: Sequence[Difference]
+    broken: Sequence[str]
+    notes: Sequence[str]
+    own_weights: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a case failed: the record's status, a sentence and the traceback.
+
+    `no_gpu_room`: the GPU had no memory left, or another process had it to itself, maybe through no fault of the case.
+    """
+
+    status: str
+    message: str
+    traceback: str = ""
+    no_gpu_room: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.message}"
+
+
+Message = Values | Missing | Doing | Progress | Samples | Timeline | Failure

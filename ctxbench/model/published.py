@@ -1,0 +1,224 @@
+"""The keys of a published table: what a source prints, as printed, and of which block or network it prints it."""
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from ctxbench.base.errors import unknown
+from ctxbench.model import metrics
+from ctxbench.model.case import STRICT
+from ctxbench.model.conditions import Shape
+from ctxbench.model.keys import OneShape, QuantityKey, Scalar, UnitText
+from ctxbench.model.metric import Unit
+from ctxbench.registry.formula import evaluate
+
+_PREFIXES: dict[str, int] = {
+    **{symbol: 1000**power for power, symbol in enumerate("KMGTP", 1)},
+    **{f"{symbol}i": 1024**power for power, symbol in enumerate("KMGTP", 1)},
+}
+_FIGURE = re.compile(r"\+?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))?\s*(\w*)")
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed number without its unit: `value` with `decimals` digits after the point, and the `suffix` after it."""
+
+    value: Fraction
+    decimals: int
+    suffix: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A figure from `10.6M`, `+63.4G`, `1,411` or `7.4 GB`. ValueError for a text of another form."""
+        found = _FIGURE.fullmatch(text.strip())
+        if not found:
+            raise ValueError("write the figure as printed, such as '7.4', '10.6M', '804G' or '1,411'")
+        whole, places, suffix = found[1].replace(",", ""), found[2] or "", found[3]
+        if suffix and suffix.removesuffix("B") not in {*_PREFIXES, ""} and suffix != "ms":
+            raise ValueError(
+                f"the unit {suffix!r} is unknown; known are B, ms and {', '.join(_PREFIXES)}, with B or not"
+            )
+        return cls(Fraction(int(whole + places), 10 ** len(places)), len(places), suffix)
+
+    @property
+    def step(self) -> Fraction:
+        """What one more in the last printed digit is."""
+        return Fraction(1, 10**self.decimals)
+
+    def factor(self, unit: Unit) -> int:
+        """How many one of it stands for; a suffix that is not the symbol of the column's unit says it itself."""
+        if self.suffix in ("", "ms", unit.symbol):
+            return unit.factor
+        return _PREFIXES.get(self.suffix.removesuffix("B"), 1)
+
+
+# What is counted of a block or network for an audit (`ctxbench.plugins.audit.child`), and the sizes of the input.
+COUNTS = (
+    "params", "params_bias", "params_norm", "params_matrices", "buffers",
+    "macs", "macs_matmul", "macs_layers", "macs_norm", "macs_train",
+    "memory_train", "memory_infer", "memory_train_2020", "memory_infer_2020",
+)  # fmt: skip
+SIZES = ("B", "C", "H", "W", "n", "N")
+
+
+def sizes(shape: Shape) -> dict[str, int]:
+    """The sizes of an input [B, C, H, W] by their names in a form: `n = H*W`, `N = B*n`."""
+    batch, channels, height, width = shape
+    values = (batch, channels, height, width, height * width, batch * height * width)
+    return dict(zip(SIZES, values, strict=True))
+
+
+def _form(text: str, names: Iterable[str]) -> str:
+    """A closed form (`ctxbench.registry.formula`) of these names and the sizes. ValueError for anything else."""
+    evaluate(text, dict.fromkeys((*names, *SIZES), 1))
+    return text
+
+
+FigureText = Annotated[str, AfterValidator(lambda text: Printed.parse(text) and text)]
+CountForm = Annotated[str, AfterValidator(lambda text: _form(text, COUNTS))]
+FigureForm = Annotated[str, AfterValidator(lambda text: _form(text, metrics.quantities()))]
+Forms = dict[QuantityKey, CountForm]
+
+
+class _Strict(BaseModel):
+    model_config = STRICT
+
+
+class PublishedRow(_Strict):
+    """What is printed of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
+
+    Its `counts` take the place of the table's. `notes` say of a figure why it differs or cannot be, below tables.
+    """
+
+    block: str
+    network: str = ""
+    settings: dict[str, Scalar] = {}
+    shape: OneShape | None = None
+    counts: Forms = {}
+    printed: Annotated[dict[QuantityKey, FigureText], Field(min_length=1)]
+    notes: dict[QuantityKey, str] = {}
+
+    @model_validator(mode="after")
+    def _notes_have_figures(self) -> Self:
+        for key in self.notes:
+            if key not in self.printed:
+                raise unknown("figure of this row", key, self.printed)
+        return self
+
+
+class Alternative(_Strict):
+    """Another configuration of the `rows` (none: of all): each key that is given takes the place of the row's own."""
+
+    about: str
+    rows: list[str] = []
+    block: str = ""
+    network: str | None = None
+    settings: dict[str, Scalar] = {}
+    shape: OneShape | None = None
+    counts: Forms = {}
+
+
+class Bound(_Strict):
+    """A figure of the `rows` is no less than the form `least` of the other figures that are printed in its row."""
+
+    quantity: QuantityKey
+    least: FigureForm
+    why: str
+    rows: Annotated[list[str], Field(min_length=1)]
+
+
+class Keep(_Strict):
+    """Two rows that differ in one key alone differ in this quantity as all such rows of their shape do.
+
+    `pairs` are the values that the key has in two such rows; none: any two.
+    """
+
+    quantity: QuantityKey
+    differing: Literal["network", "block"]
+    pairs: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = []
+    why: str
+
+
+class Published(_Strict):
+    """A table as a source prints it; digits stay strings.
+
+    `seen`: whether the source was read, or its figures are recalled from memory. `units` hold for figures without a
+    suffix. `counts` are closed forms of COUNTS: what the source says that a
+    figure is, where that is not the count itself. `notes` are about the figures of a quantity in all rows.
+    """
+
+    title: str
+    authors: str
+    venue: str
+    year: int
+    seen: Literal["read", "recalled"]
+    link: str = ""
+    place: str = ""
+    device: str = ""
+    software: str = ""
+    shape: OneShape | None = None
+    units: dict[QuantityKey, UnitText] = {}
+    counts: Forms = {}
+    notes: dict[QuantityKey, str] = {}
+    rows: Annotated[dict[str, PublishedRow], Field(min_length=1)]
+    alternatives: dict[str, Alternative] = {}
+    bounds: list[Bound] = []
+    keeps: list[Keep] = []
+
+    @model_validator(mode="after")
+    def _rows_are_there(self) -> Self:
+        named = [each.rows for each in self.alternatives.values()] + [each.rows for each in self.bounds]
+        for row in itertools.chain(*named):
+            if row not in self.rows:
+                raise unknown("row", row, self.rows)
+        return self
+
+    @property
+    def source(self) -> str:
+        """Who printed it where, in one line."""
+        return ", ".join(filter(None, [self.authors, self.title, f"{self.venue} {self.year}", self.place]))
+
+    @property
+    def blocks(self) -> set[str]:
+        """What the rows are of."""
+        return {row.block for row in self.rows.values()}
+
+    def shape_of(self, row: str) -> Shape | None:
+        """The input of a row."""
+        return self.rows[row].shape or self.shape
+
+    def unit(self, quantity: str) -> Unit:
+        """In which unit the figures of a quantity are that have no suffix."""
+        written = self.units.get(quantity)
+        return Unit.parse(written) if written else metrics.quantity(quantity).unit
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blocks_have_names(cls, content: Any) -> Any:
+        rows = content.get("rows") if isinstance(content, dict) else None
+        if isinstance(rows, dict) and all(isinstance(row, dict) for row in rows.values()):
+            return {**content, "rows": {name: {"block": name, **row} for name, row in rows.items()}}
+        return content
+
+
+def line_of(text: str, keys: tuple[str, ...]) -> int:
+    """In which line of a TOML file the last of these keys stands that can be found, each inside the one before."""
+    lines, found = text.splitlines(), 0
+    for before, key in itertools.pairwise(("", *keys)):
+        heads = [i for i, line in enumerate(lines) if line.strip() == f"[[{before}]]"]
+        if key.isdigit() and int(key) < len(heads):
+            found = heads[int(key)]
+            continue
+        pattern = re.compile(rf"(?<![\w-])[\"']?{re.escape(key)}[\"']?\s*[\].=]")
+        found = next((i for i in range(found, len(lines)) if pattern.search(lines[i])), found)
+    return found + 1
+
+
+def plain_keys(place: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The keys on the way to a value, as a validation tells them, without its own words."""
+    return tuple(str(part) for part in place if not str(part).startswith(("function-", "list[", "tuple[", "[key]")))

@@ -1,0 +1,223 @@
+"""Reads suites and applies a caller's overrides; every error names file, key and what is allowed."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ctxbench import registry
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError, unknown
+from ctxbench.model.grid import Suite
+from ctxbench.model.hparams import class_name
+from ctxbench.model.published import Alternative, Bound, Keep, Published, PublishedRow, line_of, plain_keys
+from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFile
+from ctxbench.registry import networks
+
+# Where values come from that a command or a Python caller has given.
+OPTIONS = "the command's options"
+# Of a suite about a paper's table, once other modules or inputs are asked for.
+OTHER_TITLE = "Context modules"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line or a Python caller puts in place of a suite's own values; None keeps the suite's.
+
+    `conditions` has lists of values; `also_on` are devices beside those that the run has without them.
+    """
+
+    modules: list[str] | None = None
+    conditions: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    metrics: list[str] | None = None
+    hparams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measure: Mapping[str, Any] = field(default_factory=dict)
+    also_on: Sequence[str] = ()
+
+    @property
+    def leaves_out_budget(self) -> bool:
+        """Whether a number of processes is given and no budget: the suite's own would overrule it."""
+        return "processes" in self.measure and "total_s" not in self.measure
+
+
+def available(folder: str = "suites") -> list[str]:
+    """The names of the suites, or of the `published` tables, that come with ctxbench."""
+    found = files(f"ctxbench.{folder}").iterdir()
+    return sorted(item.name.removesuffix(".toml") for item in found if item.name.endswith(".toml"))
+
+
+def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
+    """Read a suite by name, or by the path of a TOML file, and apply overrides. UsageError for anything malformed."""
+    path = _find(name_or_path)
+    content = disk.read_toml(path)
+    if isinstance(named := content.get("published"), str):
+        content["published"] = read_published(named, path.parent).model_dump()
+    suite = _validate(content, str(path))
+    if overrides is not None:
+        suite = _override(suite, overrides)
+    return Suite(path.stem, path, suite, chosen=overrides is not None and overrides.modules is not None)
+
+
+def read_published(name_or_path: str, beside: Path | None = None) -> Published:
+    """A published table by its name, or by the path of its file, which may be relative to the folder `beside`.
+
+    UsageError names the file and the line of anything malformed.
+    """
+    path = published_path(name_or_path)
+    path = beside / path if beside else path
+    content = disk.read_toml(path)
+    try:
+        return Published.model_validate(content)
+    except ValidationError as error:
+        where = place_of(path, plain_keys(error.errors()[0]["loc"]))
+        raise UsageError(f"{where}: {_first_sentence(error, Published)}") from None
+
+
+def published_path(name_or_path: str) -> Path:
+    """The file of a published table. UsageError for a name that there is not."""
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        return Path(name_or_path)
+    return _built_in("published", "published table", name_or_path)
+
+
+def place_of(path: Path, keys: tuple[str, ...]) -> str:
+    """`FILE, line 7`, where the last of these keys stands."""
+    return f"{path}, line {line_of(disk.read_text(path), keys)}"
+
+
+def restore(name: str, path: Path, definition: Mapping[str, Any]) -> Suite:
+    """The suite of a stored run, overrides included."""
+    return Suite(name, path, _validate(definition, str(path)))
+
+
+def _find(name_or_path: str) -> Path:
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        return Path(name_or_path)
+    return _built_in("suites", "suite", name_or_path)
+
+
+def _built_in(folder: str, kind: str, name: str) -> Path:
+    """The file of a name in a folder of ctxbench. UsageError if there is none."""
+    if name not in available(folder):
+        raise unknown(kind, name, available(folder))
+    return Path(str(files(f"ctxbench.{folder}") / f"{name}.toml"))
+
+
+def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
+    try:
+        return SuiteFile.model_validate(content)
+    except ValidationError as error:
+        sentence = _first_sentence(error)
+        if where == OPTIONS:  # the user has typed no key
+            raise UsageError(
+                re.sub(r"^key '(?:axes\.|measure\.)?(\w+)(?:\.\d+)?' is (.+?): ", r"\1 \2: ", sentence)
+            ) from None
+        raise UsageError(f"{where}: {sentence}") from None
+
+
+def _first_sentence(error: ValidationError, whole: type[BaseModel] = SuiteFile) -> str:
+    """The first problem of a validation of the model `whole`: key, what is wrong, value."""
+    problem = error.errors()[0]
+    names = [*plain_keys(problem["loc"])]
+    key = ".".join(names)
+    if problem["type"] == "extra_forbidden":
+        model = _model_at(names[:-1], whole)
+        return str(unknown("key", names[-1], model.model_fields)) + (
+            f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
+        )
+    if problem["type"] == "missing":
+        page = "suite-files" if whole is SuiteFile else "audit"
+        return f"the key {key!r} is missing; docs/{page}.md has an example with every key"
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if isinstance(problem["input"], dict):  # of a whole table, which is too long to print
+        return f"key {key!r}: {message}" if key else message
+    return f"key {key!r} is {problem['input']!r}: {message}"
+
+
+def _model_at(names: list[str], whole: type[BaseModel]) -> type[BaseModel]:
+    models: dict[str, type[BaseModel]] = {
+        "axes": Axes,
+        "measure": MeasureTable,
+        "gate": Gate,
+        "published": Published,
+        "figures": Figure,
+        "rows": PublishedRow,
+        "alternatives": Alternative,
+        "bounds": Bound,
+        "keeps": Keep,
+    }
+    return next((models[name] for name in reversed(names) if name in models), whole)
+
+
+def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
+    content = suite.model_dump()
+    if overrides.modules is not None:
+        content["modules"] = overrides.modules
+    if overrides.metrics is not None:
+        content["metrics"] = overrides.metrics
+    content["axes"] |= {name: [*values] for name, values in overrides.conditions.items()}
+    own = [networks.shape_of(name) for name in overrides.conditions.get("network", ()) if name]
+    if "shape" not in overrides.conditions and any(own):
+        content["axes"]["shape"] = [list(shape) for shape in dict.fromkeys(own) if shape]
+    if "shape" in overrides.conditions or any(own):
+        content["axes"] |= {"batch": [], "channels": [], "size": []}
+    for key, hparams in _chosen_hparams(content["modules"], overrides.hparams).items():
+        content["hparams"][key] = {**content["hparams"].get(key, {}), **hparams}
+    content["measure"] |= overrides.measure
+    if overrides.leaves_out_budget:
+        content["measure"]["total_s"] = None
+    content["axes"]["device"] += overrides.also_on
+    if suite.published and suite.published.shape and not _is_of_its_table(suite, content):
+        content["title"] = OTHER_TITLE
+    if overrides.modules is not None:
+        gone = [*suite.modules, *(str(case.get("module")) for case in suite.cases)]
+        content["exclude"] = [
+            rule for rule in suite.exclude if _is_among(rule, content["modules"]) or not _is_among(rule, gone)
+        ]
+        content["cases"] = []
+        known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
+        content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
+    return _validate(content, OPTIONS)
+
+
+def _is_among(rule: Mapping[str, Any], modules: Sequence[str]) -> bool:
+    """Whether an `exclude` rule is about one of these modules, by their names alone: their files may be gone."""
+    name = str(rule.get("module"))
+    return any(registry.means(name, each, registry.absolute(each)) for each in modules)
+
+
+def _is_of_its_table(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
+    """Whether modules and inputs are still among those of a suite about a paper's table."""
+    axes = suite.axes.model_dump()
+    same = all(content["axes"][name] == axes[name] for name in ("shape", "batch", "channels", "size", "network"))
+    return same and {*content["modules"]} <= {*suite.modules}
+
+
+def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Hyper-parameters by key. What is given without a module goes to every module that has it.
+
+    UsageError for a module that the suite does not have, and for a name that none of its modules has.
+    """
+    if not given:
+        return {}
+    names = [name for each in modules for name in (registry.names() if each == "*" else [each])]
+    entries = {entry.key: entry for entry in map(registry.get, names)}
+    found: dict[str, dict[str, Any]] = {}
+    for module, hparams in given.items():
+        for name, value in hparams.items():
+            if module:
+                takers = [key for key, e in entries.items() if registry.means(module, key, e.reference)]
+                takers = takers or [key for key in [registry.get(module).key] if key in entries]
+            else:
+                takers = [key for key, e in entries.items() if name in [p.name for p in e.hyperparameters]]
+            if not takers:
+                text = f"{module}.{name}" if module else name
+                raise UsageError(f"--set {text}={value}: no module of this run has it ({', '.join(entries)})")
+            for key in takers:
+                found.setdefault(key, {})[name] = value
+    return found

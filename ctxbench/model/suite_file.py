@@ -1,0 +1,183 @@
+"""The keys of a suite file."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+
+from ctxbench.base.errors import UsageError, unknown
+from ctxbench.model import metrics
+from ctxbench.model.case import STRICT, Measure, Minutes, Numbers, OneOrMore, Share, as_list
+from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
+from ctxbench.model.keys import OneShape, QuantityKey, Scalar
+from ctxbench.model.published import Published
+
+# What a figure may stand against, besides hyper-parameters: what a case's input says.
+POINTS = ("positions", "batch", "channels")
+# The same of how it is computed.
+COMPUTED = tuple(name for name in CONDITIONS if name not in ("shape", "device"))
+
+
+def _as_shapes(value: Any) -> Any:
+    return value if isinstance(value, list) and value and isinstance(value[0], list | tuple) else [value]
+
+
+def _metric(name: str) -> str:
+    """The name of a metric that a suite may ask for."""
+    asked_for = [each for each, metric in metrics.metrics().items() if metric.asked_for]
+    if name not in asked_for:
+        raise unknown("metric", name, asked_for)
+    return name
+
+
+def _type(condition: Condition) -> Any:
+    """What a suite may say of a condition, for pydantic."""
+    if condition is SHAPE:
+        return OneShape
+    if condition.values:
+        return Literal.__getitem__(condition.values)
+    return Annotated[condition.kind, AfterValidator(condition.check)]
+
+
+def _axis(condition: Condition) -> Any:
+    """The type and the default of a condition in `axes`."""
+    fewest = Field(min_length=min(1, len(condition.axis)))
+    return Annotated[list[_type(condition)], OneOrMore, fewest], [*condition.axis]  # type: ignore[misc]  # the type comes from the table
+
+
+MetricName = Annotated[str, AfterValidator(_metric)]
+PairText = Annotated[str, AfterValidator(lambda text: ":".join(parse_pair(text)))]
+
+
+class _Strict(BaseModel):
+    model_config = STRICT
+
+
+_AXES = {name: _axis(each) for name, each in CONDITIONS.items() if each is not SHAPE}
+_Axes: Any = create_model("_Axes", __base__=_Strict, **_AXES)
+# What an entry of `cases` or `exclude` may say of each.
+_VALUES: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(_type(each), config=ConfigDict(strict=True)) for name, each in CONDITIONS.items()
+}
+
+
+class Axes(_Axes):  # type: ignore[misc]  # made from a table
+    """The grid: each key holds one value or a list; the cases are the product. The others are `CONDITIONS`."""
+
+    shape: Annotated[list[OneShape], BeforeValidator(_as_shapes), Field(min_length=1)]
+    batch: Annotated[list[Numbers], OneOrMore] = Field(default=[])
+    channels: Annotated[list[Numbers], OneOrMore] = Field(default=[])
+    size: Annotated[list[Numbers], OneOrMore] = Field(default=[])
+
+
+def _conditions(values: dict[str, Any]) -> dict[str, Any]:
+    """An entry of `cases` or `exclude`, its conditions checked. ValueError for one that cannot be."""
+    for key in (key for key in values if key in _VALUES):
+        # several devices make several cases
+        for each in as_list(values[key]) if key == "device" else [values[key]]:
+            try:
+                _VALUES[key].validate_python(each)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise ValueError(
+                    f"{key} {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
+                ) from None
+    return values
+
+
+_SETTINGS = [metric.settings for metric in metrics.metrics().values() if metric.settings]
+
+
+class MeasureTable(*_SETTINGS, Measure, extra="forbid"):  # type: ignore[misc]  # metrics bring their settings
+    """How a case is measured, with the settings of all metrics."""
+
+
+class Gate(_Strict):
+    """What `ctxbench check` counts as a change of latency, relative (0.05: 5 %).
+
+    `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train").
+    """
+
+    margin: Share = 0.05
+    margins: dict[str, Share] = {}
+
+    def of(self, module: str, mode: str) -> float:
+        """The margin of a row."""
+        return self.margins.get(f"{module} {mode}", self.margins.get(module, self.margin))
+
+
+class Figure(_Strict):
+    """A figure and its table in the report: the quantities `y` against `x`, a line for each module and setting.
+
+    `x` is a hyper-parameter, or one of `POINTS` or `COMPUTED`. `scale` names the axes that are logarithmic. With
+    `fit`, a straight line on these axes is fitted: its slope (linear), exponent (log) or factor for each unit of x
+    (log-y). Settings that change `along` with x tell no lines apart.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+    title: str
+    x: str
+    y: Annotated[list[QuantityKey], Field(min_length=1)]
+    scale: Literal["linear", "log-x", "log-y", "log"] = "linear"
+    fit: bool = False
+    along: list[str] = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.fit and self.scale == "log-x":
+            raise ValueError("nothing is fitted on the scale 'log-x'; choose another scale, or leave out fit")
+        return self
+
+
+class SuiteFile(_Strict):
+    """The keys of a suite file. `crossover` holds pairs FIRST:SECOND: above which n is the first cheaper?
+
+    `published` is a table of the folder published/ by its name, a file of that form beside the suite, or the table.
+
+    `question` and `minutes` (on two cores) are for those who choose a suite.
+    """
+
+    title: str
+    question: str = ""
+    minutes: Minutes | None = None
+    source: str = ""
+    modules: Annotated[list[str], Field(min_length=1)]
+    metrics: list[MetricName] = Field(
+        default_factory=lambda: [name for name, metric in metrics.metrics().items() if metric.default], min_length=1
+    )
+    axes: Axes
+    hparams: dict[str, dict[str, Scalar | list[Scalar]]] = {}
+    exclude: list[Annotated[dict[str, Scalar], AfterValidator(_conditions)]] = []
+    cases: list[Annotated[dict[str, Scalar | list[Scalar]], AfterValidator(_conditions)]] = []
+    crossover: list[PairText] = []
+    measure: MeasureTable = MeasureTable()
+    gate: Gate = Gate()
+    published: Published | None = None
+    figures: list[Figure] = []
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [figure.name for figure in self.figures]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two figures are called {name!r}")
+        return self
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Two modules, named as in tables, from `FIRST:SECOND`. UsageError for anything else."""
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(f"{text!r} is not FIRST:SECOND, such as ham_nmf:mhsa, with modules named as in the table")
+    if parts[0] == parts[1]:
+        raise UsageError(f"{text!r} names the same module twice; a crossover is between two modules")
+    return parts[0], parts[1]

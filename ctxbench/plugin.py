@@ -1,0 +1,102 @@
+"""What a plugin declares, and the plugins that there are. Imports nothing of ctxbench, and no plugin's code but this.
+
+A plugin is a folder of `ctxbench/plugins/`, or an installed package that declares an entry point of the group
+`ctxbench.plugins`, whose name is that of the plugin and whose value is the package. The package has one `PLUGIN`.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+FOLDER = "ctxbench.plugins"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its group and its line in the help, its function as `file:name`, its place in the group, examples."""
+
+    group: str
+    line: str
+    run: str
+    place: int
+    examples: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """All that the core knows of one capability. What is left out, it does not have.
+
+    `file:name` is an object in a file of the plugin's folder, which is imported on first use. Plugins that this one
+    imports are its `needs`.
+    """
+
+    about: str
+    needs: Sequence[str] = ()
+    # Asked for.
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    functions: Mapping[str, str] = field(default_factory=dict)
+    # Measured.
+    metrics: Sequence[str] = ()
+    executions: Sequence[str] = ()
+    # The name of the package that has the declaration; `plugins` fills it in.
+    package: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.package.rpartition(".")[2]
+
+    def load(self, reference: str) -> Any:
+        """The object that `file:name` names."""
+        file, _, name = reference.partition(":")
+        return getattr(importlib.import_module(f"{self.package}.{file}"), name)
+
+
+@cache
+def plugins() -> dict[str, Plugin]:
+    """All plugins by name, those of ctxbench first.
+
+    ValueError for two of one name, for a name that two of them bring, and for a plugin that another one needs and that
+    is not there.
+    """
+    folder = importlib.import_module(FOLDER)
+    packages = [(info.name, f"{FOLDER}.{info.name}") for info in pkgutil.iter_modules(folder.__path__)]
+    packages += [(each.name, each.value) for each in entry_points(group=FOLDER)]
+    found: dict[str, Plugin] = {}
+    for name, package in packages:
+        if name in found:
+            raise ValueError(f"Two plugins are called {name}: {found[name].package} and {package}.")
+        found[name] = replace(importlib.import_module(package).PLUGIN, package=package)
+    _check(found)
+    return found
+
+
+def _check(found: Mapping[str, Plugin]) -> None:
+    taken: dict[tuple[str, str], str] = {}
+    for name, plugin in found.items():
+        for need in plugin.needs:
+            if need not in found:
+                raise ValueError(f"The plugin {name} needs the plugin {need}, which is not there.")
+        for each in fields(plugin):
+            named = getattr(plugin, each.name)
+            for key in named if isinstance(named, Mapping) else ():
+                if (other := taken.setdefault((each.name, key), name)) != name:
+                    raise ValueError(f"The plugins {other} and {name} both bring {key!r} ({each.name}).")
+
+
+def brought(kind: str) -> Iterator[tuple[Plugin, Any]]:
+    """Each thing of one kind that a plugin brings: an item of a list, a pair of a mapping, or the one text."""
+    for plugin in plugins().values():
+        found = getattr(plugin, kind)
+        if isinstance(found, str):
+            found = [found] * bool(found)
+        for each in found.items() if isinstance(found, Mapping) else found:
+            yield plugin, each
+
+
+def loaded(kind: str) -> list[Any]:
+    """The objects that plugins bring of a kind whose items are `file:name`."""
+    return [plugin.load(reference) for plugin, reference in brought(kind)]

@@ -1,0 +1,1 @@
+"""The plugins, a folder each: see `ctxbench.plugin`."""

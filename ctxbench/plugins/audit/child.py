@@ -1,0 +1,74 @@
+"""What an audit holds published figures against: a case's parameters, MACs and peak memory, in parts."""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+from torch import nn
+
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.metrics.params import count_params
+from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
+from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.worker.protocol import CaseCounts, CountCase
+
+# Operators that multiply by weights alone, as layers call them.
+LAYERS = ("aten::convolution", "aten::_convolution", "aten::addmm", "aten::mm")
+
+
+def count_case(task: CountCase) -> CaseCounts:
+    """Count what is asked for, on the meta device; `missing` says of the rest why it cannot be known."""
+    parts = _Parts(task)
+    values: dict[str, int] = {}
+    missing: dict[str, str] = {}
+    for name in task.names:
+        try:
+            values[name] = parts.count(name)
+        except (UncountableError, UnpredictableError) as error:
+            missing[name] = str(error)
+    return CaseCounts(values, missing)
+
+
+class _Parts:
+    """The module of a case, each count made when it is asked for."""
+
+    def __init__(self, task: CountCase) -> None:
+        self._model, self._x = task.case.on_meta()
+        self._known: dict[str, Callable[[], int]] = {
+            "params": lambda: count_params(self._model),
+            "params_bias": lambda: _in_layers(self._model, norms=False),
+            "params_norm": lambda: _in_layers(self._model, norms=True),
+            "params_matrices": lambda: sum(each.numel() for each in self._model.parameters() if each.dim() > 1),
+            "buffers": lambda: sum(each.numel() for each in self._model.buffers() if each.is_floating_point()),
+            "macs": lambda: self._macs.macs,
+            "macs_matmul": lambda: self._macs.macs_matmul,
+            "macs_layers": lambda: sum(self._macs.by_operator.get(each, 0) for each in LAYERS),
+            "macs_norm": lambda: sum(macs for each, macs in self._macs.by_operator.items() if each.endswith("_norm")),
+            "macs_train": lambda: count_training_macs(self._model, self._x).macs,
+        }
+        for mode in MODES:
+            self._known[f"memory_{mode}"] = partial(self._peak, mode, "cuda")
+            self._known[f"memory_{mode}_2020"] = partial(self._peak, mode, "cuda-2020")
+
+    def _peak(self, mode: Mode, device: Device) -> int:
+        return predict_peak(self._model, self._x, mode=mode, device=device).peak_bytes
+
+    def count(self, name: str) -> int:
+        return self._known[name]()
+
+    @cached_property
+    def _macs(self) -> MacCount:
+        return count_macs(self._model, self._x)
+
+
+def _in_layers(model: nn.Module, norms: bool) -> int:
+    """The parameters of normalisations, or the biases of all other layers."""
+    found = {
+        parameter: parameter.numel()
+        for layer in model.modules()
+        for name, parameter in layer.named_parameters(recurse=False)
+        if ("Norm" in type(layer).__name__) == norms and (norms or name == "bias")
+    }
+    return sum(found.values())

@@ -1,0 +1,113 @@
+"""The conventions that figures are tried under: what is counted, how many operations, which prefix, which rounding."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ctxbench.model.metric import Unit
+from ctxbench.model.published import COUNTS, SIZES, Printed
+from ctxbench.registry.formula import evaluate, names_in
+
+# By quantity: what may stand in place of the count, in the words of a verdict.
+_PARAMS = {
+    "without biases": "params - params_bias",
+    "without normalisation": "params - params_norm",
+    "without biases and normalisation": "params - params_bias - params_norm",
+    "with buffers": "params + buffers",
+}
+_MACS = {
+    "matrix products and convolutions alone": "macs_matmul",
+    "convolutions and linear layers alone, no products of two maps": "macs_layers",
+    "without normalisation": "macs - macs_norm",
+    "normalisation as five operations an element, as fvcore counts": "macs + 4*macs_norm",
+    "of a training step": "macs_train",
+}
+_MACS_TRAIN = {"of the forward pass alone": "macs"}
+_WEIGHTS, _INPUT = "4*(params + buffers)", "4*B*C*H*W"
+
+
+def _memory(mode: str, then: str) -> dict[str, str]:
+    """Of a peak: `then` is "_2020" for the PyTorch of that year."""
+    own, other = f"memory_{mode}{then}", "" if then else "_2020"
+    swapped = "infer" if mode == "train" else "train"
+    return {
+        "weights not counted": f"{own} - {_WEIGHTS}",
+        "input counted": f"{own} + {_INPUT}",
+        "input counted, weights not": f"{own} + {_INPUT} - {_WEIGHTS}",
+        f"under the PyTorch {'of 2020' if other else 'of today'}": f"memory_{mode}{other}",
+        f"of {'a training step' if swapped == 'train' else 'the forward pass alone'}": f"memory_{swapped}{then}",
+    }
+
+
+OTHERS: dict[str, Mapping[str, str]] = {
+    "params": _PARAMS,
+    "macs": _MACS,
+    "macs_train": _MACS_TRAIN,
+    **{f"memory_{mode}{then}": _memory(mode, then) for mode in ("train", "infer") for then in ("", "_2020")},
+}
+# A figure is tried with so many of these at once.
+MOST_CHANGES = 2
+CUT = "cut, not rounded"
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A reading of a figure: `form` gives it from the counts, of which `instead` may replace that of the `quantity`.
+
+    It is `scale` times that, in this unit. `changes` are what tells it from the source's own.
+    """
+
+    quantity: str
+    form: str
+    unit: Unit
+    instead: str = ""
+    scale: Fraction = Fraction(1)
+    cut: bool = False
+    changes: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> set[str]:
+        """The counts that it is made of."""
+        return {*COUNTS} & ((names_in(self.form) - {self.quantity}) | names_in(self.instead or self.quantity))
+
+    def counted(self, counts: Mapping[str, int]) -> Fraction:
+        """The number from counts and sizes, in units of one."""
+        own = {self.quantity: evaluate(self.instead, counts)} if self.instead else {}
+        return evaluate(self.form, {**counts, **own}) * self.scale
+
+    def agrees(self, printed: Printed, counts: Mapping[str, int]) -> bool:
+        """Whether the count, rounded or cut to the printed digits, is the figure."""
+        over = self.counted(counts) / printed.factor(self.unit) - printed.value
+        return 0 <= over < printed.step if self.cut else abs(over) <= printed.step / 2
+
+
+def others(own: Convention) -> list[Convention]:
+    """All but the source's own, those with the fewest changes first."""
+    instead = {"": "", **OTHERS.get(own.quantity, {})}
+    choices = itertools.product(instead, _scales(own), _units(own.unit), (False, True))
+    found = []
+    for what, (operations, scale), (prefix, unit), cut in choices:
+        changes = tuple(filter(None, (what, operations, prefix, CUT if cut else "")))
+        if 0 < len(changes) <= MOST_CHANGES:
+            found.append(replace(own, instead=instead[what], scale=scale, unit=unit, cut=cut, changes=changes))
+    return sorted(found, key=lambda each: len(each.changes))
+
+
+def _scales(own: Convention) -> list[tuple[str, Fraction]]:
+    """How often an operation counts, in other words than the source's."""
+    if own.quantity not in ("macs", "macs_train"):
+        return [("", Fraction(1))]
+    zero = dict.fromkeys((*COUNTS, *SIZES), 0)
+    twice = evaluate(own.form, {**zero, own.quantity: 1}) - evaluate(own.form, zero) == 2
+    other = ("as MACs", Fraction(1, 2)) if twice else ("as two operations a MAC", Fraction(2))
+    return [("", Fraction(1)), other]
+
+
+def _units(own: Unit) -> list[tuple[str, Unit]]:
+    """The same prefix as a power of 1000 and of 1024."""
+    powers = own.exponent // (3 if own.base == 10 else 10)
+    if not powers:
+        return [("", own)]
+    other = Unit(own.symbol, 2, 10 * powers) if own.base == 10 else Unit(own.symbol, 10, 3 * powers)
+    return [("", own), (str(other), other)]

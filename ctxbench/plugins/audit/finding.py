@@ -1,0 +1,47 @@
+"""What an audit says of one published figure, and the files that keep it."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+
+from ctxbench.base import disk
+from ctxbench.results.csv_file import csv_line
+
+
+class Verdict(StrEnum):
+    """How a published figure stands to what is counted."""
+
+    EQUAL = "equal"
+    CONVENTION = "equal by another convention"
+    CONFIGURATION = "equal by another configuration"
+    CANNOT_BE = "cannot be"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A figure of a row as printed, what is counted of it in the same unit, and the verdict with its reason."""
+
+    row: str
+    quantity: str
+    printed: str
+    counted: str
+    verdict: str
+    why: str
+
+
+HEADER = tuple(each.name for each in fields(Finding))
+
+
+def write(path: Path, findings: Sequence[Finding]) -> None:
+    """Write findings as CSV. UsageError if the file cannot be written."""
+    disk.write(path, "".join(map(csv_line, [HEADER, *map(astuple, findings)])))
+
+
+def read(path: Path) -> list[Finding]:
+    """The findings in a file that `write` has written."""
+    return [Finding(**row) for row in csv.DictReader(io.StringIO(disk.read_text(path)))]

@@ -1,0 +1,21 @@
+"""The gate: baseline against candidate, in pairs of fresh processes, with three verdicts a row."""
+
+from ctxbench.plugin import Command, Plugin
+
+PLUGIN = Plugin(
+    about="tells whether a change made a module slower, larger or broken",
+    needs=("numerics",),
+    functions={"check": "function:check"},
+    commands={
+        "check": Command(
+            "Read and decide",
+            "Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.",
+            run="command:check",
+            place=3,
+            examples=(
+                "ctxbench check --against main --module my_module.py:MyContext",
+                "ctxbench check --self-test --inject 10%              # which changes can this machine detect?",
+            ),
+        )
+    },
+)

@@ -1,0 +1,90 @@
+"""Whether a change altered what modules compute: outputs and gradients of both sides, from one seed and input."""
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ctxbench import devices
+from ctxbench.base.number import significant
+from ctxbench.engine.client import ForkServer
+from ctxbench.model.case import Measure
+from ctxbench.model.messages import Agreement, Failure
+from ctxbench.plugins.check.result import OutputVerdict
+from ctxbench.plugins.check.tree_cases import TreeCases
+from ctxbench.worker.protocol import Reply, TakeOutputs
+
+# What a module's own code does; a process that ended or ran too long may have lacked memory or time.
+RAISED = ("error", "nan")
+OWN_WEIGHTS = "its weights have other names or shapes and were drawn from the same seed: saved ones do not load"
+
+
+def compare_outputs(
+    servers: tuple[ForkServer, ForkServer],
+    sides: tuple[TreeCases, TreeCases],
+    names: Iterable[str],
+    measure: Measure,
+    environment: Mapping[str, Any],
+) -> list[OutputVerdict]:
+    """The verdicts on these cases of baseline and candidate; a case that is broken now is among the failures of now."""
+    before, now = sides
+    found = []
+    for name in names:
+        if name in before.failures or name in now.failures:
+            continue
+        device = now.cases[name].device
+        if not (devices.has_clock(device) and devices.present(device, environment)):
+            found.append(OutputVerdict(name, "not compared", f"{device} is not here"))
+            continue
+        with tempfile.TemporaryDirectory(prefix="ctxbench-") as folder:
+            path = os.path.join(folder, "outputs")
+            kept = _taken(servers[0], TakeOutputs(before.cases[name], measure, path, compare=False))
+            answer = kept or _taken(servers[1], TakeOutputs(now.cases[name], measure, path, compare=True))
+        if isinstance(answer, Agreement):
+            if not answer.broken:
+                found.append(judge(name, answer))
+                continue
+            answer = Failure("error", "; ".join(answer.broken))
+        if answer is not kept and answer and answer.status in RAISED:
+            now.failures[name] = answer
+        else:
+            found.append(OutputVerdict(name, "not compared", f"{answer}" + ", in the baseline" * (answer is kept)))
+    return found
+
+
+def _taken(server: ForkServer, task: TakeOutputs) -> Agreement | Failure | None:
+    """What a task answers; a process that ends before it has failed."""
+    answers: list[Agreement | Failure] = []
+
+    def collect(message: Reply) -> None:
+        if isinstance(message, Agreement | Failure):
+            answers.append(message)
+
+    ended = server.run(task, collect, task.measure.timeout_s)
+    status, sentence = ended.status(task.measure.timeout_s, "computing outputs", kernel_killed=False)
+    return answers[0] if answers else Failure(status, sentence) if status != "ok" else None
+
+
+def judge(case: str, found: Agreement) -> OutputVerdict:
+    """Changed or the same; not compared where two passes of the baseline alone differ by more than rounding."""
+    own = OWN_WEIGHTS * found.own_weights
+    moved = [each for each in found.differences if each.share > max(each.bound, 2 * each.noise)]
+    texts = []
+    if moved:
+        dtype, bound = moved[0].dtype, moved[0].bound
+        parts = ", ".join(f"the {each.part} by {_percent(each.share)}" for each in moved if each.dtype == dtype)
+        texts.append(f"{parts} (in {dtype}; less than {_percent(bound)} is rounding)")
+    if texts or found.notes:
+        change = max((each.share for each in moved), default=None)
+        return OutputVerdict(case, "changed", "; ".join(filter(None, [*texts, *found.notes, own])), change)
+    for each in found.differences:
+        if each.noise > each.bound:
+            reason = f"two passes of the baseline differ by {_percent(each.noise)} in the {each.part}"
+            return OutputVerdict(case, "not compared", reason)
+    if not found.differences:
+        return OutputVerdict(case, "not compared", "the baseline computes NaN or infinity")
+    return OutputVerdict(case, "same", own, max(each.share for each in found.differences))
+
+
+def _percent(share: float) -> str:
+    return f"{significant(100 * share, 2)} %"

@@ -1,0 +1,96 @@
+"""One side of a pair of processes: it prepares rows and times blocks, a command at a time."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+
+from ctxbench.base.errors import is_interrupt
+from ctxbench.devices.clock import Clock, Step
+from ctxbench.metrics.latency import warm_up
+from ctxbench.model.failures import describe_failure
+from ctxbench.worker.measurement import CaseMeasurement
+from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide
+
+# A sample lasts at least this long, so that neither the timer nor one interruption is much of it.
+SAMPLE_S = 0.002
+# A block holds five samples, or as many as fit into this time.
+BLOCK_S, SAMPLES = 0.1, 5
+CONTROL_SAMPLES = 3
+
+
+@dataclass
+class Row:
+    """A row that is ready to be timed: a sample runs `run` passes and its time is divided by `passes`."""
+
+    step: Step
+    control: Step
+    clock: Clock
+    passes: int
+    run: int
+    samples: int
+
+    def block(self) -> Answer:
+        """Milliseconds a pass of the control workload, then of the row."""
+        control = [self.clock.time_block(self.control, 1) * 1e3 for _ in range(CONTROL_SAMPLES)]
+        row = [self.clock.time_block(self.step, self.run) * 1e3 / self.passes for _ in range(self.samples)]
+        return Answer(control, row)
+
+
+def take_side(task: TakeSide, emit: Callable[[Answer], bytes]) -> None:
+    """Do what each command says with the rows of `task`, in their order; a row's failure is its answer.
+
+    After a failure that is `crashed` there is nothing more to do in this process.
+    """
+    rows = prepared(task)
+    row: Row | None = None
+    answer = Answer()
+    while True:
+        command = emit(answer)
+        if command not in (NEXT, BLOCK) or (answer.failure and answer.failure.status == "crashed"):
+            return
+        try:
+            if command == NEXT:
+                row = None  # its memory is free before the next row's is taken
+                if torch.cuda.is_initialized():
+                    torch.cuda.empty_cache()  # the other side shares the GPU
+                row = next(rows)()
+                answer = Answer()
+            else:
+                assert row is not None
+                answer = row.block()
+        except BaseException as error:  # whatever a module raises is a result
+            if is_interrupt(error):
+                raise
+            answer = Answer(failure=describe_failure(error))
+
+
+def prepared(task: TakeSide) -> Iterator[Callable[[], Row]]:
+    """For each row, the function that builds it, runs its first pass with the checks, and warms it up."""
+    for each in task.rows:
+
+        def prepare(each: PairRow = each) -> Row:
+            measurement = CaseMeasurement(each.case, task.measure, lambda message: None, force=True)
+            measurement.load()
+            first = measurement.first_pass(each.mode)
+            clock, control = measurement.clock(), measurement.device.control_workload()
+            clock.time_block(control, 2)
+            pass_s = warm_up(first.step, clock, task.measure.warmup_s)
+            passes, run = slowed(max(1, math.ceil(SAMPLE_S / pass_s)), each.inject)
+            samples = max(1, min(SAMPLES, int(BLOCK_S / (run * pass_s))))
+            return Row(first.step, control, clock, passes, run, samples)
+
+        yield prepare
+
+
+def slowed(passes: int, share: float) -> tuple[int, int]:
+    """How many passes a sample counts (`passes` or more) and how many it runs, so that it takes `share` longer.
+
+    Medians of samples are compared, so each sample has the whole share: for 10 % it runs 11 passes and counts 10. The
+    share is rounded to the nearest fraction with a denominator of at most 100.
+    """
+    extra = Fraction(share).limit_denominator(100)
+    counted = math.ceil(passes / extra.denominator) * extra.denominator
+    return counted, int(counted * (1 + extra))

@@ -1,0 +1,158 @@
+"""Measures rows in pairs of fresh processes, baseline and candidate, in blocks that alternate between the two."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from ctxbench.base import clocks as this_machine
+from ctxbench.engine.client import ForkServer
+from ctxbench.engine.exit import Exit
+from ctxbench.model.case import Measure
+from ctxbench.model.messages import Failure
+from ctxbench.plugins.check.rows import RowKey, excuse
+from ctxbench.plugins.check.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
+from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
+
+# Blocks run A B B A this many times; A is the baseline in one pair and the candidate in the next.
+CYCLES = 3
+
+
+# Called with the round, counted from 0, and which row of how many begins.
+Progress = Callable[[int, int, int, str], None]
+
+
+class Worker(Protocol):
+    """A measuring process that takes commands: a fork server, or a test's script."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def start(self, task: Task) -> None: ...
+
+    def command(self, command: bytes, timeout_s: float | None = None) -> Answer | Exit: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one side's modules come from (None: what is installed) and its rows."""
+
+    tree: Path | None
+    rows: Mapping[RowKey, PairRow]
+
+
+def launch_timer(tree: Path | None) -> Worker:
+    """A fork server for rows of this tree that are timed against each other."""
+    return ForkServer(tree, static=False)
+
+
+class _Failed(Exception):
+    """A command failed on a side, or on both."""
+
+    def __init__(self, failure: PairFailure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+@dataclass
+class Pairs:
+    """Pairs of fresh processes for `run_gate`: call it with the rows to measure.
+
+    Each pair has two new interpreters, so that their address layouts are drawn anew too: children that one process
+    forks share its layout, and what that does to a row's speed would look like a change. Pairs take turns in which side
+    is launched, prepared and timed first: what being first is worth to a row cancels. `history` keeps every ratio,
+    `seconds` how long each pair took.
+    """
+
+    baseline: Source
+    candidate: Source
+    measure: Measure
+    launch: Callable[[Path | None], Worker] = launch_timer
+    progress: Progress = lambda round_, index, total, row: None
+    seconds: list[float] = field(default_factory=list)
+    history: dict[RowKey, list[PairRatios]] = field(default_factory=lambda: defaultdict(list))
+
+    def __call__(self, rows: Sequence[RowKey]) -> dict[RowKey, PairResult]:
+        """Each row's result in one pair. After a process has died, the rows that are left go on in new children."""
+        begin = this_machine.here.wall_s()
+        results: dict[RowKey, PairResult] = {}
+        with ExitStack() as stack:
+            workers = {side: stack.enter_context(self.launch(source.tree)) for side, source in self._sides.items()}
+            waiting = list(rows)
+            while waiting:
+                waiting = self._take(workers, waiting, results)
+        self.seconds.append(this_machine.here.wall_s() - begin)
+        for row, result in results.items():
+            if isinstance(result, PairRatios):
+                self.history[row].append(result)
+        return results
+
+    @property
+    def _sides(self) -> dict[Side, Source]:
+        """The sides, the one first that does everything first in this pair."""
+        sides: dict[Side, Source] = {"baseline": self.baseline, "candidate": self.candidate}
+        return sides if len(self.seconds) % 2 == 0 else dict(reversed(sides.items()))
+
+    def _take(
+        self, workers: Mapping[Side, Worker], rows: list[RowKey], results: dict[RowKey, PairResult]
+    ) -> list[RowKey]:
+        """Take rows until all are done or a process has died; the rows that are left."""
+        for side, source in self._sides.items():
+            workers[side].start(TakeSide(self.measure, [source.rows[row] for row in rows]))
+        try:
+            ready = {side: worker.command(b"", self.measure.timeout_s) for side, worker in workers.items()}
+            for index, row in enumerate(rows):
+                self.progress(len(self.seconds), len(results), len(results) + len(rows) - index, str(row))
+                try:
+                    self._answers(ready)
+                    self._answers({side: each.command(NEXT, self.measure.timeout_s) for side, each in workers.items()})
+                    results[row] = self._ratios(workers)
+                except _Failed as failed:
+                    results[row] = failed.failure
+                    if failed.failure.process_ended:
+                        return rows[index + 1 :]
+        finally:
+            for worker in workers.values():
+                worker.stop()
+        return []
+
+    def _ratios(self, workers: Mapping[Side, Worker]) -> PairRatios:
+        """Time the blocks of a row that both sides have prepared."""
+        control: dict[Side, list[list[float]]] = defaultdict(list)
+        times: dict[Side, list[list[float]]] = defaultdict(list)
+        first, second = workers
+        for side in (first, second, second, first) * CYCLES:
+            (answer,) = self._answers({side: workers[side].command(BLOCK, self.measure.timeout_s)})
+            control[side].append([statistics.median(answer.control)])
+            times[side].append([statistics.median(answer.row)])
+        ratio, unit = (float(pair_log_ratio(each["baseline"], each["candidate"])) for each in (times, control))
+        return PairRatios(ratio, unit)
+
+    def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:
+        """What the sides answered to a command; raises _Failed unless all are well. One that crashed ends its pair."""
+        failures: dict[Side, Failure] = {}
+        answers: list[Answer] = []
+        ended = False
+        for side, reply in replies.items():
+            if isinstance(reply, Exit):
+                failures[side] = Failure(*reply.status(self.measure.timeout_s, "the measurement", kernel_killed=False))
+                ended = True
+            elif reply.failure:
+                failures[side] = reply.failure
+                ended |= reply.failure.status == "crashed"
+            else:
+                answers.append(reply)
+        if failures:
+            failed: Side = "both" if len(failures) == 2 else next(iter(failures))
+            failure = failures.get("candidate") or failures["baseline"]
+            raise _Failed(PairFailure(failed, str(failure), ended, excuse(failure)))
+        return answers

@@ -1,0 +1,112 @@
+"""What a check is asked for: the suite, the margin, the time; and how these are written on a command line."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from ctxbench.base import clocks as this_machine
+from ctxbench.base import limits
+from ctxbench.base.errors import UsageError, unknown
+from ctxbench.model.case import Case
+from ctxbench.model.grid import Suite
+from ctxbench.plugins.check.result import EXACT_COLUMNS, InconclusiveIs
+from ctxbench.plugins.check.rows import latency_rows
+from ctxbench.plugins.check.rules import GateRule
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
+
+    `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
+    those that the baseline has. With `must_match`, outputs that changed fail the check.
+    """
+
+    suite: Suite
+    margin: float | None = None
+    budget_s: float = 300.0
+    inconclusive_is: InconclusiveIs = "fail"
+    accepted: Collection[str] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    must_match: bool = False
+
+    def rule(self, cases: Iterable[Case]) -> GateRule:
+        """The gate's rule, with the margins of these cases' rows."""
+        gate = self.suite.file.gate
+        if self.margin is not None:
+            return GateRule(margin=self.margin)
+        margins = {row: gate.of(case.module, row.mode) for case in cases for row in latency_rows(case)}
+        return GateRule(margin=gate.margin, margins=margins)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the suite asks for latency at all."""
+        return "latency" in self.suite.file.metrics
+
+
+class Deadline:
+    """A budget that runs from here, and whether it has room for one more measurement.
+
+    `seconds` are what the measurements so far took; the next is expected to take as long as the last.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self._start = this_machine.here.wall_s()
+        self._budget_s = budget_s
+        self.seconds: Sequence[float] = ()
+
+    @property
+    def elapsed_s(self) -> float:
+        return this_machine.here.wall_s() - self._start
+
+    def has_time(self) -> bool:
+        return self.has_time_for(self.seconds[-1] if self.seconds else 0.0)
+
+    def has_time_for(self, seconds: float) -> bool:
+        return self.elapsed_s + seconds <= self._budget_s
+
+
+def parse_share(text: str, option: str) -> float:
+    """`5%` or `0.05` as 0.05. UsageError unless it is a number of `limits.SHARE`."""
+    number = text.strip().removesuffix("%")
+    try:
+        share = limits.decimal(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if share <= 0:
+        raise UsageError(f"{option} {text!r} is not a positive share, such as 5% or 0.05")
+    limits.SHARE.check_option(option, share)
+    return share
+
+
+def parse_accepted(metrics: Iterable[str]) -> list[str]:
+    """The exact quantities of these metrics. UsageError for a metric that has none."""
+    for name in metrics:
+        if name not in EXACT_COLUMNS:
+            raise unknown("metric of --accept", name, EXACT_COLUMNS)
+    return [column for name in metrics for column in EXACT_COLUMNS[name]]
+
+
+def parse_renamed(texts: Iterable[str]) -> dict[str, str]:
+    """Old names by new ones, from `OLD=NEW`. UsageError for a text of another form."""
+    pairs = [text.partition("=") for text in texts]
+    for old, _, new in pairs:
+        if not (old.strip() and new.strip()):
+            raise UsageError("--renamed takes OLD=NEW, such as MyContext=MyBetterContext")
+    return {new.strip(): old.strip() for old, _, new in pairs}
+
+
+def parse_inconclusive_is(text: str) -> InconclusiveIs:
+    """`ok`, `fail` or `skip`. UsageError for anything else."""
+    allowed: tuple[InconclusiveIs, ...] = get_args(InconclusiveIs)
+    for each in allowed:
+        if text == each:
+            return each
+    raise unknown("value of --inconclusive-is", text, allowed)
+
+
+def parse_outputs(text: str) -> bool:
+    """Whether outputs must match: `must-match`, or `tell`. UsageError for anything else."""
+    if text not in ("tell", "must-match"):
+        raise unknown("value of --outputs", text, ["tell", "must-match"])
+    return text == "must-match"

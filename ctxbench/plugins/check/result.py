@@ -1,0 +1,149 @@
+"""The result of a check, whole: what the table, the files for CI and the exit code are made from."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from ctxbench.model.metrics import metrics
+from ctxbench.plugins.check.rows import RowKey, RowVerdict
+
+# The columns that are compared without statistics, by the metric that fills them.
+EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    name: columns
+    for name, metric in metrics().items()
+    if (columns := tuple(quantity.column for quantity in metric.quantities if quantity.exact))
+}
+InconclusiveIs = Literal["ok", "fail", "skip"]
+
+
+class ExitCode(IntEnum):
+    """What a check says to a shell; 2 is left to usage errors."""
+
+    OK = 0
+    REGRESSED = 1
+    INCONCLUSIVE = 3
+    BROKEN = 4
+    NOTHING_COMPARED = 5
+    CHANGED = 6
+    CANNOT_TELL = 125  # with which `git bisect run` leaves a commit out
+
+
+@dataclass(frozen=True)
+class ExactChange:
+    """A quantity of a case that differs between the sides and is compared without statistics.
+
+    `quantity` is one of EXACT_COLUMNS. A None is a value that could not be had. Growth that is `accepted`
+    fails nothing.
+    """
+
+    case: str
+    quantity: str
+    baseline: int | None
+    candidate: int | None
+    accepted: bool = False
+
+    @property
+    def difference(self) -> int | None:
+        return None if self.baseline is None or self.candidate is None else self.candidate - self.baseline
+
+    @property
+    def worse(self) -> bool:
+        """Whether the candidate costs more, or its cost can no longer be had."""
+        if self.baseline is None:
+            return False
+        return self.candidate is None or self.candidate > self.baseline
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the check. What can no longer be had is no growth, which alone can be accepted."""
+        return self.worse and not (self.accepted and self.candidate is not None)
+
+    @property
+    def metric(self) -> str:
+        """What `--accept` calls the quantity."""
+        return next(name for name, columns in EXACT_COLUMNS.items() if self.quantity in columns)
+
+
+@dataclass(frozen=True)
+class OutputVerdict:
+    """Whether a case computes what it did from the same weights and input.
+
+    `change` is the largest relative difference of a part; None if none can be told. `reason` says which parts changed,
+    why nothing was compared, or what is to be known beside outputs that are the same.
+    """
+
+    case: str
+    verdict: Literal["same", "changed", "not compared"]
+    reason: str = ""
+    change: float | None = None
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Baseline against candidate.
+
+    `baseline` and `candidate` name the sides for a person ("main (1a2b3c4d5e)", "the working tree"). `rows` are the
+    latency rows; `labels` gives each case a short name. `exact` has the exact quantities that differ, `compared`
+    counts all that were compared. `outputs` has a verdict for each case, which decides if they `must_match`. `notes`
+    are sentences that a reader needs beside the verdicts. In an `advisory`
+    result the latencies have no part in the exit code. `evidence` is what a row's `replicates` are: pairs of
+    processes, or the processes of now against a stored run.
+    """
+
+    baseline: str
+    candidate: str
+    rows: tuple[RowVerdict, ...]
+    labels: Mapping[str, str]
+    exact: tuple[ExactChange, ...]
+    compared: int
+    margin: float
+    conditions: str
+    notes: tuple[str, ...]
+    elapsed_s: float
+    exit_code: ExitCode
+    evidence: Literal["pair", "process"] = "pair"
+    advisory: bool = False
+    outputs: tuple[OutputVerdict, ...] = ()
+    must_match: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.candidate} against {self.baseline}"
+
+
+def exit_code(
+    rows: Sequence[RowVerdict],
+    exact: Sequence[ExactChange] = (),
+    compared: int = 0,
+    *,
+    inconclusive_is: InconclusiveIs = "fail",
+    timed: bool = True,
+    advisory: bool = False,
+    slowed: Collection[RowKey] = (),
+    outputs: Sequence[OutputVerdict] = (),
+) -> ExitCode:
+    """The exit code of latency rows and exact quantities together.
+
+    Without latency (not `timed`, or no row at all) the quantities that were `compared` are enough. In an `advisory`
+    result the rows of a mode decide nothing. Where rows were `slowed` on purpose, a wrong verdict counts as a
+    regression and a slowdown that is not found as inconclusive, whatever `inconclusive_is`. `outputs` are those that
+    must match.
+    """
+    if any(row.status == "broken" for row in rows):
+        return ExitCode.BROKEN
+    if any(change.fails for change in exact):
+        return ExitCode.REGRESSED
+    measured = [row for row in rows if row.status == "measured"]
+    deciding = [row for row in measured if not (advisory and row.row.mode)]
+    undecided = [row for row in deciding if row.verdict == "inconclusive"]
+    if any(row.verdict != ("regressed" if row.row in slowed else "ok") for row in deciding if row not in undecided):
+        return ExitCode.REGRESSED
+    if any(each.verdict == "changed" for each in outputs):
+        return ExitCode.CHANGED
+    if not any(row.replicates for row in measured) and not (compared and not (rows and timed)):
+        return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.NOTHING_COMPARED
+    unknown = inconclusive_is != "ok" and any(each.verdict == "not compared" for each in outputs)
+    if unknown or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):
+        return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.INCONCLUSIVE
+    return ExitCode.OK

@@ -1,0 +1,168 @@
+"""Which modules fit into so much memory at an input, and how fast each is on devices that are not here: predicted."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ctxbench.base.dtypes import DTYPES
+from ctxbench.base.mode import Mode
+from ctxbench.base.notes import Note, joined
+from ctxbench.base.number import Number, order
+from ctxbench.engine.one_process import Executor, Plan, measure_case
+from ctxbench.model.case import EMPTY, Case
+from ctxbench.model.conditions import CONDITIONS, phrases
+from ctxbench.model.grid import Suite
+from ctxbench.model.metrics import quantity, read_number, static_metrics
+from ctxbench.table.table import Origin, Table, plain_table
+
+# The family whose modules give every position the same context.
+POOLING = "pooling"
+# No batch above this is looked for.
+MOST_IMAGES = 65_536
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A module at an input: the predicted peak in bytes, a time for each device, and why there is none of either.
+
+    `mixes` is whether it lets positions differ in what they get; `batch` is the largest that fits, if it was asked for.
+    """
+
+    case: Case
+    memory: int | None
+    times: Mapping[str, Number]
+    reason: str
+    mixes: bool
+    batch: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it stands for no module at all."""
+        return self.case.module == EMPTY
+
+    def excess(self, limit: int) -> int:
+        """Bytes above the limit; 0 where it fits or the peak is not known."""
+        return max(0, (self.memory or 0) - limit)
+
+
+def candidates(
+    suite: Suite, mode: Mode, executor: Executor, on_stage: Callable[[str], None] = lambda text: None
+) -> Iterator[Candidate]:
+    """Each module of a suite whose devices are all known by their data sheets, under each of its other conditions.
+
+    `on_stage` is told which one begins.
+    """
+    by_module: dict[str, list[Case]] = {}
+    for case in suite.cases():
+        by_module.setdefault(replace(case, device="").id, []).append(case)
+    plan = Plan(suite.file.measure, static_metrics())
+    for number, cases in enumerate(by_module.values(), 1):
+        on_stage(f"[{number}/{len(by_module)}] predicting {cases[0].title}")
+        records = {case.device: measure_case(case, plan, executor).record for case in cases}
+        first = next(iter(records.values()))
+        read = {device: read_number(record, quantity(f"latency_{mode}")) for device, record in records.items()}
+        times = {device: value for device, value in read.items() if value}
+        reason = first.message or joined(note for note in first.notes if note.about in ("", f"latency_{mode}"))
+        peak = first.get(_column(mode))
+        case = cases[0]
+        mixes = case.entry.mixes_positions(case.hparams) and case.entry.family != POOLING
+        yield Candidate(case, peak, times, "" if peak is not None and times else reason, mixes)
+
+
+def conditions_of(candidate: Candidate) -> str:
+    """What a candidate is predicted under, for a person; the device apart."""
+    return ", ".join(phrases({name: [getattr(candidate.case, name)] for name in CONDITIONS if name != "device"}))
+
+
+def _column(mode: Mode) -> str:
+    return quantity(f"memory_{mode}").column
+
+
+def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[Candidate], list[Candidate]]:
+    """What fits, by its time on a device, and what does not, by its excess; what has no time comes last."""
+    fits = [each for each in found if each.memory is not None and not each.excess(limit)]
+    rest = [each for each in found if each.memory is None or each.excess(limit)]
+    fits.sort(key=lambda each: each.times[device].value if device in each.times else float("inf"))
+    return fits, sorted(rest, key=lambda each: (each.memory is None, each.excess(limit)))
+
+
+def is_tied(candidate: Candidate, fits: Sequence[Candidate], device: str) -> bool:
+    """Whether the prediction does not tell it apart from the fastest one that fits."""
+    fastest = next((each.times[device] for each in fits if device in each.times), None)
+    own = candidate.times.get(device)
+    return bool(fastest and own and order(own, fastest) == 0)
+
+
+def largest_batch(candidate: Candidate, limit: int, peak_of: Callable[[Case], int | None]) -> int:
+    """The largest batch whose predicted peak is within the limit, 0 if one image is not; peaks rise with the batch."""
+
+    def fits(batch: int) -> bool:
+        peak = peak_of(replace(candidate.case, shape=(batch, *candidate.case.shape[1:])))
+        return peak is not None and peak <= limit
+
+    if not fits(1):
+        return 0
+    most = 1
+    while most < MOST_IMAGES and fits(2 * most):
+        most *= 2
+    below, above = most, 2 * most
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if fits(middle) else (below, middle)
+    return below
+
+
+def peak_with(executor: Executor, plan: Plan, mode: Mode) -> Callable[[Case], int | None]:
+    """The predicted peak of a case, by a plan that measures memory."""
+
+    def peak(case: Case) -> int | None:
+        found: int | None = measure_case(case, plan, executor).record.get(_column(mode))
+        return found
+
+    return peak
+
+
+def answer(found: Sequence[Candidate], limit: int, devices: Sequence[str], mode: Mode) -> Iterator[Table | str]:
+    """What a person sees: what fits and what does not under each of the conditions, and what a reader must know."""
+    for text in dict.fromkeys(map(conditions_of, found)):
+        yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
+        yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
+        yield "=: statistically tied with the fastest one that fits on this device."
+    if any(DTYPES[each.case.dtype].autocast for each in found):
+        yield str(Note("autocast_cuda"))
+    yield "Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md."
+
+
+def _by_kind(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> Iterator[Table]:
+    """What lets positions differ, the fastest on the first device first; then the same of other kinds of module."""
+    others = [each for each in found if not each.mixes]
+    for title, part in (
+        ("", [each for each in found if each.mixes]),
+        (
+            "of what is far away, every position gets the same context, or none",
+            [each for each in others if not each.is_empty],
+        ),
+        ("without a module, for comparison", [each for each in others if each.is_empty]),
+    ):
+        if part:
+            yield _table(part, limit, devices, title)
+
+
+def _table(found: Sequence[Candidate], limit: int, devices: Sequence[str], title: str) -> Table:
+    """Those that fit, with a mark on times that are tied with the fastest; then the others, and why they do not."""
+    fits, rest = ordered(found, limit, devices[0])
+    has_batch = any(each.batch is not None for each in found)
+    rows = []
+    for each in (*fits, *rest):
+        times = {device: own.text() for device, own in each.times.items()}
+        tied = [device for device in times if each in fits and is_tied(each, fits, device)]
+        cells = [times.get(device, "") + " =" * (device in tied) for device in devices]
+        over = each.excess(limit)
+        why = f"{_mib(over)} MiB too much" if over else each.reason
+        memory = "" if each.memory is None else _mib(each.memory)
+        rows.append((each.case.title, memory, *cells, *[str(each.batch)] * has_batch, why))
+    numbers: dict[str, Origin] = dict.fromkeys(("MiB", *devices, *["largest batch"] * has_batch), "predicted")
+    return plain_table({"module": "label", **numbers, "": "text"}, rows, title)
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.2f}"

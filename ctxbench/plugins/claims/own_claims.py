@@ -1,0 +1,66 @@
+"""The claims of a person's own suite: the `CLAIMS` of NAME.py beside NAME.toml; a failure in it is a sentence."""
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ctxbench.base import disk
+from ctxbench.base.errors import ModuleCodeError, UsageError, is_interrupt
+from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Rows, Verdict
+from ctxbench.registry.load import import_source
+
+NAME = "CLAIMS"
+
+
+def own_claims(suite_file: Mapping[str, Any], title: str) -> Sequence[Claim]:
+    """The claims beside the suite file that a run names, which must still have this title; none if there are none.
+
+    A file beside it that binds no `CLAIMS` is not run. UsageError for one that fails, or whose `CLAIMS` are no claims.
+    """
+    suite = Path(suite_file.get("file") or "")
+    file = suite.with_name(f"{suite.stem.replace('-', '_')}.py") if suite.name else suite
+    if not (suite.is_file() and file.is_file() and _binds_claims(file)):
+        return ()
+    if disk.read_toml(suite).get("title") != title:
+        return ()
+    claims = getattr(import_source(str(file)), NAME, None)
+    if not isinstance(claims, list | tuple):
+        raise UsageError(f"{file}: {NAME} is no list of ctxbench.plugins.claims.claims.Claim")
+    for number, claim in enumerate(claims, 1):
+        if not (isinstance(claim, Claim) and isinstance(claim.text, str) and isinstance(claim.criterion, str)):
+            raise UsageError(
+                f"{file}: entry {number} of {NAME} is no ctxbench.plugins.claims.claims.Claim with a text and a criterion"
+            )
+    return [replace(claim, decide=_guarded(claim, file)) for claim in claims]
+
+
+def _binds_claims(file: Path) -> bool:
+    """Whether the file, which may be that of the suite's module, gives something the name; it is not run for that."""
+    try:
+        tree = ast.parse(disk.read_bytes(file), str(file))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is no Python file: {error}") from None
+    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return NAME in names | {each.asname or each.name for each in ast.walk(tree) if isinstance(each, ast.alias)}
+
+
+def _guarded(claim: Claim, file: Path) -> Callable[[Rows], Finding]:
+    """How the claim is decided. UsageError where that fails, or gives no finding."""
+
+    def decide(rows: Rows) -> Finding:
+        try:
+            found = claim.decide(rows)
+        except BaseException as error:
+            if isinstance(error, Missing) or is_interrupt(error):
+                raise
+            raise ModuleCodeError(str(file), error, f"deciding the claim {claim.text!r} of") from error
+        if not (isinstance(found, Finding) and isinstance(found.verdict, Verdict) and isinstance(found.text, str)):
+            raise UsageError(
+                f"{file}: deciding the claim {claim.text!r} gives {found!r}, not what `measured`, `decided`, "
+                "`for_each` and `tally` of ctxbench.plugins.claims.claims give"
+            )
+        return found
+
+    return decide

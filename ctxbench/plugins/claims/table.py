@@ -1,0 +1,53 @@
+"""What a run says of its suite's claims: a table, and a line for each on the terminal."""
+
+from textwrap import shorten
+
+from ctxbench.plugins.claims.claims import Rows, claims_of
+from ctxbench.plugins.claims.own_claims import own_claims
+from ctxbench.report.run_data import RunData
+from ctxbench.report.tables.caption import setup
+from ctxbench.table.table import Cell, Column, Row, Table
+
+PROXY = "proxy"
+# Characters of what was found that a line on the terminal has room for.
+MOST_FOUND = 160
+COLUMNS = (
+    Column("claim", "", "Claim", "label"),
+    Column("verdict", "", "Verdict", "text", "claim"),
+    Column("criterion", "", "Criterion", "text", "claim"),
+    Column("found", "", "What was found", "text", "claim"),
+)
+
+
+def claim_table(run: RunData) -> Table | None:
+    """Claim, verdict, criterion and what was found; None if the suite has no claims."""
+    rows = Rows.of_frame(run.frame)
+    title = str(run.definition.get("title", ""))
+    claims = claims_of(run.suite, title) or own_claims(run.meta.get("suite_file") or {}, title)
+    judged = [(claim, claim.judge(rows)) for claim in claims]
+    if not judged:
+        return None
+    texts = [
+        (claim.text, f"{verdict} ({PROXY})" if claim.proxy else str(verdict), claim.criterion, found)
+        for claim, (verdict, found) in judged
+    ]
+    caption = [f"here: {setup(run)}."]
+    if any(claim.proxy for claim, _ in judged):
+        caption.append(
+            f"{PROXY}: the claim is about the accuracy of trained networks, the criterion about a reconstruction."
+        )
+    return Table(
+        name=f"{run.suite}-claims",
+        title=f"Claims of {run.suite}",
+        columns=COLUMNS,
+        rows=tuple(Row(tuple(map(Cell, row))) for row in texts),
+        caption=tuple(caption),
+    )
+
+
+def claim_lines(table: Table) -> list[str]:
+    """A line for each claim: verdict, claim, and the beginning of what was found."""
+    return [
+        f"{verdict}: {claim}: {shorten(found, MOST_FOUND, placeholder=' ...')}"
+        for claim, verdict, _, found in ([cell.text for cell in row.cells] for row in table.rows)
+    ]

@@ -1,0 +1,7 @@
+"""Runs on a Ray cluster."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="spreads the cases of a run over a Ray cluster",
+)

@@ -1,0 +1,122 @@
+"""A comparison's table: the standings in order, each number with its ratio to the first candidate's."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from ctxbench.base.number import Number, obstacle, only_far, order, ratio
+from ctxbench.model.metric import Quantity, Unit
+from ctxbench.model.metrics import metrics, quantities, quantity
+from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
+from ctxbench.report.published import is_prefix, scaled_unit
+from ctxbench.report.tables.caption import convention_lines
+from ctxbench.report.tables.cells import Filled, doubts, heading, put_together, text_of
+from ctxbench.table.table import Cell, Column, Footnotes, Table
+
+
+def ranking_table(ranking: Ranking, rank_by: str) -> Table:
+    """The standings by a quantity; `front` marks the Pareto front over the axes that all measured rows have.
+
+    UsageError if there is no quantity `rank_by`.
+    """
+    standings = ranking.standings
+    rows = ranked(standings, rank_by)
+    candidate = next(standing for standing in standings if standing.is_candidate)
+    axes, notes = shared_axes(standings), Footnotes()
+    on_front = {standing.label for standing in front(standings, axes)}
+    filled: list[Filled] = [
+        (Column("place", "", "#", "label"), [Cell(str(i)) for i in range(1, len(rows) + 1)]),
+        (Column("module", "", "Module", "label"), [Cell(_name(row), best=row.is_candidate) for row in rows]),
+        (Column("front", "", "Front", "label"), [Cell("yes" if row.label in on_front else "") for row in rows]),
+    ]
+    timed = [key for key, each in quantities().items() if each.has_interval]
+    for key in dict.fromkeys([*axes_of_front(standings), *timed, *asked_for(), rank_by]):
+        if any(key in row.values for row in rows):
+            filled += _columns(quantity(key), rows, candidate, notes)
+    if any(row.status != "ok" for row in rows):
+        cells = [Cell(row.status, failed=row.status != "ok", detail=row.message) for row in rows]
+        filled.append((Column("status", "", "Status", "status"), cells))
+    data = pd.DataFrame(
+        [{"module": r.label, **{key: v.value for key, v in r.values.items()}, "status": r.status} for r in rows]
+    )
+    about = [(row.label, "", row.status) for row in rows]
+    shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
+    caption = _caption(ranking, rank_by, candidate, axes, shown)
+    return put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
+
+
+def asked_for() -> list[str]:
+    """The stored quantities of metrics that are measured only by name, where one of two values is better."""
+    own = [each for metric in metrics().values() if not metric.default for each in metric.quantities]
+    return [each.key for each in own if each.better and not each.derive]
+
+
+def _caption(
+    ranking: Ranking, rank_by: str, candidate: Standing, axes: Sequence[str], shown: Mapping[str, Unit]
+) -> list[str]:
+    lines = [
+        f"Ranked by {quantity(rank_by).title}; x: times {candidate.label}'s, of a time with its 95 % interval over "
+        "rounds; =: that interval contains 1."
+    ]
+    if axes:
+        nouns = listed([quantity(axis).noun for axis in axes])
+        lines.append(f"Front: no other row is known to be nowhere worse and somewhere better in {nouns}.")
+    lines.append(f"Memory: {ranking.memory}. Each round times every row in a fresh process, in another order.")
+    timed = [(row.label, value) for row in ranking.standings for value in row.values.values() if value.has_interval]
+    times: dict[str, list[Number]] = {}
+    for label, value in timed:
+        if value.origin != "predicted":
+            times.setdefault(label, []).append(value)
+    known = {
+        "processes": sorted({str(len(value.processes)) for own in times.values() for value in own} - {"0"}),
+        "latency_origin": ["predicted"] * any(value.origin == "predicted" for _, value in timed),
+    }
+    lines += convention_lines(shown, lambda column: known.get(column, []))
+    if apart := [label for label, own in times.items() if any(not value.processes for value in own)]:
+        lines.append(f"Measured in other rounds, so = where two intervals overlap: {listed(apart)}.")
+    failed = [row for row in ranked(ranking.standings, rank_by) if row.status != "ok"]
+    return [*lines, *(f"{row.label}: {row.status}: {row.message}" for row in failed)]
+
+
+def _name(standing: Standing) -> str:
+    return f"> {standing.label}" if standing.is_candidate else standing.label
+
+
+def _unit(key: str, rows: Sequence[Standing]) -> Unit:
+    """A quantity's unit; of counts, the prefix that suits these rows."""
+    unit = quantity(key).unit
+    return scaled_unit([row.values[key].value for row in rows if key in row.values]) if is_prefix(unit) else unit
+
+
+def _columns(what: Quantity, rows: Sequence[Standing], candidate: Standing, notes: Footnotes) -> list[Filled]:
+    """A quantity's value and its ratio to the candidate's; no ratio where neither of two values is better."""
+    unit = _unit(what.key, rows)
+    group = heading(what.title, unit)
+    values = [_value(row, what, unit, notes) for row in rows]
+    filled = [(Column(what.key, group, "value", "measured", what.key), values)]
+    if what.better:
+        ratios = [_ratio(row, candidate, what) for row in rows]
+        filled.append((Column(f"{what.key}_ratio", group, "x", "ratio", what.key), ratios))
+    return filled
+
+
+def _value(row: Standing, what: Quantity, unit: Unit, notes: Footnotes) -> Cell:
+    found = row.values.get(what.key)
+    if found is None:
+        return Cell()
+    text, about = text_of(found, what, unit), tuple(map(notes.number, doubts(found)))
+    return Cell(text, found.value / unit.factor, notes=about, origin=found.origin)
+
+
+def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
+    value, mine = row.values.get(what.key), candidate.values.get(what.key)
+    if value is None or mine is None or not mine.value or row is candidate:
+        return Cell()
+    if reason := obstacle(value, mine):
+        return Cell("–", detail=f"cannot be compared: {reason}")  # noqa: RUF001  # a dash for "none"
+    found = ratio(value, mine)
+    if what.has_interval and order(value, mine) == 0:
+        return Cell("=", 1.0, detail=found.text() if found.has_interval else "the intervals overlap")
+    if only_far(value, mine):
+        return Cell("far", detail="so far apart that they are told apart, though other work disturbed the times")
+    return Cell(found.text(), found.value)

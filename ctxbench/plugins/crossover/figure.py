@@ -1,0 +1,129 @@
+"""Crossovers: the cost of one module over another's against n = H W on log axes, and where it falls below 1."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ctxbench.model.metric import Quantity
+from ctxbench.plugins.crossover.crossover import Crossover, Size, ratio_between
+from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, text_of
+from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, Sheet, legend_below, parts, wrapped
+from ctxbench.report.figures.style import DASHES, FAINT, INK, Drawing, looks
+from ctxbench.report.figures.ticks import log_axis
+from ctxbench.report.panels import Panel, origin_of
+
+MOST_PAIRINGS = 12
+# Axes beside each other, and their inches: the least wide, and how high without the legend.
+_COLUMNS, _LEAST, _HEIGHT = 3, 2.2, 2.1
+# The distance between two bars below the lines, as a share of the height.
+_BAR = 0.04
+# Points of a band between two sizes.
+_STEPS = 9
+
+
+def _pairings(panel: Panel) -> list[Pairing]:
+    return pairings(panel.frame, panel.run.crossover)[:MOST_PAIRINGS]
+
+
+def has_crossover(panels: Sequence[Panel]) -> bool:
+    """Whether any panel has two sizes of both modules of a pair."""
+    return any(costs_of(_pairings(panel)) for panel in panels)
+
+
+def crossovers(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+    """A panel for each cost: a line for each pair, the band of its interval, and the crossover with its interval."""
+    shown = {panel: found for panel in panels if costs_of(found := _pairings(panel))}
+    costs = costs_of([each for found in shown.values() for each in found])
+    columns = sheet.columns(_LEAST, min(_COLUMNS, len(costs)))
+    lines = -(-len(costs) // columns)
+    width = int((sheet.width / columns - KEY) / CHARACTER)
+    heights = [(_HEIGHT + LINE * max(_lines(found, cost, width) for cost in costs)) * lines for found in shown.values()]
+    drawn = [(panel, _rows(panel, found)) for panel, found in shown.items()]
+    figure, placed = parts("Where one module becomes cheaper than another", sheet, drawn, heights)
+    drawing = Drawing(
+        figure,
+        "Cost of the first module over that of the second, against n = H x W; below 1 the first is cheaper. Legend and "
+        "bars: the n above which it is, with its interval; bands: 95 % intervals of the ratio over rounds.",
+    )
+    for (panel, found), part in zip(shown.items(), placed, strict=True):
+        cells = list(part.subplots(lines, columns, squeeze=False).flat)
+        for cost, axes in zip(costs, cells, strict=False):
+            axes.set_title(cost.title + (f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""))
+            if any(each.sizes(cost) for each in found):
+                _crossover_axes(drawing, axes, found, cost, width)
+            else:
+                axes.set_axis_off()
+                axes.text(0.5, 0.5, "nothing to compare: see the table", ha="center", color=FAINT)
+        for axes in cells[len(costs) :]:
+            axes.set_axis_off()
+    return drawing
+
+
+def _rows(panel: Panel, found: Sequence[Pairing]) -> pd.DataFrame:
+    """The rows of the panel that are compared."""
+    cases = {row["case"] for each in found for _, *records in each.rows for row in records}
+    return panel.frame[panel.frame["case"].isin(cases)]
+
+
+def _lines(found: Sequence[Pairing], cost: Quantity, width: int) -> int:
+    """How many lines the legend has."""
+    return sum(_entry(each, found, cost, width).count("\n") + 1 for each in found)
+
+
+def _entry(pairing: Pairing, found: Sequence[Pairing], cost: Quantity, width: int) -> str:
+    """The legend's text for a pairing, in lines of so many characters."""
+    differences = [f"{name} {pairing.conditions[name]}" for name in differing(found)]
+    names = ", ".join([f"{pairing.first} / {pairing.second}", *differences])
+    return wrapped(f"{names}: {text_of(crossover_of(pairing, cost), pairing.sizes(cost))}", width)
+
+
+def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost: Quantity, width: int) -> None:
+    appearance = looks(str(row["module"]) for each in found for row in each.rows[0][1:])
+    conditions = list(dict.fromkeys(tuple(each.conditions.values()) for each in found))
+    for place, each in enumerate(found):
+        sizes, answer = each.sizes(cost), crossover_of(each, cost)
+        first, second = (appearance[str(row["module"])] for row in each.rows[0][1:])
+        label = _entry(each, found, cost, width)
+        style = DASHES[conditions.index(tuple(each.conditions.values())) % len(DASHES)]
+        ratios = [ratio_between(size, size, 0.0).value for size in sizes]
+        (line,) = axes.plot(
+            [size.n for size in sizes], ratios, style, marker=second.marker, color=first.colour, label=label
+        )
+        line.set_gid(drawing.detail(" ".join(label.split())))
+        _band(axes, sizes, first.colour)
+        if answer:
+            _mark(axes, answer, sizes, first.colour, second.marker, place)
+    axes.axhline(1, color=INK, linewidth=0.8)
+    axes.set(xlabel="positions n = H x W", ylabel="first / second")
+    log_axis(axes, "x")
+    log_axis(axes, "y")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low * (low / high) ** (_BAR * (len(found) + 1)), high)
+    axes.grid(which="major")
+    legend_below(axes)
+
+
+def _band(axes: Axes, sizes: Sequence[Size], colour: str) -> None:
+    """The interval of the ratio at the sizes and between them, where there is one."""
+    for lower, upper in pairwise(sizes):
+        shares = np.linspace(0, 1, _STEPS)
+        ratios = [ratio_between(lower, upper, share) for share in shares]
+        n = lower.n * (upper.n / lower.n) ** shares
+        low, high = [each.low for each in ratios], [each.high for each in ratios]
+        if not math.isnan(low[0]):
+            axes.fill_between(n, low, high, color=colour, alpha=0.25, linewidth=0)
+
+
+def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, marker: str, place: int) -> None:
+    """The crossover where the ratio is 1, and below the lines a bar of its interval up to the ends of the sizes."""
+    n = found.n
+    if not 0 < n.value < math.inf:
+        return
+    axes.plot(n.value, 1, marker=marker, color=colour, markeredgecolor=INK, markersize=6, zorder=4)
+    ends = [min(max(end, sizes[0].n), sizes[-1].n) for end in (n.low, n.high)]
+    height = _BAR * (place + 1)
+    axes.plot(ends, [height, height], color=colour, linewidth=3, transform=axes.get_xaxis_transform(), zorder=4)

@@ -1,0 +1,114 @@
+"""Multiply-accumulates of a forward pass and of a training step, under torchprofile's convention."""
+
+import json
+from collections.abc import Mapping
+
+from ctxbench.base.notes import Note
+from ctxbench.model.metric import Column, ColumnValues, Measurement, Metric, Quantity, Unit
+
+COUNTERS = {
+    "ctxbench": "torchprofile's convention, counted by ctxbench on the meta device",
+    "torchprofile": "counted by torchprofile on a real forward pass",
+}
+STEP = "forward and y.sum().backward(), the input without gradient, each operator that runs counted by ctxbench"
+# Two counts that differ by less than this share are taken for the same.
+AGREES = 1e-5
+
+
+def count(measurement: Measurement) -> None:
+    """Report the count, the matrix products alone and the closed form, with a note where they disagree."""
+    import torch
+
+    from ctxbench.plugins.macs.counter import UncountableError, count_macs, count_macs_torchprofile
+
+    case, entry = measurement.case, measurement.entry
+    formula = None if case.network else entry.closed_form("macs", case.shape, case.hparams)
+    try:
+        if measurement.counter == "torchprofile":
+            counted = count_macs_torchprofile(case.build(), torch.randn(case.shape))
+        else:
+            counted = count_macs(*measurement.on_meta)
+    except UncountableError as error:
+        measurement.report({"macs_formula": formula})
+        measurement.lacks(["macs", "macs_train"], Note("no_macs", {"reason": str(error)}))
+        return
+    values = {
+        "macs": counted.macs,
+        "macs_matmul": counted.macs_matmul,
+        "macs_formula": formula,
+        "macs_counter": measurement.counter,
+        "macs_uncounted": json.dumps(counted.uncounted),
+    }
+    measurement.report(values, *_disagreement(counted.macs, formula, counted.uncounted))
+    _count_step(measurement)
+
+
+def _count_step(measurement: Measurement) -> None:
+    """Report the count of a training step, by ctxbench's own counter, or why there is none."""
+    from ctxbench.plugins.macs.counter import UncountableError
+    from ctxbench.plugins.macs.training import count_training_macs
+
+    try:
+        counted = count_training_macs(*measurement.on_meta)
+    except UncountableError as error:
+        measurement.lacks(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
+        return
+    measurement.report({"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)})
+
+
+def _disagreement(macs: int, formula: int | None, uncounted: Mapping[str, int]) -> list[Note]:
+    if formula is None or abs(macs - formula) <= AGREES * max(macs, formula):
+        return []
+    values = {"counted": macs, "declared": formula, "operators": [*uncounted]}
+    return [Note("macs_differ_uncounted" if uncounted else "macs_differ", values, about="macs")]
+
+
+def convention(values: ColumnValues) -> str:
+    """The counters that were used, with their conventions, and what a training step is."""
+    used = [COUNTERS.get(name, name) for name in values("macs_counter")] or [COUNTERS["ctxbench"]]
+    step = f"; train: {STEP}" if values("macs_train_uncounted") else ""
+    return f"MACs: {'; '.join(used)}{step}"
+
+
+METRIC = Metric(
+    name="macs",
+    place=20,
+    about="multiply-accumulates of a forward pass and of a training step",
+    columns=[
+        Column("macs", int),
+        Column("macs_counter", str),
+        Column("macs_matmul", int),
+        Column("macs_formula", int),
+        Column("macs_uncounted", str, json=dict),
+        Column("macs_train", int),
+        Column("macs_train_uncounted", str, json=dict),
+    ],
+    quantities=[
+        Quantity(
+            key="macs",
+            column="macs",
+            title="MACs",
+            unit=Unit("G", 10, 9),
+            origin="counted",
+            part="counts",
+            noun="MACs",
+            comparative="fewer",
+            exact=True,
+            on_front=True,
+            method_column="macs_counter",
+        ),
+        Quantity(
+            key="macs_train",
+            column="macs_train",
+            title="MACs, train",
+            unit=Unit("G", 10, 9),
+            origin="counted",
+            part="counts",
+            noun="training MACs",
+            comparative="fewer",
+            exact=True,
+        ),
+    ],
+    convention=convention,
+    count=count,
+)

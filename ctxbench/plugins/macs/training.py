@@ -1,0 +1,138 @@
+"""Multiply-accumulates of a training step: the forward, and the operators that autograd runs in the backward pass."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ctxbench.base.errors import text_of
+from ctxbench.meta.fused_attention import is_fusible
+from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.scan import SCANS
+from ctxbench.meta.without_compiler import without_compiler
+from ctxbench.plugins.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs, repeatable
+
+_ATTENTION = "aten::scaled_dot_product_attention"
+_attend = functional.scaled_dot_product_attention
+
+
+@without_compiler()
+def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
+    """Count one training step of `module` on the meta device: `y = module(*inputs)`, then `y.sum().backward()`.
+
+    `module` and `inputs` may be real or meta and are left as they are. The forward costs what `count_macs` counts in
+    training mode. The backward pass costs what its operators cost under the same rules, as autograd runs them: a
+    product or convolution once for each gradient that is asked for, so none for an input that needs no gradient, and
+    none for what ran without gradients; a free operator's gradient is free, but a multiplication in it counts.
+
+    Attention that a fused kernel can take (`ctxbench.meta.fused_attention`) costs two products forward and five backward,
+    because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs, four
+    backward. A scan (`ctxbench.meta.scan`) costs twice its forward, whatever computes it. What a checkpoint computes again
+    counts again.
+
+    Raises UncountableError, with the reason, where there is no training step or it cannot be run without data.
+    """
+    name = type(module).__name__
+    with _explained(name):
+        forward = count_macs(module, *inputs, training=True)
+        duplicate = on_meta(module).train()
+        shapes = [torch.empty_like(each, device="meta").requires_grad_(each.requires_grad) for each in inputs]
+        counter = OperatorCounter(duplicate)
+        with repeatable(), torch.enable_grad(), _as_one(counter), counter:
+            output = duplicate(*shapes)
+            before, counter.in_backward = counter.count(), True
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.sum().backward()
+    if not isinstance(output, Tensor):
+        raise UncountableError(f"{name} returns a {type(output).__name__}; a training step needs one tensor")
+    if not output.requires_grad:
+        raise UncountableError(f"the output of {name} depends on nothing that has a gradient")
+    if before.macs_matmul != forward.macs_matmul:
+        raise UncountableError(
+            f"the forward of {name} has {before.macs_matmul} MACs of products with gradients and "
+            f"{forward.macs_matmul} without"
+        )
+    return _sum(forward, counter.count(), before)
+
+
+def _sum(forward: MacCount, after: MacCount, before: MacCount) -> MacCount:
+    """The forward, and what ran between two counts."""
+    return MacCount(
+        forward.macs_matmul + after.macs_matmul - before.macs_matmul,
+        dict(Counter(forward.uncounted) + (Counter(after.uncounted) - Counter(before.uncounted))),
+        dict(Counter(forward.by_place) + (Counter(after.by_place) - Counter(before.by_place))),
+    )
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn an error on meta into a sentence."""
+    try:
+        yield
+    except Exception as error:
+        cause = (isinstance(error, UncountableError) and error.__cause__) or error
+        line = text_of(cause).strip().partition("\n")[0]
+        raise UncountableError(
+            f"a training step of {name} fails on the meta device: {type(cause).__name__}: {line}"
+        ) from cause
+
+
+@contextmanager
+def _as_one(counter: OperatorCounter) -> Iterator[None]:
+    """Run fused attention and scans as one operator in each direction: on meta, PyTorch runs their parts."""
+
+    class Calls(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func is _attend and is_fusible(*(maps := _maps(*args, **kwargs))[:3]):
+                query, _, value, _ = maps
+                return _run_as_one(counter, _ATTENTION, (*query.shape[:-1], value.shape[-1]), *maps)
+            if func in SCANS:
+                return _run_as_one(counter, f"ctxbench::{func.__name__}", args[0].shape, *args)
+            return func(*args, **kwargs)
+
+    calls = Calls()
+
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        return calls.__torch_function__(_attend, (), args, kwargs)
+
+    # the mode does not see the call inside nn.MultiheadAttention, the patch none of a name that was imported before
+    with patch.object(functional, _attend.__name__, inside), calls:
+        yield
+
+
+def _maps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Any:
+    """The tensors among the arguments of `scaled_dot_product_attention`."""
+    return query, key, value, attn_mask
+
+
+class _AsOne(torch.autograd.Function):
+    """An operator without data: shapes, and what its rules and those of `NAME_backward` count."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, counter: OperatorCounter, name: str, shape: Sequence[int], first: Tensor, *others: Tensor | None
+    ) -> Tensor:
+        ctx.counter, ctx.operator = counter, name
+        ctx.save_for_backward(first, *others)
+        output = first.new_empty(shape)
+        counter.add(name, (first, *others), output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        saved = ctx.saved_tensors
+        ctx.counter.add(f"{ctx.operator}_backward", (gradient, *saved), None)
+        needed = zip(saved, ctx.needs_input_grad[3:], strict=True)
+        return None, None, None, *(torch.empty_like(each) if needs else None for each, needs in needed)
+
+
+_run_as_one: Any = _AsOne.apply

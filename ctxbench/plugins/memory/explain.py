@@ -1,0 +1,86 @@
+"""Explains a predicted peak: where it is, what is in memory there, and why."""
+
+from collections.abc import Iterator
+
+from ctxbench.plugins.memory.profile import MIB, MemoryProfile
+from ctxbench.plugins.memory.remedy import WORTH_NAMING, by_line, saved_lines
+
+
+def explain(profile: MemoryProfile) -> list[str]:
+    """Sentences on what is in memory at the peak and what would lower it, with every number from the profile."""
+    return [_location(profile), _categories(profile), *_never_read_again(profile), *_saved_maps(profile),
+            *_unfused(profile), *_inside_kernel(profile), *_not_included(profile)]  # fmt: skip
+
+
+def _location(profile: MemoryProfile) -> str:
+    step = profile.timeline[profile.peak_step]
+    return (
+        f"The peak, {_mib(profile.peak_bytes)}, is in the {profile.phase} pass at {step.op}"
+        f"{f' ({step.where})' if step.where else ''}, step {profile.peak_step + 1} of {len(profile.timeline)}."
+    )
+
+
+def _categories(profile: MemoryProfile) -> str:
+    parts = [f"{name} {_mib(size)} ({size / profile.peak_bytes:.0%})" for name, size in profile.by_category().items()]
+    return f"In memory at the peak: {', '.join(parts)}."
+
+
+def _never_read_again(profile: MemoryProfile) -> Iterator[str]:
+    """Blocks that nothing reads again, and that stay in memory because a variable still refers to them."""
+    peak = profile.peak_step
+    running = profile.timeline[peak].where
+    unread = {}
+    for block in profile.allocations:
+        last = max(block.reads, default=block.born)
+        # what an attention without a fused kernel has read are its arguments and own variables
+        held = running in profile.unfused and profile.timeline[last].where == running
+        if block.alive_at(peak) and block.category == "temporary" and last < peak and not held:
+            unread[block] = (last + 1, len(profile.timeline))
+    least = profile.peak_without(unread)
+    if profile.peak_bytes - least < WORTH_NAMING * profile.peak_bytes:
+        return
+    parts = [
+        f"{_mib(size)} made by {blocks[0].op} at {where}"
+        for where, blocks in by_line(unread)
+        if (size := sum(block.bytes for block in blocks)) >= WORTH_NAMING * profile.peak_bytes
+    ]
+    yield (
+        f"{', '.join(parts)} stay in memory although nothing reads them again: delete the variables (`del`), or use "
+        f"none, and the peak is {_mib(least)}."
+    )
+
+
+def _unfused(profile: MemoryProfile) -> Iterator[str]:
+    for where, reason in profile.unfused.items():
+        yield f"scaled_dot_product_attention at {where} has no fused kernel here: {reason}."
+
+
+def _saved_maps(profile: MemoryProfile) -> Iterator[str]:
+    """For each line that saves large maps for the backward pass: how large, and for which operators."""
+    for where, blocks, _ in saved_lines(profile):
+        size = sum(block.bytes for block in blocks)
+        savers = ", ".join(sorted({block.saved_by for block in blocks if block.saved_by}))
+        yield f"{_mib(size)} ({size / profile.peak_bytes:.0%}) made at {where} are saved for {savers}."
+
+
+def _inside_kernel(profile: MemoryProfile) -> Iterator[str]:
+    step = profile.timeline[profile.peak_step]
+    if sum(step.inner) >= WORTH_NAMING * profile.peak_bytes:
+        advice = "" if "scaled_dot_product" in step.op else "; a fused or chunked form of this operator would not"
+        yield f"{step.op} allocates {' + '.join(_mib(size) for size in step.inner)} inside its kernel{advice}."
+
+
+def _not_included(profile: MemoryProfile) -> Iterator[str]:
+    for operator, reason in profile.marks.items():
+        yield f"Not all memory is known, so the peak may be higher: {operator} ({reason})."
+    if profile.high_bytes > profile.peak_bytes:
+        yield (
+            f"Up to {_mib(profile.high_bytes)} if cuDNN computes wide 3x3 convolutions by Winograd's algorithm in "
+            "separate steps, whose workspace is not in the peak."
+        )
+    for name, size in profile.workspaces.items():
+        yield f"Not included in the peak: the workspace of {name} ({size})."
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.1f} MiB"

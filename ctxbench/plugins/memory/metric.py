@@ -1,0 +1,131 @@
+"""Peak memory of a pass: predicted for CUDA on the meta device, and measured on the device at hand."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ctxbench.base.mode import MODES, NOUNS, Mode
+from ctxbench.base.notes import Note
+from ctxbench.model.messages import Doing, Timeline, TimelineStep
+from ctxbench.model.metric import MIB, Column, ColumnValues, Measurement, Metric, Quantity, RecordRow, by_mode
+from ctxbench.plugins.memory.convention import CONVENTION
+
+if TYPE_CHECKING:
+    from ctxbench.plugins.memory.profile import Step
+
+TARGETS = {"cuda": "CUDA", "cuda-2020": "CUDA under the PyTorch of 2020"}
+
+
+def count(measurement: Measurement) -> None:
+    """Predict the peak of both modes, and note the larger one for this PyTorch as what the case needs."""
+    from ctxbench.plugins.memory.convention import UnpredictableError
+    from ctxbench.plugins.memory.predict import predict_peak
+
+    if note := outside_convention(measurement):
+        measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
+        return
+    target = measurement.settings.memory_device
+    autocast = measurement.case.autocast_dtype
+    measurement.report({"memory_predicted_for": target}, *[Note("autocast_cuda")] * (autocast is not None))
+    peaks: list[int] = []
+    marks: dict[str, None] = {}
+    for mode in MODES:
+        try:
+            predict = partial(predict_peak, *measurement.on_meta, mode=mode, autocast=autocast)
+            profile = predict(device=target)
+            today = profile if target == "cuda" else predict(device="cuda")
+        except UnpredictableError as error:
+            note = Note("no_memory_mode", {"mode": mode, "reason": str(error)})
+            measurement.lacks([f"memory_{mode}_predicted_bytes"], note)
+            continue
+        peaks.append(today.peak_bytes)
+        marks |= dict.fromkeys(profile.marks)
+        values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
+        high = [Note("memory_workspace", {"mib": profile.high_bytes / 2**20}, f"memory_{mode}")]
+        may_be_higher = profile.high_bytes > profile.peak_bytes
+        measurement.report(values, *_change_since(today.peak_bytes, profile.peak_bytes, mode), *high * may_be_higher)
+        measurement.emit(Timeline(mode, _timeline(profile.timeline)))
+    measurement.predicted_bytes = max(peaks, default=None)
+
+
+def outside_convention(measurement: Measurement) -> Note | None:
+    """Why the convention does not cover a case's execution; None if it does."""
+    reason = measurement.execution.no_memory
+    return Note("no_memory", {"reason": reason}) if reason else None
+
+
+def _change_since(today: int, then: int, mode: str) -> list[Note]:
+    """A note if the prediction for the PyTorch of 2020 and that for the installed one are not the same MiB."""
+    now, before = (round(size / 2**20) for size in (today, then))
+    return [Note("memory_changed", {"mode": mode, "now": now, "then": before})] * (now != before)
+
+
+def _timeline(steps: "Sequence[Step]") -> list[TimelineStep]:
+    from ctxbench.plugins.memory.timeline import thinned
+
+    return [TimelineStep(at, steps[at].phase, steps[at].op, steps[at].live_bytes) for at in thinned(steps)]
+
+
+def measure(measurement: Measurement, mode: Mode) -> None:
+    """Report the measured peak, if the convention covers the case; `count` has said why not."""
+    from ctxbench.plugins.memory.measure import measure_allocation
+
+    if outside_convention(measurement):
+        measurement.lacks([f"memory_{mode}_bytes"])
+        return
+    if measurement.case.autocast_dtype:
+        measurement.lacks([f"memory_{mode}_bytes"], Note("no_peak_autocast"))
+        return
+    measurement.emit(Doing(f"memory_{mode}"))
+    peak = measure_allocation(measurement.model, measurement.x, mode=mode)
+    values = {f"memory_{mode}_bytes": peak.allocated_bytes, f"memory_{mode}_requested_bytes": peak.requested_bytes}
+    measurement.report(values)
+
+
+def lower_bound(row: RecordRow) -> list[Note]:
+    """A note if the prediction is a lower bound."""
+    text = row["memory_marks"]
+    operators = json.loads(text) if text else []
+    return [Note("lower_bound", {"operators": operators})] * bool(operators)
+
+
+def convention(values: ColumnValues) -> str:
+    """What the peaks are of, and for which device they are predicted."""
+    targets = ", ".join(TARGETS.get(name, name) for name in values("memory_predicted_for"))
+    predicted = f" predicted: for {targets}, without a device;" if targets else ""
+    return f"Memory: peak, MiB = 2^20 bytes;{predicted} {CONVENTION}"
+
+
+METRIC = Metric(
+    name="memory",
+    place=30,
+    about="peak memory of a pass, predicted and measured",
+    columns=[
+        *by_mode("memory_{mode}_bytes", int),
+        *by_mode("memory_{mode}_predicted_bytes", int),
+        *by_mode("memory_{mode}_requested_bytes", int),
+        Column("memory_predicted_for", str),
+        Column("memory_marks", str, json=list),
+    ],
+    quantities=[
+        Quantity(
+            key=f"memory_{mode}",
+            column=f"memory_{mode}_predicted_bytes",
+            measured_column=f"memory_{mode}_bytes",
+            title=f"Memory, {mode}",
+            unit=MIB,
+            origin="predicted",
+            part="memory",
+            noun=f"{NOUNS[mode]} memory",
+            exact=True,
+            on_front=mode == "train",
+            method_column="memory_predicted_for",
+            notes=lower_bound,
+        )
+        for mode in reversed(MODES)
+    ],
+    convention=convention,
+    count=count,
+    measure=measure,
+)

@@ -1,0 +1,58 @@
+"""Peak memory of a pass under the PyTorch of 2020, which the figures of that year's papers are held against."""
+
+from functools import partial
+
+from ctxbench.base.mode import MODES, NOUNS
+from ctxbench.base.notes import Note
+from ctxbench.model.metric import MIB, ColumnValues, Measurement, Metric, Quantity, by_mode
+from ctxbench.plugins.memory.convention import CONVENTION
+from ctxbench.plugins.memory.metric import outside_convention
+
+
+def count(measurement: Measurement) -> None:
+    """Predict the peak of both modes for a module alone; why there is none is a note."""
+    from ctxbench.plugins.memory.convention import UnpredictableError
+    from ctxbench.plugins.memory.predict import predict_peak
+
+    columns = {mode: f"memory_{mode}_predicted_2020_bytes" for mode in MODES}
+    note = outside_convention(measurement)
+    if note or measurement.case.network:
+        measurement.lacks([*columns.values()], note)
+        return
+    predict = partial(predict_peak, *measurement.on_meta, autocast=measurement.case.autocast_dtype, device="cuda-2020")
+    for mode, column in columns.items():
+        try:
+            measurement.report({column: predict(mode=mode).peak_bytes})
+        except UnpredictableError as error:
+            measurement.lacks([column], Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
+
+
+def convention(values: ColumnValues) -> str:
+    """What the peaks are of, and for which software."""
+    return (
+        f"Memory, PyTorch of 2020: peak, predicted for CUDA under the PyTorch of 2020, without a device; {CONVENTION}"
+    )
+
+
+METRIC = Metric(
+    name="memory_2020",
+    place=31,
+    about="peak memory of a pass, predicted for the PyTorch of 2020, as its papers print it",
+    default=False,
+    columns=by_mode("memory_{mode}_predicted_2020_bytes", int),
+    quantities=[
+        Quantity(
+            key=f"memory_{mode}_2020",
+            column=f"memory_{mode}_predicted_2020_bytes",
+            title=f"Memory, {mode}, PyTorch of 2020",
+            unit=MIB,
+            origin="predicted",
+            part="memory",
+            noun=f"{NOUNS[mode]} memory under the PyTorch of 2020",
+            in_suite_table=False,
+        )
+        for mode in reversed(MODES)
+    ],
+    convention=convention,
+    count=count,
+)

@@ -1,0 +1,171 @@
+"""Peak memory predicted on the meta device: for any size, in milliseconds, without data and without a GPU."""
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import BackwardCFunction
+
+from ctxbench.base.call_sites import Places
+from ctxbench.base.errors import text_of
+from ctxbench.base.garbage import collector_off
+from ctxbench.base.mode import Mode
+from ctxbench.meta.on_meta import on_meta
+from ctxbench.meta.without_compiler import has_compiler, without_compiler
+from ctxbench.plugins.memory.autocast import Autocast
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.kernel_rules import Call
+from ctxbench.plugins.memory.kernels import Device, Table
+from ctxbench.plugins.memory.one_pass import backward, check_mode, forward, prepared, weight_tensors
+from ctxbench.plugins.memory.profile import MemoryProfile, Step
+from ctxbench.plugins.memory.tracker import Tracker
+from ctxbench.plugins.memory.watch import CallWatch
+
+
+@without_compiler()
+def predict_peak(
+    module: nn.Module,
+    *inputs: Any,
+    mode: Mode,
+    device: Device = "cuda",
+    observe: Callable[[], Callable[[Call, Step], object]] | None = None,
+    autocast: torch.dtype | None = None,
+) -> MemoryProfile:
+    """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
+
+    Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
+    prediction is for (`ctxbench.plugins.memory.kernels`), `autocast` the dtype of a forward pass under `torch.autocast`. What
+    the table does not know is in the profile's `marks`. `observe` begins a pass and returns what gets each operator
+    call and its step once it has run; it is called again where the pass has to be taken again. Raises
+    UnpredictableError, with the reason, where the peak cannot be known.
+    """
+    check_mode(mode)
+    table = Table(device)
+    name = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule) or name == "OptimizedModule":
+        raise UnpredictableError(
+            f"{name} is compiled, and the compiler decides what is allocated; predict the plain module"
+        )
+    had_compiler = has_compiler()
+    twin = _copied(module)
+    stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
+    tracker = Tracker(table, Places(twin), observe() if observe else None)
+    for weight, tensor in weight_tensors(twin):
+        tracker.add_weight(weight, tensor)
+    weights = tracker.live_bytes
+    for tensor in _tensors(stand_ins):
+        tracker.ignore(tensor)
+    with prepared(twin, mode), collector_off(), _explained(name):
+        _run(tracker, twin, stand_ins, mode, autocast)
+    if has_compiler() and not had_compiler:  # a checkpoint imports it, and the import keeps tensors of the pass
+        return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast)
+    if not tracker.timeline:
+        raise UnpredictableError(f"{name} calls no PyTorch operator, so there is nothing to predict")
+    if any(_is_channels_last(tensor) for tensor in _tensors(inputs)):
+        tracker.marks["channels_last"] = "kernels for this memory format copy and allocate differently"
+    return MemoryProfile(
+        module=name,
+        mode=mode,
+        device=device,
+        weights_bytes=weights,
+        timeline=tracker.timeline,
+        allocations=tracker.allocations,
+        marks=tracker.marks,
+        workspaces=table.workspaces({step.op.split(".")[1] for step in tracker.timeline}),
+        unfused=tracker.unfused,
+        scans=tracker.scans,
+    )
+
+
+def _run(tracker: Tracker, twin: nn.Module, inputs: tuple[Any, ...], mode: Mode, autocast: torch.dtype | None) -> None:
+    casting = Autocast(autocast) if autocast else nullcontext()
+    with CallWatch(tracker, mode, casts=autocast is not None), tracker, casting:
+        output = forward(twin, inputs, mode)
+    tracker.mark_category(output, "output")
+    if mode == "train":
+        _mark_saved(tracker, output)
+        tracker.phase = "backward"
+        with tracker:
+            backward(output)
+        for parameter in twin.parameters():
+            if parameter.grad is not None:
+                tracker.mark_category(parameter.grad, "weight gradient")
+    tracker.finish()
+
+
+def _mark_saved(tracker: Tracker, output: torch.Tensor) -> None:
+    """Walk the autograd graph: tell the tracker what each node saves, and mark the nodes that Python code defines."""
+    pending, seen = [output.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending.extend(following for following, _ in node.next_functions)
+        if isinstance(node, BackwardCFunction):
+            tracker.marks[node.name()] = "a custom autograd.Function: only the PyTorch operators it calls are counted"
+        for attribute in dir(node):
+            if attribute.startswith("_raw_saved"):
+                saved = getattr(node, attribute)
+                for one in saved if isinstance(saved, tuple | list) else (saved,):
+                    if isinstance(one.data, torch.Tensor):  # a saved-tensor hook returns something else
+                        tracker.mark_saved(one.data, node.name())
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """The module's copy on meta; UnpredictableError if there can be none."""
+    for name, tensor in weight_tensors(module):
+        if nn.parameter.is_lazy(tensor):
+            raise UnpredictableError(f"{name} has no shape before the first forward pass; run the module once")
+    try:
+        return on_meta(module)
+    except Exception as error:
+        raise UnpredictableError(
+            f"{type(module).__name__} cannot be copied to the meta device ({_first_line(error)}); build it there "
+            "with torch.device('meta'), with all its tensors in parameters or buffers"
+        ) from error
+
+
+def _stand_in(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+def _tensors(values: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    return (value for value in values if isinstance(value, torch.Tensor))
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn an error on meta into a sentence that names the line of the module's code."""
+    try:
+        yield
+    except UnpredictableError:
+        raise
+    except Exception as error:
+        own = tuple(f"{Path(each).parent}{os.sep}" for each in (__file__, torch.__file__))
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        said = f"{type(error).__name__}: {_first_line(error)}{_hint(text_of(error))}"
+        raise UnpredictableError(f"{name} fails on the meta device{where}: {said}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return text_of(error).strip().partition("\n")[0]
+
+
+def _hint(message: str) -> str:
+    if "device" in message and ("same" in message or "cpu" in message):
+        return " (create new tensors on the input's device: device=x.device)"
+    if "meta" in message:
+        return " (what it does depends on the data, so only a measurement can tell)"
+    return ""

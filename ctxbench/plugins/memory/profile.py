@@ -1,0 +1,187 @@
+"""The result of a memory prediction: every block and step of one pass, the peak, and what is in memory there."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Literal
+
+from ctxbench.base.call_sites import Place
+
+MIB = 2**20
+Category = Literal["weights", "saved for backward", "gradient", "weight gradient", "temporary", "output"]
+Phase = Literal["forward", "backward"]
+
+
+@dataclass(slots=True, eq=False)
+class Allocation:
+    """One block of memory and the steps of the pass during which it is in memory.
+
+    It is there from step `born` up to, not including, step `died` (None: to the end). `reads` are the steps that used
+    it, `place` is where it was made, `saved_by` the node that saved it.
+    `reused`: it took over the memory of an earlier block, as an addition in place does.
+    """
+
+    bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    op: str
+    category: Category
+    place: Place
+    born: int
+    died: int | None = None
+    reads: list[int] = field(default_factory=list)
+    saved_by: str = ""
+    reused: bool = False
+
+    @property
+    def where(self) -> str:
+        """The line of the module's code, or the autograd node, that made it."""
+        return str(self.place)
+
+    def alive_at(self, step: int) -> bool:
+        """Whether the block is in memory during a step."""
+        return self.born <= step and (self.died is None or step < self.died)
+
+
+@dataclass(slots=True)
+class Step:
+    """One operator call on so many `tensors`, the most bytes in memory during it, with the blocks inside its kernel.
+
+    These are `inner`; `workspace` bytes more may be taken by cuDNN.
+    """
+
+    op: str
+    phase: Phase
+    live_bytes: int
+    inner: tuple[int, ...] = ()
+    place: Place = field(default_factory=Place)
+    workspace: int = 0
+    tensors: int = 0
+
+    @property
+    def where(self) -> str:
+        """The line of the module's code, or the autograd node, that it belongs to."""
+        return str(self.place)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Similar blocks: made by the same operator on the same line, for the same purpose."""
+
+    category: Category
+    op: str
+    where: str
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+    bytes: int
+
+
+@dataclass
+class MemoryProfile:
+    """Predicted peak memory of one module in one mode, under `ctxbench.plugins.memory.CONVENTION`. Sizes are bytes.
+
+    `marks` are the operators whose memory inside the kernel is not known, with the reason: if there are any, the peak
+    is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include. `unfused`
+    are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those that call a
+    scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
+    """
+
+    module: str
+    mode: str
+    device: str
+    weights_bytes: int
+    timeline: list[Step]
+    allocations: list[Allocation]
+    marks: dict[str, str]
+    workspaces: dict[str, str]
+    unfused: dict[str, str] = field(default_factory=dict)
+    scans: dict[str, int] = field(default_factory=dict)
+
+    def reads_by_step(self) -> dict[int, list[Allocation]]:
+        """The blocks that each step reads; a step that reads none has an empty list."""
+        found: dict[int, list[Allocation]] = defaultdict(list)
+        for block in self.allocations:
+            for step in block.reads:
+                found[step].append(block)
+        return found
+
+    def in_scan(self, where: str) -> str:
+        """The line of the scan that a line or an autograd node belongs to; "" if it belongs to none."""
+        line = where.rpartition(" of ")[2]
+        return line if line in self.scans else ""
+
+    @cached_property
+    def peak_step(self) -> int:
+        """The step with the most bytes in memory, the first of equals."""
+        return max(range(len(self.timeline)), key=lambda step: self.timeline[step].live_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes in memory at any step."""
+        return self.timeline[self.peak_step].live_bytes
+
+    @property
+    def high_bytes(self) -> int:
+        """The peak if cuDNN takes the workspace that it may for wide 3x3 convolutions."""
+        return max(step.live_bytes + step.workspace for step in self.timeline)
+
+    @property
+    def at_op(self) -> str:
+        """The operator that runs at the peak."""
+        return self.timeline[self.peak_step].op
+
+    @property
+    def phase(self) -> Phase:
+        """The pass in which the peak is."""
+        return self.timeline[self.peak_step].phase
+
+    @property
+    def alive(self) -> list[Allocation]:
+        """The blocks in memory at the peak, with those inside the kernel, largest first; their sum is the peak."""
+        step = self.timeline[self.peak_step]
+        blocks = [block for block in self.allocations if block.alive_at(self.peak_step)]
+        blocks += [
+            Allocation(size, (), "", f"inside {step.op}", "temporary", step.place, self.peak_step)
+            for size in step.inner
+        ]
+        return sorted(blocks, key=lambda block: -block.bytes)
+
+    def by_category(self) -> dict[Category, int]:
+        """Bytes in memory at the peak, by purpose, largest first."""
+        sums: dict[Category, int] = defaultdict(int)
+        for block in self.alive:
+            sums[block.category] += block.bytes
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    def groups(self) -> list[Group]:
+        """The blocks in memory at the peak, similar ones together, largest first; the weights are one group."""
+        similar: dict[tuple[Category, str, str, tuple[int, ...], str], list[int]] = defaultdict(list)
+        for block in self.alive:
+            if block.category == "weights":
+                key: tuple[Category, str, str, tuple[int, ...], str] = ("weights", "", "parameters and buffers", (), "")
+            else:
+                key = (block.category, block.op, block.where, block.shape, block.dtype)
+            similar[key].append(block.bytes)
+        found = [Group(*key, count=len(sizes), bytes=sum(sizes)) for key, sizes in similar.items()]
+        return sorted(found, key=lambda group: -group.bytes)
+
+    def peak_without(self, spared: dict[Allocation, tuple[int, int]], no_inner: Iterable[int] = ()) -> int:
+        """The peak if each block were not in memory between two steps of the pass, the second not included.
+
+        `no_inner` are steps without blocks inside their kernel.
+        """
+        steps = len(self.timeline)
+        spans = [(sum(self.timeline[step].inner), step, step + 1) for step in no_inner]
+        for block, (start, stop) in spared.items():
+            died = steps if block.died is None else block.died
+            spans.append((block.bytes, max(start, block.born), min(stop, died)))
+        changes = [0] * (steps + 1)  # at each step, by how much more is spared than at the one before
+        for size, first, last in spans:
+            if first < last:
+                changes[first] += size
+                changes[last] -= size
+        saved = accumulate(changes[:steps])
+        return max(step.live_bytes - less for step, less in zip(self.timeline, saved, strict=True))

@@ -1,0 +1,238 @@
+"""The dispatch-mode tracker: every block that a pass allocates, from its allocation to its release."""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ctxbench.base.call_sites import Place, Places
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.kernel_rules import Call
+from ctxbench.plugins.memory.kernels import INPUT_KEPT, Table
+from ctxbench.plugins.memory.profile import Allocation, Category, Phase, Step
+
+# Dtypes of an index that chooses by value.
+MASKS = (torch.bool, torch.uint8)
+
+
+class Tracker(TorchDispatchMode):
+    """Counts the bytes in memory during one pass on meta tensors, as they would be on the device of `table`.
+
+    A weak reference on each storage shows when it is freed, so a block lives as long as anything refers to it: a Python
+    variable, a saved tensor, a gradient. What a kernel allocates for itself comes from the table; an operator that the
+    table does not know is added to `marks`. `on_call` gets each operator call and its step once it has run.
+    """
+
+    def __init__(self, table: Table, places: Places, on_call: Callable[[Call, Step], object] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
+        self.table = table
+        self.places = places
+        self.on_call = on_call
+        self.phase: Phase = "forward"
+        self.allocations: list[Allocation] = []
+        self.timeline: list[Step] = []
+        self.marks: dict[str, str] = {}
+        self.unfused: dict[str, str] = {}  # line of an attention without a fused kernel -> the reason
+        self.scans: dict[str, int] = {}  # line of a scan -> bytes that a fused kernel would move
+        self.live_bytes = 0
+        self._blocks: dict[int, Allocation | None] = {}  # storage -> its block; None: not counted
+        self.in_linear = False  # inside functional.linear
+        self._node: tuple[str, int] | None = None  # the autograd node that is running
+        self._node_reads: list[Allocation | None] = []  # what its operators have read
+        self._kept: dict[int, torch.UntypedStorage] = {}  # storage of an output -> the input that is kept beside it
+        self._read_back = 0  # the storage of the output that the last call's backward read
+        self._sum: tuple[Allocation, Allocation] | None = None  # an addition that may really be in place: first, total
+
+    def add_weight(self, name: str, tensor: torch.Tensor) -> None:
+        """Count a parameter or buffer from the start."""
+        if self._key(tensor) not in self._blocks:
+            self._register(tensor, "", "weights", self.places.of_weight(name))
+
+    def ignore(self, tensor: torch.Tensor) -> None:
+        """Leave a tensor that exists before the pass out of the count: the input."""
+        self._blocks.setdefault(self._key(tensor), None)
+
+    def add_host_number(self, tensor: torch.Tensor, op: str) -> None:
+        """Count a number that autograd saved as a tensor on the host, where the host is the device."""
+        if self._key(tensor) not in self._blocks:
+            block = self._register(tensor, op, "saved for backward", self._place())
+            block.saved_by = "number"
+
+    def mark_saved(self, tensor: torch.Tensor, node: str) -> None:
+        """Note that an autograd node saves a tensor for the backward pass."""
+        block = self._blocks.get(self._key(tensor))
+        if block is not None and block.category == "temporary":
+            block.category = "saved for backward"
+            block.saved_by = node
+
+    def note_unfused(self, reason: str) -> None:
+        """Note why the attention that the module calls now takes no fused kernel."""
+        self.unfused[str(self._place())] = reason
+
+    def note_scan(self, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        """Note the bytes that one kernel would read and write for a scan, and another for its gradients."""
+        read, written = (sum(each.nbytes for each in tree_leaves(some)) for some in (arguments, output))
+        trained = output.requires_grad  # then read the same and the output's gradient, and write the arguments'
+        line = str(self._place())
+        self.scans[line] = self.scans.get(line, 0) + (read + written) * (1 + trained) + read * trained
+
+    def mark_category(self, tensor: torch.Tensor, category: Category) -> None:
+        """Set the category of a tensor's block, which is known only later in the pass."""
+        block = self._blocks.get(self._key(tensor))
+        if block is not None and block.category != "weights":
+            block.category = category
+
+    def finish(self) -> None:
+        """After the pass: decide whether its last addition was in place."""
+        self._settle_sum()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self._settle_sum()
+        self._kept.pop(self._read_back, None)
+        kwargs = kwargs or {}
+        call = Call(func, args, tuple(self._tensors((args, kwargs))), self.phase == "backward")
+        self._refuse_data_dependent(call)
+        place = self._place()
+        self.timeline.append(Step(call.name, self.phase, 0, place=place, tensors=len(call.tensors)))
+        reads = [self._blocks.get(self._key(tensor)) for tensor in call.tensors]
+        for block in reads:
+            if block is not None:
+                block.reads.append(len(self.timeline) - 1)
+        out = self.table.outputs(call, func(*args, **kwargs))
+        call.out = tuple(self._tensors(out))
+        new = [block for tensor in call.out if (block := self._note(tensor, call.name, place)) is not None]
+        step = self.timeline[-1]
+        step.inner = self._inner(call)
+        step.live_bytes = self.live_bytes + sum(step.inner)
+        step.workspace = self.table.workspace_limit(call)
+        if call.packet == "aten.add" and len(new) == 1:
+            self._note_sum(call, new[0])
+        self._note_reads(reads)
+        self._note_kept(call)
+        if self.on_call is not None:
+            self.on_call(call, step)
+        return out
+
+    def _inner(self, call: Call) -> tuple[int, ...]:
+        sizes, reason = self.table.inner(call)
+        if reason and (call.tensors or call.out):
+            self.marks[call.packet] = reason
+        return tuple(self.table.round(size) for size in sizes if size)
+
+    def _tensors(self, tree: Any) -> Iterator[torch.Tensor]:
+        return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+    @staticmethod
+    def _key(tensor: torch.Tensor) -> int:
+        return int(tensor.untyped_storage()._cdata)
+
+    def _note_reads(self, reads: list[Allocation | None]) -> None:
+        node = torch._C._current_autograd_node()
+        running = None if node is None else (node.name(), node._sequence_nr())
+        if running != self._node:
+            self._node, self._node_reads = running, []
+        self._node_reads += reads
+
+    def _note(self, tensor: torch.Tensor, op: str, place: Place) -> Allocation | None:
+        """Count an output's storage if it is new, or its growth if it was resized."""
+        if tensor.device.type != "meta" and not self.table.counts_host:
+            return None
+        key = self._key(tensor)
+        if key not in self._blocks:
+            if not tensor.untyped_storage().nbytes():
+                return None
+            # with gradients on, the backward pass is recomputing a checkpointed part of the forward pass
+            is_gradient = self.phase == "backward" and not torch.is_grad_enabled()
+            category: Category = "gradient" if is_gradient else "temporary"
+            return self._register(tensor, op, category, place)
+        block = self._blocks[key]
+        size = self.table.round(tensor.untyped_storage().nbytes())
+        if block is not None and size != block.bytes:
+            self.live_bytes += size - block.bytes
+            block.bytes = size
+        return None
+
+    def _register(self, tensor: torch.Tensor, op: str, category: Category, place: Place) -> Allocation:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        size = self.table.round(storage.nbytes())
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        born = max(len(self.timeline) - 1, 0)
+        block = Allocation(size, tuple(tensor.shape), dtype, op, category, place, born)
+        self._blocks[key] = block
+        self.allocations.append(block)
+        self.live_bytes += size
+        # weakly: a tracker has the model, whose own storages wait for this call
+        weakref.finalize(storage, _free, weakref.ref(self), key, block).atexit = False
+        return block
+
+    def _note_sum(self, call: Call, total: Allocation) -> None:
+        """Remember an addition that PyTorch does in place unless a dispatch mode is on.
+
+        Where two branches meet, the engine adds the second gradient into the first if it has the last reference to it
+        (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), and linear adds the bias into the product
+        (aten/src/ATen/native/Linear.cpp). Whether it was the last reference shows right after: the first block is then
+        freed before the next operator.
+        """
+        if len(call.tensors) != 2 or call.tensors[0].device.type != "meta":
+            return
+        first = call.tensors[0]
+        block = self._blocks.get(self._key(first))
+        if call.in_backward:
+            is_dense = torch.empty_like(first).stride() == first.stride()
+            # the node's incoming gradient stays in memory until its outgoing ones are added
+            is_shared = block in self._node_reads or block is self._blocks.get(self._key(call.tensors[1]))
+            is_shared = is_shared or first._is_view()  # a view refers to its base
+            wanted = self.table.sums_in_place and is_dense and not is_shared
+            wanted = wanted and block is not None and block.category == "gradient"
+        else:
+            wanted = self.in_linear
+        if wanted and block is not None:
+            self._sum = (block, total)
+
+    def _note_kept(self, call: Call) -> None:
+        """Keep an input as long as autograd does where it keeps more than its backward reads."""
+        if self.table.keeps_input(call) and torch.is_grad_enabled() and call.tensors[0].requires_grad:
+            self._kept[self._key(call.out[0])] = call.tensors[0].untyped_storage()
+            self.mark_saved(call.tensors[0], call.name)
+        self._read_back = self._key(call.tensors[1]) if call.packet in INPUT_KEPT.values() else 0
+
+    def _settle_sum(self) -> None:
+        if self._sum is None:
+            return
+        first, total = self._sum
+        self._sum = None
+        step = len(self.timeline) - 1
+        if first.died == step + 1:
+            first.died = step
+            total.reused = True
+            self.timeline[step].live_bytes -= total.bytes
+            self.live_bytes += first.bytes - total.bytes
+            total.bytes = first.bytes  # a view's gradient keeps its whole storage
+
+    def _place(self) -> Place:
+        return self.places.backward() if self.phase == "backward" else self.places.forward()
+
+    def _refuse_data_dependent(self, call: Call) -> None:
+        tags = call.func.tags
+        dependent = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+        if call.packet == "aten.index":  # integers in an index are no mask: they set no shape
+            dependent = any(tensor.dtype in MASKS for tensor in call.tensors[1:])
+        if dependent and any(tensor.device.type == "meta" for tensor in call.tensors):
+            raise UnpredictableError(
+                f"{self._place()} reads a tensor's values ({call.packet}: .item(), a branch on a value, a mask that "
+                "sets a shape); what it allocates depends on the data, so only a measurement can tell"
+            )
+
+
+def _free(reference: weakref.ReferenceType[Tracker], key: int, block: Allocation) -> None:
+    tracker = reference()
+    if tracker is not None:
+        del tracker._blocks[key]
+        block.died = len(tracker.timeline)
+        tracker.live_bytes -= block.bytes

@@ -1,0 +1,110 @@
+"""What the dispatcher does not show: calls that depend on the device, saved numbers, devices named in the code."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._prims_common import suggest_memory_format
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ctxbench.base.mode import Mode
+from ctxbench.meta.scan import SCANS
+from ctxbench.plugins.memory.attention import attend
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.tracker import Tracker
+
+_RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+_dropout = functional.dropout
+_MOVES = {"to", "cuda", "cpu", "xpu", "mps"}
+
+
+class CallWatch(TorchFunctionMode):
+    """Sees the module's calls of PyTorch's API before they become operators; `casts` says that `Autocast` does, too."""
+
+    def __init__(self, tracker: Tracker, mode: Mode, *, casts: bool = False) -> None:
+        super().__init__()
+        self.tracker = tracker
+        self.mode = mode
+        self.casts = casts
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", str(func))
+        _refuse_named_device(name, args, kwargs)
+        if torch.is_autocast_enabled("cpu") or (torch.is_autocast_enabled("cuda") and not self.casts):
+            raise UnpredictableError("autocast does not reach the meta device; predict module.half() or .bfloat16()")
+        if name in _RECURRENT:
+            raise UnpredictableError(
+                f"{name} is one library call on CUDA and many operators on meta; measure the peak instead"
+            )
+        if name == "multi_head_attention_forward":
+            return self._attend_with_heads(func, *args, **kwargs)
+        if name == "scaled_dot_product_attention":
+            return attend(self.tracker, *args, **kwargs)
+        if func is _dropout and self.tracker.table.device != "cpu":
+            return _dropout_cuda(*args, **kwargs)
+        if name == "group_norm" and self.tracker.table.counts_host and not _keeps_contiguous(args[0]):
+            self.tracker.marks[name] = "the CPU keeps a channels-last layout, where meta makes a contiguous copy"
+        self.tracker.in_linear = name == "linear"
+        result = func(*args, **kwargs)
+        self.tracker.in_linear = False
+        if func in SCANS:
+            self.tracker.note_scan(args, result)
+        if self.tracker.table.counts_host:
+            self._count_saved_numbers(name, result)
+        return result
+
+    def _attend_with_heads(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """`nn.MultiheadAttention`: PyTorch shows this call alone, so the functions inside it are replaced."""
+        if self.mode == "infer" and torch.backends.mha.get_fastpath_enabled():
+            raise UnpredictableError(
+                "MultiheadAttention uses a fused kernel in inference, but not on meta; measure the peak, or predict "
+                "the kernels of training with torch.backends.mha.set_fastpath_enabled(False)"
+            )
+        if self.mode == "train" and self.tracker.table.counts_host and kwargs.get("need_weights", True):
+            self.tracker.marks["multi_head_attention_forward"] = "the number that scales the queries, 8 bytes"
+        inside = ("linear", "dropout", "scaled_dot_product_attention")
+        seen: dict[str, Any] = {name: self._seen(getattr(functional, name)) for name in inside}
+        with patch.multiple(functional, **seen):
+            return func(*args, **kwargs)
+
+    def _seen(self, func: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.__torch_function__(func, (), args, kwargs)
+
+    def _count_saved_numbers(self, name: str, result: Any) -> None:
+        """`x * 0.5` keeps 0.5 as an 8-byte host tensor until the backward pass."""
+        node = result.grad_fn if isinstance(result, torch.Tensor) else None
+        for attribute in ("_raw_saved_self", "_raw_saved_other"):
+            saved = getattr(node, attribute, None)
+            tensor = getattr(saved, "data", None)
+            if isinstance(tensor, torch.Tensor) and tensor.dim() == 0 and tensor.device.type == "cpu":
+                self.tracker.add_host_number(tensor, name)
+
+
+def _refuse_named_device(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    named = kwargs.get("device")
+    if name in _MOVES and isinstance(args[0], torch.Tensor):
+        if name != "to":
+            named = name
+        elif len(args) > 1 and isinstance(args[1], str | torch.device | int):
+            named = args[1]
+    if named is not None and str(named) != "meta":
+        raise UnpredictableError(
+            f"{name} asks for the device {str(named)!r} by name; use the input's device, so that the module runs "
+            "anywhere: device=x.device"
+        )
+
+
+def _keeps_contiguous(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() or suggest_memory_format(tensor) is torch.contiguous_format
+
+
+def _dropout_cuda(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """CUDA's dropout saves a mask with one byte for each element; on meta the mask is a float tensor."""
+    if inplace or not training or not 0 < p < 1:
+        return torch.dropout_(input, p, training) if inplace else torch.dropout(input, p, training)
+    return torch.native_dropout(input, p, training)[0]

@@ -1,0 +1,9 @@
+"""Modules in whole networks: what they add, and where the MACs are."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="tells what a module adds to a whole network",
+    needs=("macs", "memory"),
+    metrics=("added:METRIC", "in_slot:METRIC"),
+)

@@ -1,0 +1,86 @@
+"""The figure of networks: where the MACs of a network are, its own parts and the module, for each module."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ctxbench.base.number import significant
+from ctxbench.plugins.networks.in_slot import SLOT
+from ctxbench.report.figures.layout import PAGE, Sheet, legend_below, names_of, parts
+from ctxbench.report.figures.style import INK, PAPER, SMALL, Drawing
+from ctxbench.report.panels import Panel, label_of
+from ctxbench.results.rows import rows_of
+
+# The network's own parts, from the one with the most MACs on; the module has the first.
+_COLOURS = ("#E3120B", "#9a9a9a", "#c4c4c4", "#dedede")
+
+
+def has_network(panels: Sequence[Panel]) -> bool:
+    return any(_shown(panel) for panel in panels)
+
+
+def _shown(panel: Panel) -> dict[str, pd.DataFrame]:
+    """The rows of each network at its largest input, by rising MACs of the module."""
+    frame = panel.frame[(panel.frame["network"] != "") & (panel.frame["network_parts"] != "")]
+    found = {}
+    for network, rows in frame.groupby("network", sort=False):
+        size = rows["height"] * rows["width"]
+        largest = rows[size == size.max()]
+        if len(largest) > 1:
+            order = [_parts(text).get(SLOT, 0) for text in largest["network_parts"]]
+            found[str(network)] = largest.assign(order=order).sort_values("order", kind="stable")
+    return found
+
+
+def _pixels(rows: pd.DataFrame) -> int:
+    return int((rows["height"] * rows["width"]).max())
+
+
+def _parts(text: str) -> Mapping[str, int]:
+    found: Mapping[str, int] = json.loads(text)
+    return found
+
+
+def macs_of_networks(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+    """A bar for each module in each network at its largest input: the MACs of its parts, and what the module
+    adds to the others."""
+    largest: dict[str, tuple[Panel, pd.DataFrame]] = {}
+    for panel in panels:
+        for network, rows in _shown(panel).items():
+            before = largest.get(network)
+            if before is None or _pixels(rows) > _pixels(before[1]):
+                largest[network] = panel, rows.assign(family="")  # a colour is a part of the network here
+    drawn = list(largest.values())
+    names = [names_of(rows) for _, rows in drawn]
+    heights = [own.height + 1.2 for own in names]
+    figure, found = parts("MACs of a network and of the module in it", sheet, drawn, heights, ("counted",))
+    drawing = Drawing(figure, "MACs of an inference by the network's own parts, and what the module adds to them.")
+    for (_, rows), part, own in zip(drawn, found, names, strict=True):
+        axes = part.subplots()
+        _bars(drawing, axes, rows, own.middles)
+        axes.set(ylim=(own.height, 0), xlabel="MACs (G)")
+        axes.set_yticks(own.middles, own.texts)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+        legend_below(axes)
+    return drawing
+
+
+def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[float]) -> None:
+    records = rows_of(rows)
+    all_parts = [_parts(row["network_parts"]) for row in records]
+    own = sorted({name for each in all_parts for name in each} - {SLOT}, key=lambda name: -all_parts[0].get(name, 0))
+    shown = [*own[: len(_COLOURS) - 1], SLOT]
+    for row, macs, place in zip(records, all_parts, places, strict=True):
+        begin = 0.0
+        for name in shown:
+            size = macs.get(name, 0) / 1e9
+            colour = _COLOURS[0] if name == SLOT else _COLOURS[1 + own.index(name)]
+            label = name if place == places[0] else None
+            (bar,) = axes.barh(place, size, 0.2, left=begin, color=colour, edgecolor=PAPER, linewidth=0.5, label=label)
+            bar.set_gid(drawing.detail(f"{label_of(row)}, {name}: {significant(size)} G"))
+            begin += size
+        added = f"+{macs.get(SLOT, 0) / sum(size for name, size in macs.items() if name != SLOT):.1%}"
+        axes.text(1.01, place, added, va="center", fontsize=SMALL, color=INK, transform=axes.get_yaxis_transform())

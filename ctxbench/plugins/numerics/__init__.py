@@ -1,0 +1,16 @@
+"""Numeric properties: precision, gradients, spectra, attention."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="tells how exact a module computes, and what spectrum, gradient and reach it has",
+    metrics=(
+        "attention:METRIC",
+        "decomposition:METRIC",
+        "gradient:METRIC",
+        "jacobian:METRIC",
+        "precision:METRIC",
+        "reconstruction:METRIC",
+        "spectrum:METRIC",
+    ),
+)

@@ -1,0 +1,80 @@
+"""Accumulated energy of the singular values before and after each module, as in Fig. 6 of the Hamburger paper."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ctxbench.report.figures.layout import PAGE, Sheet, multiples
+from ctxbench.report.figures.style import FAINT, TEXT, Drawing, looks
+from ctxbench.report.figures.ticks import log_axis
+from ctxbench.report.panels import Panel
+
+_COLUMN = "spectrum_energies"
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A module's rows that have the energies, one for each setting."""
+
+    panel: Panel
+    name: str
+    rows: pd.DataFrame
+
+
+def _modules(panels: Sequence[Panel]) -> list[_Module]:
+    return [
+        _Module(panel, str(name), rows)
+        for panel in panels
+        for name, rows in panel.frame[panel.frame[_COLUMN] != ""].groupby("name", sort=False)
+    ]
+
+
+def has_energy(panels: Sequence[Panel]) -> bool:
+    """Whether any row has accumulated energies."""
+    return bool(_modules(panels))
+
+
+def energies(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+    """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
+    shown = _modules(panels)
+    title = "Energy in the largest singular values, before and after"
+    figure, placed = multiples(title, shown, sheet, 1.5, 1.3, share=True)
+    drawing = Drawing(
+        figure,
+        "Share of the energy (sum of squares) in the first k singular values: of the input (dashed) and of the "
+        f"untrained module's output (solid).{_shades(shown)}",
+    )
+    curves = (json.loads(text) for each in shown for text in each.rows[_COLUMN])
+    least = min(shares[of][0] for shares in curves for of in ("in", "out"))
+    for part, cells in placed:
+        for axes, each in cells:
+            _draw(drawing, axes, each)
+        first = cells[0][0]  # all share its axes
+        first.set_ylim(math.floor(20 * least) / 20, 1.01)
+        log_axis(first, "x")
+        part.supxlabel("k", fontsize=TEXT)
+    return drawing
+
+
+def _shades(shown: Sequence[_Module]) -> str:
+    """What the shades of a colour are, where a module has several settings."""
+    several = {", ".join(each.rows["settings"]): each.name for each in shown if len(each.rows) > 1}
+    of = next(iter(several)) if len(several) == 1 else "; ".join(f"{name}: {text}" for text, name in several.items())
+    return f" The shades of a colour, from dark to light: {of}." if several else ""
+
+
+def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
+    colour = looks(each.rows["module"])[str(each.rows["module"].iloc[0])].colour
+    for place, (settings, text) in enumerate(zip(each.rows["settings"], each.rows[_COLUMN], strict=True)):
+        found = json.loads(text)
+        if not place:
+            axes.plot(range(1, len(found["in"]) + 1), found["in"], "--", color=FAINT)
+        alpha = 1 - 0.75 * place / len(each.rows)
+        (line,) = axes.plot(range(1, len(found["out"]) + 1), found["out"], color=colour, alpha=alpha)
+        line.set_gid(drawing.detail(f"{each.name} {settings}: {found['out'][0]:.2f} at k = 1".replace(" :", ":")))
+    axes.set_title(each.name)
+    axes.grid(which="major")

@@ -1,0 +1,102 @@
+"""What `ctxbench predict` prints: the time of a pass on a device that is not here, and what bounds it, by operator."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from ctxbench.base.errors import UsageError
+from ctxbench.base.notes import Note
+from ctxbench.base.number import CONFIDENCE_SDS, significant
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.profile import MemoryProfile
+from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.predict.passes import Kernel, PassTime, time_of
+from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.training import step_of, with_loss
+from ctxbench.worker.protocol import Held, TellTime, Told
+
+# Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
+LISTED_GROUPS, LEAST_SHARE = 15, 0.01
+
+
+def time(task: TellTime, emit: Callable[[Told], object]) -> None:
+    """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
+    case, mode, sheet = task.case, task.mode, task.sheet
+    try:
+        module, *inputs = case.on_meta()
+        memory, operators = profiled(
+            with_loss(module, task.loss), *inputs, mode=mode, device=sheet.backend, autocast=case.autocast_dtype
+        )
+        if task.optimizer:
+            operators += step_of(module, task.optimizer)
+        found = time_of(operators, sheet, case.dtype)
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+    emit(
+        Told(
+            f"{case.title} {list(case.shape)} {case.computed_in}, {_step(task)}: predicted for {sheet.title}, "
+            f"not measured: {found.time.text()} ms [80 % band]",
+            value=found.time,
+        )
+    )
+    emit(
+        Told(
+            f"kernels and the gaps between them {significant(found.device_ms)} ms, "
+            f"launching them {significant(found.host_ms)} ms; the longer one counts"
+        )
+    )
+    emit(_by_operator(found))
+    bands = dict.fromkeys(f"{kernel.work.group}: {_basis(kernel)}" for kernel in found.kernels)
+    emit(Told(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
+    for sentence in _fused_scans(memory, found, sheet):
+        emit(Told(f"- {sentence}"))
+    for note in [*found.notes(case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
+        emit(Told(f"- {note}"))
+    emit(Told("See docs/prediction.md."))
+
+
+def _step(task: TellTime) -> str:
+    """The mode, and what else is in the training step."""
+    parts = [task.mode, *[task.loss] * (task.loss != "sum"), *[task.optimizer] * bool(task.optimizer)]
+    return " with ".join([parts[0], " and ".join(parts[1:])]) if parts[1:] else parts[0]
+
+
+def _by_operator(found: PassTime) -> Told:
+    """The kernels, alike ones together, the longest time first."""
+    groups: dict[tuple[str, ...], list[Kernel]] = defaultdict(list)
+    for kernel in found.kernels:
+        operator = kernel.operator
+        key = (operator.name, operator.phase, str(operator.place), kernel.work.kind, kernel.bound)
+        groups[key].append(kernel)
+    order = sorted(groups.items(), key=lambda item: -sum(kernel.ms for kernel in item[1]))
+    total = sum(kernel.ms for kernel in found.kernels)
+    large = [each for each in order if sum(kernel.ms for kernel in each[1]) >= LEAST_SHARE * total][:LISTED_GROUPS]
+    rows = []
+    for (name, _, where, kind, bound), kernels in large:
+        ms = sum(kernel.ms for kernel in kernels)
+        rows.append((significant(ms), f"{ms / total:.0%}", name, where, str(len(kernels)), kind, bound))
+    if rest := [kernel for _, kernels in order[len(large) :] for kernel in kernels]:
+        ms = sum(kernel.ms for kernel in rest)
+        rows.append((significant(ms), f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
+    headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
+    columns: dict[str, Held] = dict.fromkeys(headings, "text")
+    return Told(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
+
+
+def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: Sheet) -> Iterator[str]:
+    """At most what a kernel for each scan would save: it must move its arguments and results once."""
+    for line, moved in memory.scans.items():
+        ms = math.fsum(kernel.ms for kernel in found.kernels if memory.in_scan(str(kernel.operator.place)) == line)
+        least = moved / sheet.bandwidth * 1e3
+        told, told_least, saved = (significant(each) for each in (ms, least, max(0.0, ms - least)))
+        yield (
+            f"The kernels of the scan at {line} take {told} ms; a fused scan takes {told_least} ms or more, for the "
+            f"bytes that it must move, so that it saves {saved} ms at most."
+        )
+
+
+def _basis(kernel: Kernel) -> str:
+    rate = kernel.rate
+    like = f", as {rate.like}" if rate.like else ""
+    factor = math.exp(CONFIDENCE_SDS * rate.sd)
+    return f"{rate.basis}{like}: x{1 / factor:.2g} to x{factor:.2g}"

@@ -1,0 +1,84 @@
+"""What is known of a device: from kernels that were measured on it, or on cards of its model."""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.predict.operators import operators_of
+from ctxbench.plugins.predict.probes import kernel
+from ctxbench.plugins.predict.rates import Effects, Era, Factor, calibration, effects, rate
+from ctxbench.plugins.predict.sheet import Sheet
+
+# Standard deviations, in logarithms.
+# Cards of one model differ, and their hosts, clocks and libraries: as two studies of one device do, for all its
+# classes alike.
+CARD_SD = 0.12
+# Between the software of two eras on one device: P100 and T4, measured in both.
+ERA_SD = 0.15
+# A device that was calibrated itself: its clocks from day to day on a GPU; on a CPU also where its maps lie and what
+# its caches hold, which a kernel alone does not show. One kernel of a class: its scatter. Assumed.
+SAME_CARD_SD, SAME_CPU_SD, KERNEL_SD = 0.05, 0.12, 0.15
+# Classes on a CPU, whose efficiencies are those of GPUs where they were not measured. Assumed.
+CPU_BETWEEN = 0.5
+# A calibration has so many kernels, and their times are within this factor of what its data sheet lets expect.
+FEWEST_KERNELS, MOST_APART = 5, 2.5
+
+
+def effects_of(sheet: Sheet, era: Era) -> Effects:
+    """A device's effects: from the kernels that were measured on it, else from those of its model.
+
+    A class that was measured in the other era alone has the error of that, too.
+    """
+    found = calibration()
+    between = {f"{group}|{dtype}": each.between for (group, dtype), each in found.efficiencies.items()}
+    if sheet.kernels_ms:
+        card_sd, least = (SAME_CPU_SD, CPU_BETWEEN) if sheet.backend == "cpu" else (SAME_CARD_SD, 0.0)
+        device_sd = max(found.device_sd, least)
+        return effects(_own_factors(sheet.model_dump_json()), between, device_sd, card_sd, least)
+    other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
+    own, apart = (found.devices.get((sheet.title, each), {}) for each in (era, other))
+    measured = {group: replace(each, noise=math.hypot(each.noise, ERA_SD)) for group, each in apart.items()} | dict(own)
+    return effects(measured, between, found.device_sd, CARD_SD)
+
+
+def compared(sheet: Sheet) -> list[tuple[str, int, str]]:
+    """Each class of a calibrated device, how many of its kernels were measured, and measured over predicted times."""
+    found = []
+    for group, factor in _own_factors(sheet.model_dump_json()).items():
+        ratios = sorted(math.exp(log) for _, log in factor.points)
+        text = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        found.append((group.partition("|")[0], len(ratios), text))
+    return found
+
+
+@cache
+def _own_factors(described: str) -> dict[str, Factor]:
+    """The factors of the kernels that a sheet has times of, by class. UsageError for times that cannot be of it."""
+    sheet = Sheet.model_validate_json(described)
+    if len(sheet.kernels_ms) < FEWEST_KERNELS:
+        raise UsageError(
+            f"{sheet.title} has {len(sheet.kernels_ms)} measured kernels, and {FEWEST_KERNELS} are needed: "
+            "run ctxbench calibrate again, or remove kernels_ms"
+        )
+    points: dict[str, list[tuple[float, float]]] = {}
+    nothing = Effects(0.0, 0.0, 0.0)
+    for name, ms in sheet.kernels_ms.items():
+        known = kernel(name)
+        operators = operators_of(known.module, *known.inputs("meta"), mode="infer", device=sheet.backend)
+        works = [work for each in operators for work in each.works]
+        seconds = [rate(work, nothing).seconds(work, sheet, "float32")[0] for work in works]
+        longest = works[int(np.argmax(seconds))]
+        alone = max(ms / 1e3 - len(works) * sheet.launch_s, ms / 2e3)
+        points.setdefault(f"{longest.group}|float32", []).append(
+            (math.log(longest.bytes), math.log(alone / sum(seconds)))
+        )
+    middle = float(np.median([log for own in points.values() for _, log in own]))
+    if sheet.backend == "cuda" and abs(middle) > math.log(MOST_APART):
+        raise UsageError(
+            f"the kernels of {sheet.title} take {math.exp(middle):.2g} times what its data sheet lets expect. "
+            "Are they of another device, or was its clock low? Run ctxbench calibrate on it again"
+        )
+    return {group: Factor(tuple(sorted(own)), KERNEL_SD / math.sqrt(len(own))) for group, own in points.items()}

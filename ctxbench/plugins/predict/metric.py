@@ -1,0 +1,73 @@
+"""The time of a pass on a device that is not here: predicted on the meta device, never measured."""
+
+import json
+from typing import TYPE_CHECKING
+
+from ctxbench import devices
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import MODES, Mode
+from ctxbench.base.notes import Note
+from ctxbench.base.number import CONFIDENCE
+from ctxbench.model.metric import Measurement, Metric
+
+if TYPE_CHECKING:
+    from ctxbench.plugins.memory.kernels import Device
+    from ctxbench.plugins.predict.sheet import Sheet
+
+CONVENTION = (
+    "Predicted times: from data sheets and efficiencies that were fitted to other kernels, not measured; 80 % band; "
+    "infer: eval; train: forward and y.sum().backward() (see docs/prediction.md)"
+)
+
+
+def count(measurement: Measurement) -> None:
+    """Report the time of both modes if the case's device is known by its data sheet; why there is none is a note."""
+    case = measurement.case
+    for sheet in devices.sheets([case.device]).values():
+        measurement.report({"latency_origin": "predicted"})
+        if case.execution != "eager":
+            reason = f"{case.execution}; only eager passes"
+            measurement.report({}, Note("no_time", {"reason": reason}))
+            continue
+        for mode in MODES:
+            _predict(measurement, mode, sheet)
+
+
+def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
+    from ctxbench.plugins.memory.convention import UnpredictableError
+    from ctxbench.plugins.predict.operators import operators_of
+    from ctxbench.plugins.predict.passes import time_of
+
+    case, key = measurement.case, f"latency_{mode}"
+    era = measurement.settings.memory_device
+    try:
+        device: Device = "cpu" if sheet.backend == "cpu" else era
+        operators = operators_of(*measurement.on_meta, mode=mode, device=device, autocast=case.autocast_dtype)
+        found = time_of(operators, sheet, case.dtype, era)
+    except (UnpredictableError, UsageError) as error:
+        measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))
+        return
+    time = found.time
+    errors = json.dumps({source: float(f"{sd:.3g}") for source, sd in time.errors.items()})
+    ends = {
+        "ms": time.value,
+        "low_ms": time.low,
+        "high_ms": time.high,
+        "confidence": CONFIDENCE,
+        "errors": errors,
+    }
+    values = {f"{key}_{name}": value for name, value in ends.items()}
+    measurement.report(values, *found.notes(case.memory_format, key))
+
+
+METRIC = Metric(
+    name="predicted_time",
+    place=35,
+    about="time of a pass on a device that is known by its data sheet, predicted; fills the columns of `latency`",
+    asked_for=False,
+    default=False,
+    columns=[],
+    quantities=[],
+    convention=lambda values: CONVENTION,
+    count=count,
+)

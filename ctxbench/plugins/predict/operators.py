@@ -1,0 +1,300 @@
+"""From an operator that runs on meta to the kernels that it starts on a GPU, and what each of them has to do.
+
+How many multiply-accumulates a product has is what `ctxbench.plugins.macs.rules` says; here are the sides of its matrices, the
+bytes, and the class. Bytes are those of each distinct argument and output, once, unless a kernel reads them twice.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
+
+from ctxbench.base.call_sites import Place
+from ctxbench.base.mode import Mode
+from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS
+from ctxbench.plugins.memory import kernels
+from ctxbench.plugins.memory.kernel_rules import Call
+from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import MemoryProfile, Phase, Step
+from ctxbench.plugins.predict.work import Class, Convolution, Product, Turn, Work
+
+# fmt: off
+# No kernel: memory is taken or named.
+_NOTHING = frozenset((
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "_reshape_alias",
+    "resize", "set", "lift_fresh", "detach", "alias", "scalar_tensor", "_linalg_check_errors",
+))
+# The first argument is written, not read.
+_OVERWRITES = frozenset(("copy", "fill", "zero", "uniform", "normal", "bernoulli"))
+_REDUCTIONS = frozenset((
+    "sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "prod", "linalg_vector_norm", "norm",
+    "var", "std", "var_mean", "logsumexp", "_log_softmax", "_log_softmax_backward_data",
+    "nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward",
+))
+# Several passes, or single numbers from anywhere.
+_IRREGULAR = frozenset((
+    "sort", "topk", "kthvalue", "median", "unique", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp",
+    "gather", "scatter", "scatter_add", "scatter_reduce", "index", "index_put", "index_add", "index_select",
+    "embedding", "embedding_dense_backward", "grid_sampler_2d", "grid_sampler_2d_backward",
+))
+# Elementwise, and more than a few instructions a number: on a CPU, these count.
+_TRANSCENDENTAL = frozenset((
+    "exp", "log", "sigmoid", "tanh", "gelu", "gelu_backward", "elu", "elu_backward", "silu", "silu_backward",
+    "softplus", "softplus_backward", "pow", "sqrt", "rsqrt", "erf", "sin", "cos", "norm",
+))
+_COPIES = frozenset(("copy", "clone", "contiguous", "_to_copy", "cat"))
+_SOFTMAX = frozenset(("_softmax", "_safe_softmax"))
+# fmt: on
+_SOLVERS = ("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "svd", "qr")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator call of a pass: its name, the place that it belongs to, and its kernels."""
+
+    name: str
+    phase: Phase
+    place: Place
+    works: tuple[Work, ...]
+    dtype: str = "float32"
+
+
+def operators_of(
+    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
+) -> list[Operator]:
+    """The second part of `profiled`."""
+    return profiled(module, *inputs, mode=mode, device=device, autocast=autocast)[1]
+
+
+def profiled(
+    module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
+) -> tuple[MemoryProfile, list[Operator]]:
+    """The memory of one pass, and its operators that start kernels, seen where `ctxbench.plugins.memory` predicts the peak.
+
+    Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
+    """
+    found: list[Operator] = []
+
+    def observe() -> Callable[[Call, Step], None]:
+        found.clear()
+        return take
+
+    def take(call: Call, step: Step) -> None:
+        if kernels := works(call, step.inner):
+            name = call.packet.removeprefix("aten.")
+            found.append(Operator(name, step.phase, step.place, tuple(kernels), _dtype(call)))
+
+    return predict_peak(module, *inputs, mode=mode, device=device, observe=observe, autocast=autocast), found
+
+
+def _dtype(call: Call) -> str:
+    """The dtype of an operator's arithmetic: that of its first floating-point tensor."""
+    found = (tensor.dtype for tensor in (*call.tensors, *call.out) if tensor.is_floating_point())
+    return str(next(found, torch.float32)).removeprefix("torch.")
+
+
+def works(call: Call, inner: Sequence[int]) -> list[Work]:
+    """The kernels of an operator call that has run; `inner` are the blocks that it fills for itself, in bytes.
+
+    A block inside the kernel is a copy of an argument, or a map as large: a kernel that reads and writes it. Those of
+    group norm are sums, which its first kernel makes.
+    """
+    if call.func.is_view or call.operator in _NOTHING or not any(t.is_meta for t in (*call.tensors, *call.out)):
+        return []
+    if call.operator == "_softmax_backward_data":
+        return [_softmax_backward(call)]
+    copies = [Work("elementwise", 2 * size) for size in inner if "group_norm" not in call.operator]
+    return [*copies, *(each for each in _kernels(call) if each.bytes or each.product)]
+
+
+def _kernels(call: Call) -> list[Work]:
+    name = call.operator
+    if not call.packet.startswith("aten."):
+        return [Work("unknown", _moved(call))]
+    if name == "convolution":
+        return _convolution(call)
+    if name == "convolution_backward":
+        return _convolution_backward(call)
+    if "attention" in name and f"aten::{name}" in PRODUCTS:
+        return [Work("fused attention", _moved(call), flops=2.0 * _macs(call))]
+    if f"aten::{name}" in PRODUCTS:
+        return [_product(call)]
+    if name in _SOFTMAX:
+        return [_softmax(call)]
+    if name in ("native_batch_norm", "native_batch_norm_backward"):
+        return [_batch_norm(call)]
+    if name == "native_layer_norm":
+        return [_layer_norm(call)]
+    if name.startswith("native_group_norm"):
+        return _group_norm(call)
+    if "_pool" in name:
+        return [_pooling(call)]
+    if name.startswith("_fft_"):
+        return [_fourier(call)]
+    if name.startswith(_SOLVERS) and name not in _REDUCTIONS:
+        return [_solver(call)]
+    turn: Turn = "input gradient" if name.endswith("norm_backward") else "forward"
+    return [Work(_class_of(call), _moved(call), turn=turn)]
+
+
+def _class_of(call: Call) -> Class:
+    name = call.operator
+    if name in _REDUCTIONS:
+        return "row reduction"
+    if name in _IRREGULAR:
+        return "irregular"
+    if name.startswith("native_") and "norm" in name:
+        return "norm"
+    if name in _TRANSCENDENTAL:
+        return "transcendental"
+    if name in _COPIES:
+        return "copy"
+    listed = f"aten::{name}" in FREE or f"aten::{name}" in OTHERS or name in kernels.FREE
+    is_pointwise = torch.Tag.pointwise in call.func.tags or name.startswith("_foreach_")
+    return "elementwise" if listed or is_pointwise else "unknown"
+
+
+def _extent(tensor: Tensor) -> int:
+    """Bytes in memory: a dimension with stride 0 is there once."""
+    if not tensor.is_meta or not tensor.numel():
+        return 0
+    sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
+    return math.prod(sizes) * tensor.element_size()
+
+
+def _distinct(tensors: Sequence[Tensor]) -> int:
+    """Bytes of tensors, each part of memory once."""
+    places = {(t.untyped_storage()._cdata, t.storage_offset(), t.shape, t.stride()): t for t in tensors}
+    return sum(map(_extent, places.values()))
+
+
+def _moved(call: Call) -> int:
+    """Bytes read and written."""
+    read = call.tensors[1:] if call.operator in _OVERWRITES else call.tensors
+    return _distinct(read) + _distinct(call.out)
+
+
+def _macs(call: Call) -> int:
+    output: Any = call.out[0] if len(call.out) == 1 else call.out
+    return PRODUCTS[f"aten::{call.operator}"](call.args, output)
+
+
+def _product(call: Call) -> Work:
+    """`mm`, `bmm` and their kin: the left matrix [batch, m, k] comes first, or after a summand."""
+    left = call.args[1] if call.operator.startswith(("add", "baddbmm")) else call.args[0]
+    batch, rows, depth = (1, 1, 1, *left.shape)[-3:]
+    sides = Product(int(batch), int(rows), _macs(call) // left.numel(), int(depth))
+    return Work(sides.kind, _moved(call), sides)
+
+
+def _convolution(call: Call) -> list[Work]:
+    data, weight, bias, stride, _, dilation, transposed, _, groups = call.args
+    work = _convolved(data, weight, call.out[0], (stride, dilation, groups, transposed), "forward")
+    # cuDNN's output first, then a kernel that adds the bias (aten/src/ATen/native/Convolution.cpp)
+    return [work] if bias is None else [work, Work("elementwise", 2 * _extent(call.out[0]))]
+
+
+def _convolution_backward(call: Call) -> list[Work]:
+    """A convolution for each gradient that is asked for: the input's, the weight's; the bias's is a sum."""
+    grad, data, weight, _, stride, _, dilation, transposed, _, groups, mask = call.args
+    turns: tuple[Turn, Turn] = ("input gradient", "weight gradient")
+    how = (stride, dilation, groups, transposed)
+    found = [_convolved(data, weight, grad, how, turn) for turn, wanted in zip(turns, mask[:2], strict=True) if wanted]
+    if mask[2]:
+        found.append(Work("row reduction", _extent(grad)))
+    return found
+
+
+def _convolved(data: Tensor, weight: Tensor, out: Tensor, how: tuple[Any, ...], turn: Turn) -> Work:
+    stride, dilation, groups, transposed = how
+    dims = weight.dim() - 2
+    return Convolution(
+        images=data.shape[0],
+        inputs=data.shape[1],
+        outputs=out.shape[1],
+        size=tuple(data.shape[2:]),
+        out=tuple(out.shape[2:]),
+        kernel=tuple(weight.shape[2:]),
+        stride=tuple(stride) * (dims // len(stride)),
+        dilation=tuple(dilation) * (dims // len(dilation)),
+        groups=groups,
+        transposed=transposed,
+        channels_last=suggest_memory_format(data) is torch.channels_last,
+    ).work(turn, data.element_size())
+
+
+def _softmax(call: Call) -> Work:
+    """The row is read for its sum and again for the result."""
+    rows: Tensor = call.args[0]
+    dim = next(value for value in call.args if isinstance(value, int))
+    return Work(
+        "softmax",
+        _moved(call),
+        row_bytes=rows.shape[dim] * rows.element_size() if rows.dim() else 0,
+        again_bytes=_extent(rows),
+    )
+
+
+def _softmax_backward(call: Call) -> Work:
+    """Gradient times output in a kernel of its own, then the result: three maps each (ATen's SoftMax.cu)."""
+    return Work("softmax", 2 * _moved(call), turn="input gradient")
+
+
+def _batch_norm(call: Call) -> Work:
+    """In training a channel is read for its sums and again for the result, by a block for each channel."""
+    backward = "backward" in call.operator
+    training = call.args[7] if backward else call.args[5]
+    if not training:
+        return Work("elementwise", _moved(call))
+    again = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1])
+    channels = int(call.args[0].shape[1])
+    return Work("batch norm", _moved(call) + again, blocks=channels, turn="input gradient" if backward else "forward")
+
+
+def _layer_norm(call: Call) -> Work:
+    """A block for each row, which reads it for its sums and again for the result."""
+    data, rows = call.args[0], max(1, call.out[1].numel())
+    return Work("norm", _moved(call), block_bytes=(2 * _extent(data) + _extent(call.out[0])) // rows)
+
+
+def _group_norm(call: Call) -> list[Work]:
+    """The sums of each group of channels by a block, then a kernel that reads the same and writes the result.
+
+    The backward pass reads the gradient and the input, and sums each channel.
+    """
+    backward = call.operator.endswith("_backward")
+    read = sum(_extent(tensor) for tensor in call.args[: 2 if backward else 1])
+    blocks = call.args[1].shape[:2].numel() if backward else call.out[1].numel()
+    sums = Work("row reduction", read, block_bytes=read // max(1, blocks))
+    return [sums, Work("elementwise", read + _extent(call.out[0]))]
+
+
+def _pooling(call: Call) -> Work:
+    """Each output reads its window; adaptive windows cover the map once."""
+    backward = call.operator.endswith("_backward")
+    data, out = (call.args[1], call.args[0]) if backward else (call.args[0], call.out[0])
+    if "adaptive" in call.operator:
+        return Work("pooling", _moved(call), flops=2.0 * max(data.numel(), out.numel()))
+    window = call.args[2 if backward else 1]
+    taps = math.prod(window) if len(window) > 1 else window[0] ** (3 if "3d" in call.operator else 2)
+    return Work("pooling", _moved(call), flops=2.0 * taps * out.numel())
+
+
+def _fourier(call: Call) -> Work:
+    """5 n log2(n) operations for a transform of n points, and a pass over the map for each dimension."""
+    data, dims = call.args[0], call.args[1]
+    larger = max(call.tensors[0].numel(), call.out[0].numel())
+    points = math.prod(data.shape[dim] for dim in dims)
+    return Work("FFT", _moved(call) * len(dims), flops=5.0 * larger * math.log2(max(2, points)))
+
+
+def _solver(call: Call) -> Work:
+    """About 2 n^3 operations in n steps for each matrix [n, n]; the matrices of a batch at the same time."""
+    matrix = max(call.tensors, key=lambda tensor: tensor.dim())
+    size = int(matrix.shape[-1])
+    return Work("solver", _moved(call), flops=2.0 * matrix.numel() * size, steps=size, single=matrix.dim() == 2)

@@ -1,0 +1,172 @@
+"""The time of one pass of a module on a device that is not here: its operators on meta, each at its class's rate."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from ctxbench.base.dtypes import DTYPES, TF32, TF32_CONVOLUTIONS
+from ctxbench.base.notes import Note
+from ctxbench.base.number import CONFIDENCE_SDS, KERNELS, Number
+from ctxbench.plugins.predict import LAUNCHES
+from ctxbench.plugins.predict.effects import effects_of
+from ctxbench.plugins.predict.operators import Operator
+from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
+from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.work import Bound, Work
+
+# A larger share of the time in classes without measurements is told.
+ASSUMED_NOTE = 0.05
+# The eras of the software are told where their times differ by this factor.
+ERAS_NOTE = 1.5
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel, the dtype that it computes in, and its predicted time on a device, milliseconds without the launch."""
+
+    operator: Operator
+    work: Work
+    dtype: str
+    rate: Rate
+    ms: float
+    bound: Bound
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """The predicted `time` of a pass, milliseconds.
+
+    `device_ms` is that of the kernels and of what lies between them, `host_ms` that of the host to launch them; the
+    longer one counts. `other_era_ms` is the time with the software of the other era.
+    """
+
+    time: Number
+    device_ms: float
+    host_ms: float
+    other_era_ms: float
+    era: Era
+    host_us: float
+    host_origin: Literal["assumed", "scaled", "measured"]
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """Whether launching takes longer than what is launched."""
+        return self.host_ms > self.device_ms
+
+    @property
+    def assumed_share(self) -> float:
+        """The share of the kernels' time that is in classes without measurements."""
+        return self._share(lambda kernel: kernel.rate.basis == "assumed")
+
+    def _share(self, counts: Callable[[Kernel], bool]) -> float:
+        total = sum(kernel.ms for kernel in self.kernels)
+        return sum(kernel.ms for kernel in self.kernels if counts(kernel)) / total if total else 0.0
+
+    @property
+    def unknown(self) -> list[str]:
+        """Operators of no known class: the bytes of their arguments and outputs alone are counted."""
+        names = [kernel.operator.name for kernel in self.kernels if kernel.work.kind == "unknown"]
+        return list(dict.fromkeys(names))
+
+    def notes(self, memory_format: str = "contiguous", about: str = "") -> list[Note]:
+        """What a reader must know of this number, which is of the quantity `about`."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        if self.is_launch_bound:
+            host = {"us": self.host_us, "origin": self.host_origin}
+            found.append((LAUNCHES, {"host_ms": self.host_ms, "device_ms": self.device_ms, **host}))
+        if self.assumed_share > ASSUMED_NOTE:
+            kinds = dict.fromkeys(kernel.work.kind for kernel in self.kernels if kernel.rate.basis == "assumed")
+            found.append(("time_assumed", {"share": self.assumed_share, "classes": [*kinds]}))
+        ratio = self.other_era_ms / self.time.value if self.time.value else 1.0
+        if max(ratio, 1 / ratio) > ERAS_NOTE:
+            other = "of today" if self.era == "cuda-2020" else "of 2020"
+            found.append(("time_era", {"other": other, "ms": self.other_era_ms}))
+        if self.unknown:
+            found.append(("time_unknown", {"operators": self.unknown}))
+        if self._share(lambda kernel: not kernel.rate.has_dtype) > ASSUMED_NOTE:
+            dtypes = dict.fromkeys(kernel.dtype for kernel in self.kernels if not kernel.rate.has_dtype)
+            found.append(("time_dtype", {"dtype": [*dtypes]}))
+        if self._share(lambda kernel: not kernel.rate.has_layout) > ASSUMED_NOTE:
+            found.append(("time_layout", {"memory_format": memory_format}))
+        return [Note(code, values, about) for code, values in found]
+
+
+def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32", era: Era = "cuda") -> PassTime:
+    """The time of a pass with these operators. UsageError if the device has no unit for `dtype`.
+
+    Under autocast each operator has a dtype of its own, and so has one in float64.
+    """
+    kernels = _kernels(operators, sheet, dtype, era)
+    launches = len(kernels) * sheet.launch_s * 1e3
+    device = math.fsum(kernel.ms for kernel in kernels) + launches
+    host = len(operators) * (sheet.host_us or HOST_US) / 1e3
+    other: Era = "cuda" if era == "cuda-2020" else "cuda-2020"
+    elsewhere = math.fsum(kernel.ms for kernel in _kernels(operators, sheet, dtype, other)) + launches
+    errors = errors_of(kernels, device)
+    host_sd = HOST_KNOWN_SD if sheet.host_us and sheet.kernels_ms else HOST_SD
+    of_device, of_host = (CONFIDENCE_SDS * sd for sd in (math.hypot(*errors.values()), host_sd))
+    time = Number(
+        max(device, host),
+        low=max(device * math.exp(-of_device), host * math.exp(-of_host)),
+        high=max(device * math.exp(of_device), host * math.exp(of_host)),
+        origin="predicted",
+        errors=errors if device >= host else {"host": host_sd},
+    )
+    return PassTime(
+        time,
+        device_ms=device,
+        host_ms=host,
+        other_era_ms=max(elsewhere, host),
+        era=era,
+        host_us=sheet.host_us or HOST_US,
+        host_origin="assumed" if not sheet.host_us else "measured" if sheet.kernels_ms else "scaled",
+        kernels=kernels,
+    )
+
+
+def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
+    """The parts of the error of a pass that takes `total_ms`: the device's, each class's, and the kernels' own.
+
+    Kernels that do the same work have the same error, and those of a class whose error is that of its kernels in a
+    network; others average out.
+    """
+    device, classes, scatter = 0.0, defaultdict[str, float](float), defaultdict[Work | str, float](float)
+    for kernel in kernels:
+        share = kernel.ms / total_ms
+        device += share * kernel.rate.device
+        classes[kernel.work.group] += share * kernel.rate.own
+        alike = kernel.work.group if kernel.rate.of_networks else kernel.work
+        scatter[alike] += share * kernel.rate.within
+    return {"device": device, **classes, KERNELS: math.hypot(*scatter.values())}
+
+
+def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
+    """The kernels of a pass; those that do the same work are priced once."""
+    autocast = DTYPES[dtype].autocast
+    sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
+    known = effects_of(sheet, era)
+    priced = cache(lambda work, own: _priced(work, rate(work, known, own), (sheet, own, era)))
+    return tuple(
+        Kernel(each, work, own, *priced(work, own))
+        for each in operators
+        for work in each.works
+        for own in (each.dtype if autocast or each.dtype == "float64" else _computed_in(work, dtype, sheet),)
+    )
+
+
+def _computed_in(work: Work, dtype: str, sheet: Sheet) -> str:
+    if dtype != TF32_CONVOLUTIONS:
+        return dtype
+    return TF32 if "convolution" in work.kind and TF32 in sheet.peak_tflops else "float32"
+
+
+def _priced(work: Work, found: Rate, on: tuple[Sheet, str, Era]) -> tuple[Rate, float, Bound]:
+    """The rate, the milliseconds and what bounds them."""
+    seconds, by_arithmetic = found.seconds(work, *on)
+    ms = seconds * 1e3
+    longest: Bound = "arithmetic" if by_arithmetic else "bandwidth"
+    return found, ms, "launches" if ms < on[0].launch_s * 1e3 else longest

@@ -1,0 +1,222 @@
+"""Kernels that calibrate a device: each is named by what it does and its sizes, and is known to the prediction.
+
+`product B M N K`, `convolution IMAGES INPUTS OUTPUTS KERNEL SIZE GROUPS DILATION` and its two gradients, `softmax
+ROWS COLUMNS` and the like. The name is what a calibration file keeps, so a later version still knows what was measured.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ctxbench.base.errors import UsageError, unknown
+
+Shapes = Sequence[tuple[int, ...]]
+# Of each class a kernel as large as a segmentation head's on GPUs, and two sizes on processors, whose caches matter.
+KERNELS = {
+    "cuda": (
+        "product 1 4096 4096 4096",
+        "product 1 16384 64 512",
+        "product 1 512 512 16384",
+        "product 1 16384 16384 64",
+        "convolution 8 512 512 1 128 1 1",
+        "convolution weight 8 512 512 1 128 1 1",
+        "convolution 4 512 512 3 64 1 1",
+        "convolution 8 512 512 3 128 512 1",
+        "softmax 16384 4096",
+        "attention 4 8 4096 64",
+        "batch_norm 8 512 16384",
+        "add 67108864",
+        "small 200",
+    ),
+    "cpu": (
+        "product 1 1024 1024 1024",
+        "product 1 4096 4096 256",
+        "product 1 196 384 384",
+        "product 1 4096 64 512",
+        "product 1 196 48 384",
+        "product 1 512 512 4096",
+        "product 1 4096 4096 64",
+        "convolution 1 512 512 1 64 1 1",
+        "convolution 1 384 384 1 14 1 1",
+        "convolution input 1 512 512 1 64 1 1",
+        "convolution input 1 384 384 1 14 1 1",
+        "convolution weight 1 512 512 1 64 1 1",
+        "convolution weight 1 384 384 1 14 1 1",
+        "convolution 1 512 128 3 64 1 1",
+        "convolution 1 384 96 3 14 1 1",
+        "convolution input 1 512 128 3 64 1 1",
+        "convolution weight 1 512 128 3 64 1 1",
+        "convolution 1 512 512 3 64 512 1",
+        "convolution 1 384 384 3 14 384 1",
+        "convolution input 1 512 512 3 64 512 1",
+        "convolution weight 1 512 512 3 64 512 1",
+        "convolution 1 512 128 3 64 1 6",
+        "convolution weight 1 512 128 3 64 1 6",
+        "attention 1 8 4096 64",
+        "attention 1 8 196 64",
+        "softmax 4096 4096",
+        "softmax 1568 196",
+        "softmax gradient 4096 4096",
+        "batch_norm 1 512 4096",
+        "batch_norm gradient 1 512 4096",
+        "layer_norm 4096 512",
+        "layer_norm gradient 4096 512",
+        "add 16777216",
+        "add 2097152",
+        "add 75264",
+        "exp 2097152",
+        "exp 75264",
+        "copy 4096 512",
+        "copy 196 384",
+        "sum 512 4096",
+        "sum 384 196",
+        "small 200",
+    ),
+}
+
+
+class Probe(nn.Module):
+    """A kernel as a module, so that the prediction sees it as it sees any other."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.function(*tensors)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a name stands for: a module and the shapes of its inputs."""
+
+    name: str
+    module: nn.Module
+    shapes: Shapes
+
+    def inputs(self, device: torch.device | str) -> list[Tensor]:
+        """Random numbers from 0 to 1, in memory of their own; on the meta device none."""
+        return [torch.rand(shape, device=device) for shape in self.shapes]
+
+    def step(self, device: torch.device) -> Callable[[], Any]:
+        """A pass over new tensors."""
+        tensors = self.inputs(device)
+        return lambda: self.module(*tensors)
+
+
+def kernel(name: str) -> Kernel:
+    """The kernel of this name. UsageError for one that this version does not know."""
+    *words, sizes = _split(name)
+    what = " ".join(words)
+    if what not in _MAKERS:
+        raise unknown("kernel of a calibration", what, _MAKERS)
+    try:
+        function, shapes = _MAKERS[what](*sizes)
+    except TypeError:
+        raise UsageError(f"kernel {name!r} of a calibration does not have the sizes of {what!r}") from None
+    return Kernel(name, Probe(function), shapes)
+
+
+def _split(name: str) -> "tuple[*tuple[str, ...], tuple[int, ...]]":
+    words = name.split()
+    return (*(word for word in words if not word.isdigit()), tuple(int(word) for word in words if word.isdigit()))
+
+
+Made = tuple[Callable[..., Any], Shapes]
+
+
+def _product(batch: int, m: int, n: int, k: int) -> Made:
+    if batch == 1:
+        return torch.mm, [(m, k), (k, n)]
+    return torch.bmm, [(batch, m, k), (batch, k, n)]
+
+
+def _convolution(images: int, inputs: int, outputs: int, side: int, size: int, groups: int, dilation: int) -> Made:
+    shapes = [(images, inputs, size, size), (outputs, inputs // groups, side, side)]
+    return lambda x, w: functional.conv2d(x, w, padding=side // 2 * dilation, groups=groups, dilation=dilation), shapes
+
+
+def _gradient(which: int) -> Callable[..., Made]:
+    mask = [which == place for place in range(3)]
+
+    def make(images: int, inputs: int, outputs: int, side: int, size: int, groups: int, dilation: int) -> Made:
+        _, (data, weight) = _convolution(images, inputs, outputs, side, size, groups, dilation)
+        pad, apart = [side // 2 * dilation] * 2, [dilation] * 2
+
+        def function(grad: Tensor, x: Tensor, w: Tensor) -> Any:
+            return torch.ops.aten.convolution_backward(
+                grad, x, w, None, [1, 1], pad, apart, False, [0, 0], groups, mask
+            )[which]
+
+        return function, [(images, outputs, size, size), data, weight]
+
+    return make
+
+
+def _softmax_gradient(rows: int, columns: int) -> Made:
+    def function(grad: Tensor, out: Tensor) -> Any:
+        return torch.ops.aten._softmax_backward_data(grad, out, -1, torch.float32)
+
+    return function, [(rows, columns)] * 2
+
+
+def _layer_norm_gradient(rows: int, columns: int) -> Made:
+    def function(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor) -> Any:
+        return torch.ops.aten.native_layer_norm_backward(
+            grad, x, [columns], mean, rstd, weight, weight, [True, True, True]
+        )[0]
+
+    return function, [(rows, columns), (rows, columns), (rows, 1), (rows, 1), (columns,)]
+
+
+def _batch_norm_gradient(images: int, channels: int, places: int) -> Made:
+    def function(grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor) -> Any:
+        return torch.ops.aten.native_batch_norm_backward(
+            grad, x, weight, None, None, mean, rstd, True, 1e-5, [True, True, True]
+        )[0]
+
+    return function, [(images, channels, places)] * 2 + [(channels,)] * 3
+
+
+def _small(operators: int) -> Made:
+    """As many operators on one number: what an operator costs that computes nothing."""
+
+    def function(x: Tensor) -> Tensor:
+        for _ in range(operators):
+            x = torch.add(x, 1.0)
+        return x
+
+    return function, [(1,)]
+
+
+_MAKERS: dict[str, Callable[..., Made]] = {
+    "product": _product,
+    "convolution": _convolution,
+    "convolution input": _gradient(0),
+    "convolution weight": _gradient(1),
+    "attention": lambda images, heads, length, width: (
+        functional.scaled_dot_product_attention,
+        [(images, heads, length, width)] * 3,
+    ),
+    "softmax": lambda rows, columns: (lambda x: torch.softmax(x, -1), [(rows, columns)]),
+    "softmax gradient": _softmax_gradient,
+    "layer_norm": lambda rows, columns: (
+        lambda x, w: functional.layer_norm(x, (columns,), w, w),
+        [(rows, columns), (columns,)],
+    ),
+    "layer_norm gradient": _layer_norm_gradient,
+    "batch_norm": lambda images, channels, places: (
+        lambda x, w: functional.batch_norm(x, None, None, w, w, training=True),
+        [(images, channels, places), (channels,)],
+    ),
+    "batch_norm gradient": _batch_norm_gradient,
+    "add": lambda numbers: (torch.add, [(numbers,)] * 2),
+    "exp": lambda numbers: (torch.exp, [(numbers,)]),
+    "copy": lambda rows, columns: (lambda x: x.t().contiguous(), [(rows, columns)]),
+    "sum": lambda rows, columns: (lambda x: x.sum(-1), [(rows, columns)]),
+    "small": _small,
+}

@@ -1,0 +1,300 @@
+"""How much of a data sheet's figures each class of kernels reaches: fitted to measured kernels, or assumed.
+
+`efficiencies.csv` and `devices.csv` are written by benchmarks/calibrate_time.py; their first lines say from which
+measurements. The error of a predicted time has parts: the device's, which all its kernels share; the class's on this
+device; the kernel's. `effects` says which are known of a device.
+"""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import numpy as np
+
+from ctxbench.base.dtypes import TF32
+from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.work import CHANNELS_LAST, NARROW, Class, Work
+
+Era = Literal["cuda", "cuda-2020"]
+# The host's time for an operator in eager mode: the middle of the 80 % band from 8 to 64, which launch-bound networks
+# of KernelBench show (10 to 19 on a fast host, 20 to 43 in clouds, 64 on one host).
+HOST_US, HOST_SD = 23.0, 0.81
+# The same of a host that was measured. Assumed.
+HOST_KNOWN_SD = 0.2
+# A step of a solver that waits for the one before, and a call of a solver, microseconds: cuSOLVER from 2020 on, and
+# MAGMA before, on an RTX 2070 SUPER (PyTorch, pull request 42403).
+STEP_US: Mapping[Era, float] = {"cuda": 4.2, "cuda-2020": 6.5}
+# MAGMA inverts a single matrix, which is no batch, with the host: milliseconds (the same source).
+HOST_SOLVER_MS = 7.4
+# Standard deviations, in logarithms. A factor of a class: beside the scatter of its kernels.
+FACTOR_SD = 0.05
+# What a class that was not measured in a dtype differs by from float32, and from a dtype of the same unit: assumed.
+DTYPE_SD, UNIT_SD = 0.3, 0.1
+LAYOUT_SD = 0.4  # of a layout that was not measured: as narrow convolutions in float16 differ
+# The share of the bandwidth of conversions between layouts, with which timm's networks in both layouts agree best. It
+# is above 1: some maps are not converted, or are still in the cache.
+CONVERSION = 1.2
+# What a gradient that was not measured differs by from its forward kernel: as gradients do that were.
+TURN_SD = 0.35
+Basis = Literal["measured on this device", "measured on other devices", "assumed"]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The shares of peak and bandwidth that a class reaches, and how well that is known of a device.
+
+    `watts` is the power for each TFLOP/s of a unit's peak that sustains half of that peak. `factor` multiplies the
+    time: what the device's own measurements say. Standard deviations of the logarithm of the time: `device` times the
+    error that all classes share, `own` of the class, `within` of one kernel. `like` is the class that was measured in
+    place of this one; without `has_dtype` it was measured in another dtype, without `has_layout` in the other layout.
+    `of_networks`: it was fitted to whole networks, in each of which the kernels of a class err alike.
+    """
+
+    compute: float
+    bandwidth: float
+    basis: Basis
+    watts: float = 0.0
+    factor: float = 1.0
+    device: float = 0.0
+    own: float = 0.0
+    within: float = 0.0
+    like: str = ""
+    has_dtype: bool = True
+    has_layout: bool = True
+    of_networks: bool = False
+
+    @property
+    def sd(self) -> float:
+        """The error of one kernel: the standard deviation of the logarithm of its time."""
+        return math.hypot(self.device, self.own, self.within)
+
+    def seconds(self, work: Work, sheet: Sheet, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
+        """The time of a kernel without its launch, and whether arithmetic bounds it."""
+        flops, moved = np.array(list(work.ways(sheet, itemsize(dtype)))).T
+        unit = unit_of(work, dtype)
+        peak = sheet.peak(unit) * sustained(sheet.watts_per_tflops(unit), self.watts)
+        arithmetic, transfer = parts(flops, moved, self.compute, self.bandwidth, peak, sheet.bandwidth)
+        best = int(np.argmin(np.maximum(arithmetic, transfer)))
+        time = max(arithmetic[best], transfer[best]) + conversion_s(work, sheet, dtype)
+        time = self.factor * time + work.steps * STEP_US[era] * 1e-6
+        if work.steps and work.single and era == "cuda-2020":
+            time += HOST_SOLVER_MS * 1e-3
+        return float(time), bool(arithmetic[best] > transfer[best]) or work.steps > 0
+
+
+def unit_of(work: Work, dtype: str) -> str:
+    """The dtype of the unit that computes a kernel: what is no product has float32's, in dtypes of tensor cores too."""
+    return dtype if work.is_product or dtype == "float64" else "float32"
+
+
+def conversion_s(work: Work, sheet: Sheet, dtype: str) -> float:
+    """Seconds to convert maps for tensor cores: kernels for 16 bits read channels last, those for TF32 both layouts."""
+    converts = sheet.has_tensor_cores and work.is_product and itemsize(dtype) == 2
+    return work.converted_bytes / (CONVERSION * sheet.bandwidth) if converts else 0.0
+
+
+def itemsize(dtype: str) -> int:
+    return {"float64": 8, "float16": 2, "bfloat16": 2}.get(dtype, 4)
+
+
+def parts(flops: Any, moved: Any, compute: Any, bandwidth: Any, peak: Any, memory: Any) -> tuple[Any, Any]:
+    """Seconds of the arithmetic and of the transfers; the longer one counts."""
+    return flops / (compute * peak), moved / (bandwidth * memory)
+
+
+def sustained(watts_per_tflops: Any, watts: float) -> Any:
+    """The share of its peak that a device's power sustains; `watts` for each TFLOP/s sustain half."""
+    return 1 / (1 + watts / watts_per_tflops)
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """A class in a dtype, on devices at large: a row of `efficiencies.csv`.
+
+    `between`: the standard deviation of a device's factor for the class, without what all its classes share;
+    `within`: of a kernel of the class on one device or, if `of_networks`, of all its kernels in one network.
+    """
+
+    compute: float
+    bandwidth: float
+    between: float
+    within: float
+    assumed: bool = False
+    of_networks: bool = False
+
+
+# Classes that a GPU computes at the rate of another: memory bounds both.
+_LIKE: Mapping[Class, Class] = {"transcendental": "elementwise", "copy": "elementwise"}
+# Without any measurement: round numbers, with a band that says so.
+_ASSUMED: Mapping[Class, Efficiency] = {
+    "FFT": Efficiency(0.10, 0.5, 0.6, 0.3, assumed=True),
+    "solver": Efficiency(0.02, 0.5, 0.8, 0.3, assumed=True),
+    "fused attention": Efficiency(0.40, 0.6, 0.45, 0.3, assumed=True),
+    # Sorts, scans, tables by index, samples between positions: how many passes they take is not known.
+    "irregular": Efficiency(1.0, 0.4, 0.7, 0.5, assumed=True),
+    "unknown": Efficiency(1.0, 0.5, 1.0, 0.3, assumed=True),
+}
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Measured over predicted times of a class on a device, as logarithms with the error of the measurement.
+
+    `points` are kernels of rising size, (logarithm of their bytes, logarithm of the factor); one stands for all sizes.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    noise: float
+
+    def at(self, size: float) -> float:
+        """The logarithm for a kernel that moves `size` bytes: between two measured sizes on the line through them."""
+        sizes, logs = zip(*self.points, strict=True)
+        return float(np.interp(math.log(size), sizes, logs)) if size > 0 else logs[0]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(log for _, log in self.points) / len(self.points)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What is known of a device: the factor that its classes share with its error, and each class's own.
+
+    A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
+    device at hand may differ by from the measured one, `least_between` the least that its classes differ by.
+    """
+
+    shared: float
+    shared_sd: float
+    card_sd: float
+    measured: Mapping[str, Factor] = field(default_factory=dict)
+    least_between: float = 0.0
+
+    def of(self, group: str, between: float, size: float) -> tuple[float, float, float]:
+        """The logarithm of a class's factor, its share of the device's error, and its own error."""
+        between, factor = max(between, self.least_between), self.measured.get(group)
+        weight = between**2 / (between**2 + factor.noise**2) if factor else 0.0
+        log = (1 - weight) * self.shared + weight * (factor.at(size) if factor else 0.0)
+        return log, math.hypot((1 - weight) * self.shared_sd, self.card_sd), between * math.sqrt(1 - weight)
+
+
+def effects(
+    measured: Mapping[str, Factor],
+    between: Mapping[str, float],
+    device_sd: float,
+    card_sd: float,
+    least_between: float = 0.0,
+) -> Effects:
+    """A device's effects from its measured factors.
+
+    The shared one is a mean of the classes', weighted by how well each tells it, and drawn to 0 by `device_sd`.
+    """
+    weights = {
+        group: 1 / (max(between.get(group, 0.0), least_between) ** 2 + factor.noise**2)
+        for group, factor in measured.items()
+    }
+    precision = 1 / device_sd**2 + math.fsum(weights.values())
+    shared = math.fsum(weights[group] * factor.mean for group, factor in measured.items()) / precision
+    return Effects(shared, precision**-0.5, card_sd if measured else 0.0, measured, least_between)
+
+
+def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
+    """What holds for a kernel in a dtype on a device of which so much is known."""
+    dtype = "float32" if dtype == TF32 and not work.is_product else dtype
+    found, own, groups, spread = _efficiency(work, dtype)
+    dtype_known = dtype if own == "float32" else own
+    group = next((each for each in groups if f"{each}|{dtype_known}" in known.measured), groups[-1])
+    is_measured = f"{group}|{dtype_known}" in known.measured
+    log, device, own_sd = known.of(f"{group}|{dtype_known}", found.between, work.bytes)
+    dense_last = work.channels_last and work.kind not in NARROW and unit_of(work, dtype) == "float32"
+    has_layout = not dense_last and groups[-1].endswith(CHANNELS_LAST) == work.group.endswith(CHANNELS_LAST)
+    return Rate(
+        compute=found.compute,
+        bandwidth=found.bandwidth,
+        basis="assumed" if found.assumed and not is_measured else _BASES[is_measured],
+        watts=calibration().watts["float32" if unit_of(work, dtype) in ("float32", "float64") else "float16"],
+        factor=math.exp(log),
+        device=device,
+        own=math.hypot(own_sd, spread, 0.0 if has_layout else LAYOUT_SD),
+        within=found.within,
+        like="" if group == work.group else group,
+        has_dtype=found.assumed or own == dtype,
+        has_layout=has_layout,
+        of_networks=found.of_networks,
+    )
+
+
+_BASES: tuple[Basis, Basis] = ("measured on other devices", "measured on this device")
+# Whose efficiencies a dtype takes where its own were not measured: first those of the same unit.
+_SUBSTITUTES = {"bfloat16": ("float16",), TF32: ("float16",)}
+
+
+def class_of(work: Work) -> str:
+    """The class that a kernel's efficiency is fitted to."""
+    return _LIKE.get(work.kind, work.group)
+
+
+def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, str, list[str], float]:
+    """A kernel's efficiency and its dtype, the classes that may tell its factor, and the error of a stand-in.
+
+    A layout that was not measured takes the rate of the other, a gradient that of the forward kernel, a dtype that of
+    another one.
+    """
+    table, like = calibration().efficiencies, _LIKE.get(work.kind, work.kind)
+    groups = list(dict.fromkeys((work.group, work.group.removesuffix(CHANNELS_LAST), work.kind, like)))
+    for own in dict.fromkeys((dtype, *_SUBSTITUTES.get(dtype, ()), "float32")):
+        for group in groups:
+            if found := table.get((group, own)):
+                dtype_sd = 0.0 if own == dtype else DTYPE_SD if own == "float32" else UNIT_SD
+                turn_sd = TURN_SD if work.turn != "forward" and work.turn not in group else 0.0
+                return found, own, groups[: groups.index(group) + 1], math.hypot(dtype_sd, turn_sd)
+    return _ASSUMED[work.kind], dtype, groups[:1], 0.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was fitted: efficiencies by class and dtype, each device's measured factors by era, the shared error.
+
+    `watts` of float32's units and of tensor cores ("float16").
+    """
+
+    efficiencies: Mapping[tuple[str, str], Efficiency]
+    devices: Mapping[tuple[str, str], Mapping[str, Factor]]
+    device_sd: float
+    watts: Mapping[str, float]
+
+
+@cache
+def calibration() -> Calibration:
+    """`efficiencies.csv` and `devices.csv`. A device's factor has the error of as many kernels as were measured."""
+    efficiencies, watts, device_sd = {}, {}, 0.0
+    for row in _rows("efficiencies.csv"):
+        if row["class"] == "any":
+            device_sd, watts[row["dtype"]] = float(row["between"]), float(row["watts"])
+            continue
+        compute, bandwidth, between, within = (
+            float(row[name]) for name in ("compute", "bandwidth", "between", "within")
+        )
+        fitted = Efficiency(compute, bandwidth, between, within, of_networks=bool(row["passes"]))
+        efficiencies[row["class"], row["dtype"]] = fitted
+    devices: dict[tuple[str, str], dict[str, Factor]] = {}
+    for row in _rows("devices.csv"):
+        own = devices.setdefault((row["device"], row["era"]), {})
+        own[f"{row['class']}|{row['dtype']}"] = factor_of(
+            float(row["factor"]), int(row["kernels"]), efficiencies[row["class"], row["dtype"]].within
+        )
+    return Calibration(efficiencies, devices, device_sd, watts)
+
+
+def factor_of(value: float, count: int, within: float) -> Factor:
+    """What so many kernels, or networks, say of a class on a device."""
+    return Factor(((0.0, math.log(value)),), math.hypot(FACTOR_SD, within / math.sqrt(count)))
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = (files("ctxbench.plugins.predict") / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))

@@ -1,0 +1,229 @@
+"""A module's passes, taken apart: on the device of a data sheet, or measured on this one."""
+
+import inspect
+import linecache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tokenize import TokenError
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ctxbench import devices
+from ctxbench.base.dtypes import DTYPES
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import Mode
+from ctxbench.devices.clock import Clock, Step
+from ctxbench.metrics.matmul import matmul_rate
+from ctxbench.model.case import Measure
+from ctxbench.model.conditions import CONDITIONS, Shape
+from ctxbench.model.messages import Message, Values
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.kernels import Device as Kind
+from ctxbench.plugins.memory.one_pass import prepared, run_pass, weight_tensors
+from ctxbench.plugins.predict.probes import kernel
+from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.profile.advice import advice
+from ctxbench.plugins.profile.costs import Roof, Span
+from ctxbench.plugins.profile.measured import Calls, Recorder, measure, torch_profiler
+from ctxbench.plugins.profile.profile import Pass, Profile, Source
+from ctxbench.plugins.profile.static import Known, known, predicted
+from ctxbench.plugins.profile.traces import write_traces
+from ctxbench.results import environment
+from ctxbench.worker.measurement import CaseMeasurement
+from ctxbench.worker.protocol import ProfileCase, Profiled
+
+# The calls of a pass of each mode, in time.
+Timelines = Mapping[Mode, Sequence[Span]]
+# Seconds of the passes of each mode, and of the product that tells the rate of arithmetic.
+SECONDS, PRODUCT_S = 2.0, 0.3
+# Additions that tell the bandwidth: of maps as large as a block's, which a CPU has in its caches, as it has a block's.
+ADDITION = {"cpu": 2097152, "cuda": 67108864}
+TIMINGS = 7
+SMALL_CALLS = 200
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is profiled: a module and its input, on one device or on meta, and the dtype of its passes."""
+
+    module: nn.Module
+    x: Tensor
+    about: str
+    dtype: str = "float32"
+    compiles: bool = False
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        name = DTYPES[self.dtype].autocast
+        return getattr(torch, name) if name else None
+
+    def cast(self) -> AbstractContextManager[object]:
+        """The context of its forward passes."""
+        return torch.autocast(self.x.device.type, dtype=self.autocast) if self.autocast else nullcontext()
+
+    def modes(self, asked: Sequence[Mode]) -> list[Mode]:
+        """Those of the modes that the module has. UsageError if it has none of them."""
+        trains = any(parameter.requires_grad for parameter in self.module.parameters())
+        found = [mode for mode in asked if mode == "infer" or trains]
+        if not found:
+            raise UsageError(f"{self.about}: it has no parameter to train; use --mode infer")
+        return found
+
+
+def profile_case(task: ProfileCase, emit: Callable[[Profiled], object]) -> None:
+    """Tell the profile of a case; write its timelines, if they are asked for."""
+    case = task.case
+    about = f"{case.title} {list(case.shape)} {case.computed_in}"
+    try:
+        if task.sheet is not None:
+            subject = Subject(*case.on_meta(), about, case.dtype)
+            profile, calls = predicted_profile(subject, subject.modes(task.modes), task.sheet)
+        else:
+            profile, calls = _measured_case(task, about)
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+    if task.trace is not None:
+        write_traces(Path(task.trace), about, calls)
+    emit(Profiled(profile))
+
+
+def profile_module(module: nn.Module, shape: Shape, asked: Sequence[Mode], dtype: str, target: Sheet | None) -> Profile:
+    """The profile of a module that is there already, on its own device, or on that of a data sheet."""
+    tensor = next((each for _, each in weight_tensors(module)), torch.empty(0))
+    own = getattr(torch, DTYPES[dtype].parameters)
+    module = module.to(own)
+    about = f"{type(module).__name__} {list(shape)} {dtype}"
+    try:
+        if target is not None:
+            subject = Subject(module, torch.empty(shape, device="meta", dtype=own), about, dtype)
+            return predicted_profile(subject, subject.modes(asked), target)[0]
+        subject = Subject(module, torch.randn(shape, device=tensor.device, dtype=own), about, dtype)
+        steps = {mode: partial(_step, subject, mode) for mode in subject.modes(asked)}
+        return measured_profile(subject, steps, devices.device(str(tensor.device)))[0]
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+
+
+def _step(subject: Subject, mode: Mode) -> Step:
+    """A pass of a module in a mode, in the autocast of its dtype."""
+    subject.module.train(mode == "train")
+
+    def step() -> Tensor:
+        subject.module.zero_grad(set_to_none=True)
+        with subject.cast():
+            return run_pass(subject.module, (subject.x,), mode)
+
+    return step
+
+
+def _measured_case(task: ProfileCase, about: str) -> tuple[Profile, Timelines]:
+    notes: list[str] = []
+
+    def take(message: Message) -> None:
+        if isinstance(message, Values):
+            notes.extend(str(note) for note in message.notes)
+
+    machine = environment.describe()
+    name = task.case.device if task.case.device != "auto" else devices.auto(machine)
+    devices.check(name, machine)
+    case = replace(task.case, device=name)
+    measurement = CaseMeasurement(case, Measure(), take)
+    measurement.execution.check(case.device, case.dtype, case.memory_format)
+    if measurement.execution.compiles:
+        import torch._inductor.config
+
+        torch._inductor.config.cpp.enable_kernel_profile = True  # the profiler sees a CPU's kernels, too
+    measurement.load()
+    subject = Subject(measurement.model, measurement.x, about, case.dtype, measurement.execution.compiles)
+    steps = {mode: lambda mode=mode: measurement.first_pass(mode).step for mode in subject.modes(task.modes)}
+    profile, calls = measured_profile(subject, steps, measurement.device)
+    passes = {mode: replace(each, notes=[*each.notes, *notes]) for mode, each in profile.passes.items()}
+    return replace(profile, passes=passes), calls
+
+
+def predicted_profile(subject: Subject, modes: Sequence[Mode], sheet: Sheet) -> tuple[Profile, Timelines]:
+    """The profile on the device of a data sheet, and its calls one after another. Nothing is measured."""
+    passes: dict[Mode, Pass] = {}
+    calls: dict[Mode, Sequence[Span]] = {}
+    for mode in modes:
+        made, found, calls[mode] = predicted(
+            subject.module, subject.x, mode=mode, sheet=sheet, dtype=subject.dtype, autocast=subject.autocast
+        )
+        passes[mode] = replace(made, advice=advice(made, found.memory))
+    return Profile(subject.about, sheet.title, passes, sources_of(passes.values())), calls
+
+
+def measured_profile(
+    subject: Subject, steps: Mapping[Mode, Callable[[], Step]], device: devices.Device
+) -> tuple[Profile, Timelines]:
+    """The profile as measured on the device of the module, and the calls of a pass. `steps` make a pass of a mode."""
+    dtype = subject.autocast or getattr(torch, DTYPES[subject.dtype].parameters)
+    roof = roof_of(device, device.clock(), dtype)
+    passes: dict[Mode, Pass] = {}
+    calls: dict[Mode, Sequence[Span]] = {}
+    for mode, make in steps.items():
+        found = _known(subject, mode, cast(Kind, device.kind), roof)
+        where = None if subject.compiles else _recorded(subject, mode)
+        times = measure(make(), device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
+        made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, notes=found.missing)
+        passes[mode], calls[mode] = replace(made, advice=advice(made, found.memory)), times.last
+    threads = CONDITIONS["threads"].phrase(torch.get_num_threads())
+    name = f"{device.name}, {threads}" if device.has_threads else device.name
+    return Profile(subject.about, name, passes, sources_of(passes.values())), calls
+
+
+def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
+    """What needs no clock; of a compiled module the compiler decides what runs."""
+    if subject.compiles:
+        return Known(missing=["no MACs and no bytes: the compiler decides what runs; --execution eager tells them"])
+    given = (subject.module, subject.x)
+    return known(*given, mode=mode, device=kind, dtype=subject.dtype, autocast=subject.autocast, roof=roof)
+
+
+def _recorded(subject: Subject, mode: Mode) -> Calls:
+    """The forward calls of one pass, each with its place."""
+    with prepared(subject.module, mode), subject.cast(), Recorder(subject.module) as recorder:
+        run_pass(subject.module, (subject.x,), mode)
+    calls: Calls = recorder.calls
+    return calls
+
+
+def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:
+    """What a device reaches: a large product's FLOP/s, an addition's bytes/s, the time of a call on one number."""
+
+    def seconds(name: str) -> float:
+        with torch.inference_mode():
+            step = kernel(name).step(device.torch)
+            clock.time_block(step, 1)
+            return min(clock.time_block(step, 1) for _ in range(TIMINGS))
+
+    numbers = ADDITION[device.kind]
+    bandwidth = 3 * 4 * numbers / seconds(f"add {numbers}")
+    flops = 2 * matmul_rate(clock, device, dtype, PRODUCT_S)
+    return Roof(flops, bandwidth, seconds(f"small {SMALL_CALLS}") / SMALL_CALLS)
+
+
+def sources_of(passes: Iterable[Pass]) -> list[Source]:
+    """The functions that the costs are booked to, as far as their source is to be had."""
+    places = [cost.place for each in passes for cost in each.costs]
+    lines = [line for place in places for line in (place.own, place.inner) if line is not None]
+    functions: dict[tuple[str, int], int] = {}
+    for line in lines:
+        key = (line.file, line.first)
+        functions[key] = max(functions.get(key, 0), line.number)
+    found = (_source(file, first, last) for (file, first), last in sorted(functions.items()))
+    return [source for source in found if source is not None]
+
+
+def _source(file: str, first: int, last: int) -> Source | None:
+    below = linecache.getlines(file)[first - 1 :]
+    try:
+        block = inspect.getblock(below)
+    except (TokenError, SyntaxError):
+        block = below[: last - first + 1]
+    return Source(file, first, [line.rstrip("\n") for line in block]) if block else None

@@ -1,0 +1,236 @@
+"""Measured times by place: the events of PyTorch's profiler, matched with a pass whose calls told where they come from.
+
+A forward call is found in the order of the calls, a gradient by the number that autograd gave to the call it is of.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ctxbench.base.call_sites import Place, Places, made_by
+from ctxbench.devices.clock import Clock, Step
+from ctxbench.devices.cpu import quiet_kineto
+from ctxbench.plugins.memory.profile import Phase
+from ctxbench.plugins.profile.costs import UNKNOWN, Costs, Span
+
+# What autograd's engine calls the evaluation of a node.
+_NODE = "autograd::engine::evaluate_function: "
+# So many calls further on a call is looked for that is not the next: some run within others, or without an event.
+AHEAD = 8
+# Passes with and without the profiler, in turns: at least, of which the extremes are a 95 % interval, and at most.
+FEWEST, MOST = 6, 40
+# Kernels of a compiled module.
+_COMPILED = ("triton_", "graph_")
+
+
+# The forward calls of a pass, each with its place.
+Calls = Sequence[tuple[str, Place]]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the profiler saw a thread do, in nanoseconds; `number` is autograd's, -1 for none, `id` the profiler's."""
+
+    name: str
+    start: int
+    end: int
+    thread: int = 0
+    number: int = -1
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a GPU did for the event with the id `by`, in nanoseconds."""
+
+    name: str
+    start: int
+    end: int
+    by: int
+
+
+class Recorder(TorchDispatchMode):
+    """Sees the calls of a forward pass on its own device, and where they come from."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
+        self.calls: list[tuple[str, Place]] = []
+        self._places = Places(module)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if torch._C._current_autograd_node() is None:
+            self.calls.append((_plain(func.name()), self._places.forward()))
+        return func(*args, **kwargs or {})
+
+
+def _plain(name: str) -> str:
+    """The name without its overload; in its place or not is the same."""
+    plain = name.partition(".")[0].removesuffix("_")
+    return "aten::view" if plain == "aten::_reshape_alias" else plain  # which a dispatch mode sees in its place
+
+
+@dataclass(slots=True)
+class _Open:
+    """An event that goes on: a node of autograd, an operator whose span is known, or what may have operators inside."""
+
+    event: Event
+    place: Place | None = None
+    span: Span | None = None
+    is_empty: bool = True
+
+
+@dataclass
+class _Matching:
+    """Books the events of one pass. Without `calls`, of a compiled module, each kernel is booked to no place."""
+
+    calls: Calls | None
+    spans: list[Span] = field(default_factory=list)
+    by_id: dict[int, Span] = field(default_factory=dict)
+    _at: int = 0
+    _places: dict[int, Place] = field(default_factory=dict)  # of the calls that have a gradient
+    _around: list[_Open] = field(default_factory=list)
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events of one thread, by their start; what is inside another comes after it."""
+        for event in events:
+            while self._around and self._around[-1].event.end <= event.start:
+                self._close()
+            self._around.append(self._opened(event, self._around[-1] if self._around else None))
+            if span := self._around[-1].span:
+                self.by_id[event.id] = span
+        while self._around:
+            self._close()
+
+    def _opened(self, event: Event, outer: _Open | None) -> _Open:
+        if outer and outer.span:
+            return _Open(event, span=outer.span)
+        if event.name.startswith(_NODE):
+            name = event.name.removeprefix(_NODE).rpartition("::")[2]
+            return _Open(event, made_by(self._places, event.number).gradient(name))
+        if outer and outer.place:
+            if not _is_operator(event.name):
+                return _Open(event, outer.place)
+            return _Open(event, span=self._span("backward", outer.place, event))
+        place = self._matched(event)
+        return _Open(event, span=self._span("forward", place, event)) if place else _Open(event)
+
+    def _matched(self, event: Event) -> Place | None:
+        """The place of a forward call, if this event is one."""
+        if self.calls is None:
+            return Place(node="compiled") if _is_operator(event.name) else None
+        ahead = (at for at in range(self._at, min(self._at + AHEAD, len(self.calls))))
+        name = _plain(event.name)
+        at = next((at for at in ahead if self.calls[at][0] == name), None)
+        if at is None:
+            return None
+        self._at, place = at + 1, self.calls[at][1]
+        for each in (event, *(outer.event for outer in self._around)):
+            if each.number >= 0:
+                self._places.setdefault(each.number, place)
+        return place
+
+    def _span(self, phase: Phase, place: Place, event: Event) -> Span:
+        self.spans.append(Span(phase, place, event.name, event.start, event.end, event.end - event.start))
+        for outer in self._around:
+            outer.is_empty = False
+        return self.spans[-1]
+
+    def _close(self) -> None:
+        closed = self._around.pop()
+        if closed.is_empty and not closed.span and not closed.place and _is_operator(closed.event.name):
+            self._span("forward", UNKNOWN, closed.event)
+
+
+def _is_operator(name: str) -> bool:
+    """Whether an event is an operator or a kernel, not what autograd or the compiler has around them."""
+    return name.startswith(_COMPILED) or ("::" in name and not name.startswith(("autograd::", "torch::autograd::")))
+
+
+def spans_of(events: Sequence[Event], kernels: Sequence[Kernel], calls: Calls | None) -> list[Span]:
+    """The operator calls of a pass, by their start, from the profiler's events, a GPU's kernels, and `Recorder.calls`.
+
+    An operator of PyTorch that is no known call is UNKNOWN's, so that its time is not lost.
+    """
+    matching = _Matching(calls)
+    threads: dict[int, list[Event]] = {}
+    for event in sorted(events, key=lambda event: (event.start, -event.end)):
+        threads.setdefault(event.thread, []).append(event)
+    for own in threads.values():  # the thread of the forward pass begins first
+        matching.take(own)
+    if kernels:
+        for span in matching.spans:
+            span.busy = 0
+        for kernel in kernels:
+            if by := matching.by_id.get(kernel.by):
+                by.busy += kernel.end - kernel.start
+    return sorted(matching.spans, key=lambda span: span.start)
+
+
+class Profiler(Protocol):
+    """Runs a step under PyTorch's profiler."""
+
+    def __call__(self, step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[Kernel]]: ...
+
+
+@dataclass
+class Times:
+    """The times of a pass in milliseconds, without the profiler and with it, and the calls of its last one."""
+
+    plain: list[float] = field(default_factory=list)
+    profiled: list[float] = field(default_factory=list)
+    last: list[Span] = field(default_factory=list)
+
+
+def measure(
+    step: Step,
+    clock: Clock,
+    profiler: Profiler,
+    calls: Calls | None,
+    costs: Costs,
+    seconds: float,
+) -> Times:
+    """Passes with and without the profiler in turns, for so many seconds; each operator's time is added to `costs`."""
+    found = Times()
+    profiler(lambda: clock.time_block(step, 1))  # the first passes start the profiler, and fill caches
+    end = clock.now() + seconds
+    while len(found.plain) < FEWEST or (clock.now() < end and len(found.plain) < MOST):
+        found.plain.append(1e3 * clock.time_block(step, 1))
+        events, kernels = profiler(lambda: found.profiled.append(1e3 * clock.time_block(step, 1)))
+        found.last = spans_of(events, kernels, calls)
+        for span in found.last:
+            cost = costs.of(span.phase, span.place, span.operator)
+            cost.ms += [0.0] * (len(found.plain) - len(cost.ms))
+            cost.ms[-1] += span.busy / 1e6
+    for cost in costs.all:
+        cost.ms += [0.0] * (len(found.plain) - len(cost.ms) if cost.ms else 0)
+    return found
+
+
+def torch_profiler(kind: str) -> Profiler:
+    """PyTorch's own profiler, on a device of this kind."""
+
+    def run(step: Callable[[], object]) -> tuple[Sequence[Event], Sequence[Kernel]]:
+        with quiet_kineto(), torch.autograd.profiler.profile(use_device=None if kind == "cpu" else kind) as profiler:
+            step()
+        return _read(profiler.kineto_results.events())
+
+    return run
+
+
+def _read(found: Iterable[Any]) -> tuple[list[Event], list[Kernel]]:
+    """Kineto's events: those of threads, and those of the device with the event that each was started by."""
+    events, kernels = [], []
+    for each in found:
+        start, end = each.start_ns(), each.end_ns()
+        if each.device_type() != torch._C._autograd.DeviceType.CPU:
+            kernels.append(Kernel(each.name(), start, end, each.linked_correlation_id()))
+        elif not each.is_user_annotation():
+            number, thread = each.sequence_nr(), each.start_thread_id()
+            events.append(Event(each.name(), start, end, thread, number, each.correlation_id()))
+    return events, kernels

@@ -1,0 +1,124 @@
+"""Costs of a pass that need no hardware: multiply-accumulates, bytes, the roofline and the predicted time, by place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ctxbench.base.call_sites import Place
+from ctxbench.base.dtypes import DTYPES
+from ctxbench.base.mode import Mode
+from ctxbench.plugins.macs.counter import UncountableError, count_macs
+from ctxbench.plugins.macs.training import count_training_macs
+from ctxbench.plugins.memory.convention import UnpredictableError
+from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.profile import MemoryProfile
+from ctxbench.plugins.predict.operators import Operator, profiled
+from ctxbench.plugins.predict.passes import PassTime, time_of
+from ctxbench.plugins.predict.rates import itemsize
+from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.work import Work
+from ctxbench.plugins.profile.costs import Costs, Roof, Span
+from ctxbench.plugins.profile.profile import Pass
+
+# A kernel that computes nothing: what it takes is saved if its line needs no copy.
+_COPY = "copy"
+
+
+@dataclass
+class Known:
+    """What is known of a pass without hardware; `missing` says why something is not."""
+
+    costs: Costs = field(default_factory=Costs)
+    operators: Sequence[Operator] = ()
+    memory: MemoryProfile | None = None
+    missing: list[str] = field(default_factory=list)
+
+
+def known(
+    module: nn.Module, *inputs: Any, mode: Mode, device: Device, dtype: str, autocast: torch.dtype | None, roof: Roof
+) -> Known:
+    """The costs of one pass of `module` on `inputs`, which may be on meta, on a kind of device; without times."""
+    found = Known()
+    try:
+        found.memory, found.operators = profiled(module, *inputs, mode=mode, device=device, autocast=autocast)
+    except UnpredictableError as error:
+        found.missing.append(f"no bytes and no roofline: {error}")
+    else:
+        _add_works(found.costs, found.operators, dtype, roof)
+        _add_memory(found.costs, found.memory)
+    try:
+        count = count_training_macs(module, *inputs) if mode == "train" else count_macs(module, *inputs)
+    except UncountableError as error:
+        found.missing.append(f"no MACs: {error}")
+    else:
+        for (place, operator), macs in count.by_place.items():
+            found.costs.of("backward" if place.node else "forward", place, operator).macs += macs
+    return found
+
+
+def _add_works(costs: Costs, operators: Sequence[Operator], dtype: str, roof: Roof) -> None:
+    for operator in operators:
+        cost = costs.of(operator.phase, operator.place, operator.name)
+        cost.calls += 1
+        for work in operator.works:
+            cost.moved_bytes += work.bytes
+            cost.flops += _flops(work)
+            cost.ideal_ms += _ideal_s(work, operator.dtype, dtype, roof) * 1e3
+
+
+def _add_memory(costs: Costs, memory: MemoryProfile) -> None:
+    """The blocks that are saved for the backward pass, and those in memory at the peak, which the weights are, too."""
+    for block in memory.allocations:
+        if block.category == "saved for backward":
+            costs.of(memory.timeline[block.born].phase, block.place, block.op).saved_bytes += block.bytes
+    for block in memory.alive:
+        place = Place(block.place.module, node="weights") if block.category == "weights" else block.place
+        costs.of(memory.timeline[block.born].phase, place, block.op).peak_bytes += block.bytes
+
+
+def _flops(work: Work) -> float:
+    return work.flops + (2.0 * work.product.macs if work.product else 0.0)
+
+
+def _ideal_s(work: Work, own: str, dtype: str, roof: Roof) -> float:
+    """Seconds at the roofline, in the dtype of the pass where the kernel's is wider; a copy need not be made."""
+    if work.kind == _COPY:
+        return 0.0
+    narrowed = min(1.0, itemsize(DTYPES[dtype].parameters) / itemsize(own))
+    return max(_flops(work) / roof.flops, work.bytes * narrowed / roof.bandwidth)
+
+
+def predicted(
+    module: nn.Module, *inputs: Any, mode: Mode, sheet: Sheet, dtype: str, autocast: torch.dtype | None
+) -> tuple[Pass, Known, list[Span]]:
+    """A pass on the device of a data sheet: its costs with predicted times, and its calls one after another.
+
+    Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
+    """
+    roof = Roof(sheet.peak(DTYPES[dtype].autocast or dtype), sheet.bandwidth, sheet.launch_s)
+    found = known(module, *inputs, mode=mode, device=sheet.backend, dtype=dtype, autocast=autocast, roof=roof)
+    if found.memory is None:
+        raise UnpredictableError(found.missing[0].partition(": ")[2])
+    time, spans, now = time_of(found.operators, sheet, dtype), [], 0
+    for operator, ms in zip(found.operators, _times(found.operators, time, sheet), strict=True):
+        cost = found.costs.of(operator.phase, operator.place, operator.name)
+        cost.ms = [sum(cost.ms) + ms]
+        ns = round(ms * 1e6)
+        spans.append(Span(operator.phase, operator.place, operator.name, now, now + ns, ns))
+        now += ns
+    notes = [str(note) for note in time.notes()]
+    if time.is_launch_bound:
+        roof = replace(roof, call_s=time.host_us / 1e6)
+    band = (time.time.value, time.time.low, time.time.high)
+    return Pass(mode, found.costs.all, roof, band, notes=[*notes, *found.missing]), found, spans
+
+
+def _times(operators: Sequence[Operator], time: PassTime, sheet: Sheet) -> list[float]:
+    """Each operator's part of the pass, in ms: of what counts, its kernels with their launches, or the host's time."""
+    if time.is_launch_bound:
+        return [time.host_us / 1e3] * len(operators)
+    kernels = iter(time.kernels)
+    return [sum(next(kernels).ms + sheet.launch_s * 1e3 for _ in operator.works) for operator in operators]

@@ -1,0 +1,15 @@
+"""Can a module bring context? Small synthetic tasks on handwritten digits, and the training that answers.
+
+The idea is that of associative recall in language modelling (Arora et al., Zoology: Measuring and Improving Recall in
+Efficient Language Models, ICLR 2024): a task of minutes that tells attention from its efficient rivals.
+"""
+
+from ctxbench.plugin import Plugin
+
+# Of tasks and trainings: another number where a change of their code may move an accuracy, so that none is read from a
+# run of the older code.
+RECIPE = 1
+PLUGIN = Plugin(
+    about="trains modules on small tasks, to tell which context they can bring",
+    metrics=("metric:METRIC",),
+)

@@ -1,0 +1,152 @@
+"""Figures of recall: what each module reached on each task, and that against its cost."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ctxbench.base.number import significant
+from ctxbench.model.metric import RecordRow
+from ctxbench.model.metrics import quantity
+from ctxbench.plugins.recall.metric import KINDS, accuracy_of, first_of
+from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, Sheet, names_of, parts, wrapped
+from ctxbench.report.figures.points import front_of
+from ctxbench.report.figures.style import FAINT, INK, PALE, SMALL, TEXT, Drawing, looks
+from ctxbench.report.figures.ticks import log_axis
+from ctxbench.report.panels import Panel, label_of, origin_of
+from ctxbench.results.rows import rows_of
+
+# Percent: ten digits.
+CHANCE = 10
+# What ability is drawn against, where a run has it.
+COSTS = ("latency_infer", "macs", "memory_train")
+# Inches: the least wide axes, and how high they are with what is around them; characters of a line of a legend.
+_LEAST, _HEIGHT, _ENTRY = 1.6, 2.2, 18
+# Of the points of a module with several settings, in turn.
+_FILLS = ("full", "none", "left", "top")
+
+
+def has_recall(panels: Sequence[Panel]) -> bool:
+    return any(len(_rows(panel)) > 1 for panel in panels)
+
+
+def _rows(panel: Panel) -> pd.DataFrame:
+    """The rows that were trained, the most able first: on the tasks in turn."""
+    columns = [f"recall_{kind}" for kind in _kinds(panel.frame)]
+    trained = panel.frame.dropna(subset=columns, how="all") if columns else panel.frame.iloc[:0]
+    return trained.sort_values(columns, ascending=False, kind="stable") if columns else trained
+
+
+def _kinds(frame: pd.DataFrame) -> list[str]:
+    """The kinds of task that any row was trained on."""
+    return [kind for kind in KINDS if f"recall_{kind}" in frame and frame[f"recall_{kind}"].notna().any()]
+
+
+def recall_by_task(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+    """A column for each task: what each seed reached, their mean or median, and a line at chance."""
+    shown = [(panel, rows.assign(family="")) for panel in panels if len(rows := _rows(panel)) > 1]
+    names = [names_of(rows) for _, rows in shown]
+    heights = [own.height + 0.7 for own in names]
+    figure, found = parts("Recall: which context a module brings", sheet, shown, heights, ("trained",))
+    drawing = Drawing(
+        figure,
+        "Pale: each seed. Of segment the mean IoU, mean over seeds; elsewhere the accuracy, median over seeds. Dotted: "
+        "chance.",
+    )
+    for (_, rows), part, own in zip(shown, found, names, strict=True):
+        kinds = _kinds(rows)
+        all_axes = part.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+        for kind, axes in zip(kinds, all_axes, strict=True):
+            _task(drawing, axes, rows, kind, own.middles)
+            axes.set(ylim=(own.height, 0), xlim=(0, 100), title=kind)
+            axes.tick_params(axis="y", length=0)
+            axes.grid(axis="x")
+        all_axes[0].set_yticks(own.middles, own.texts)
+        part.supxlabel("mean IoU of segment, accuracy elsewhere (%)", fontsize=TEXT)
+    return drawing
+
+
+def _task(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, places: Sequence[float]) -> None:
+    appearance = looks(rows["module"])
+    axes.axvline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
+    for row, place in zip(rows_of(rows), places, strict=True):
+        if row[f"recall_{kind}"] is None:
+            axes.text(2, place, "none", va="center", fontsize=SMALL, color=FAINT)
+            continue
+        (_, found), look = first_of(kind, row["recall_curve"]), appearance[row["module"]]
+        own = found["accuracies"]
+        axes.plot(own, [place] * len(own), "o", color=look.colour, alpha=PALE, markersize=3, clip_on=False, zorder=1)
+        (point,) = axes.plot(found["accuracy"], place, marker=look.marker, color=look.colour, clip_on=False, zorder=2)
+        each = ", ".join(f"{value:.0f}" for value in sorted(own))
+        point.set_gid(drawing.detail(f"{label_of(row)}, {kind}: {found['accuracy']:.0f} % of {each}"))
+
+
+def has_ability(panels: Sequence[Panel]) -> bool:
+    return any(len(_with_costs(panel)) > 1 for panel in panels)
+
+
+def _with_costs(panel: Panel) -> pd.DataFrame:
+    """The rows with all costs that any trained row has; none without a cost."""
+    rows = _rows(panel)
+    columns = [quantity(key).column for key in _costs(rows)]
+    return rows.dropna(subset=columns) if columns else rows.iloc[:0]
+
+
+def _costs(rows: pd.DataFrame) -> list[str]:
+    return [key for key in COSTS if quantity(key).column in rows and rows[quantity(key).column].notna().any()]
+
+
+def ability(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+    """Accuracy on each task against the time and the memory of a block, with the front of what nothing beats."""
+    shown = [(panel, rows) for panel in panels if len(rows := _with_costs(panel)) > 1]
+    every = pd.concat([rows for _, rows in shown])
+    kinds, costs = _kinds(every), _costs(every)
+    columns = len(kinds) if sheet.columns(_LEAST, len(kinds)) == len(kinds) else len(costs)
+    cells = [(kind, key) for key in costs for kind in kinds]
+    cells = cells if columns == len(kinds) else sorted(cells, key=lambda cell: kinds.index(cell[0]))
+    beside = sheet.columns(CHARACTER * _ENTRY + KEY, len(cells))
+    lines = [sum(_entry(row).count("\n") + 1 for row in rows_of(rows)) for _, rows in shown]
+    heights = [_HEIGHT * len(cells) / columns + LINE * -(-count // beside) for count in lines]
+    figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
+    drawing = Drawing(figure, "What was reached on small tasks, against costs; dashed: nothing is cheaper and better.")
+    for (_, rows), part in zip(shown, found, strict=True):
+        grid = part.subplots(len(cells) // columns, columns, sharey=True)
+        for (kind, key), axes in zip(cells, grid.flat, strict=True):
+            _against(drawing, axes, rows, kind, key)
+        part.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=beside, borderpad=0)
+    return drawing
+
+
+def _entry(row: RecordRow) -> str:
+    """What the legend calls a row."""
+    return wrapped(label_of(row), _ENTRY)
+
+
+def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: str) -> None:
+    """Draw the points, an entry of the legend each, and the front."""
+    each, appearance = quantity(key), looks(rows["module"])
+    placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
+    before: Counter[str] = Counter()
+    for row in rows_of(placed.sort_values(["family", "module"], kind="stable")):
+        look, fill = appearance[row["module"]], _FILLS[before[row["module"]] % len(_FILLS)]
+        before[row["module"]] += 1
+        place = ([], []) if row["y"] is None else ([row["x"]], [row["y"]])
+        (point,) = axes.plot(*place, look.marker, color=look.colour, fillstyle=fill, zorder=2, label=_entry(row))
+        if row["y"] is not None:
+            found = accuracy_of(*first_of(kind, row["recall_curve"]))
+            if found.has_interval:
+                axes.vlines(row["x"], *found.ends, color=look.colour, alpha=PALE, linewidth=0.7)
+            text = f"{label_of(row)}, {kind}: {row['y']:.0f} %, {significant(row['x'])} {each.unit.symbol}"
+            point.set_gid(drawing.detail(text))
+    able = placed[placed["y"] > 2 * CHANCE]
+    front = able.loc[front_of(able.assign(y=-able["y"])).index]
+    axes.step(front["x"], front["y"], where="post", color=FAINT, linewidth=1.1, linestyle="--", zorder=1)
+    axes.axhline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
+    axes.margins(x=0.12)
+    log_axis(axes, "x")
+    axes.set(ylim=(0, 105), title=kind, ylabel="IoU or accuracy (%)")
+    axes.label_outer()
+    axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, rows).partition(',')[0]})")
+    axes.tick_params(labelbottom=True)
+    axes.grid(which="major")

@@ -1,0 +1,87 @@
+"""What the stored runs of the suite `recall` found: a module of the same code need not be trained again."""
+
+import ast
+import csv
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ctxbench.plugins.recall import RECIPE
+
+ROOT = Path(__file__).resolve().parents[3]
+# What modules share.
+SHARED = ":(glob)modules/_*.py"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run folder, with its `run.json` and the rows of its records."""
+
+    folder: str
+    meta: Mapping[str, Any]
+    rows: Sequence[Mapping[str, str]]
+
+
+@cache
+def stored_runs() -> list[StoredRun]:
+    """The runs whose records are as they were written; none where ctxbench is no clone with its results."""
+    return [run for folder in sorted((ROOT / "results").glob("recall-*")) if (run := _read(folder))]
+
+
+def _read(folder: Path) -> StoredRun | None:
+    try:
+        meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        records = (folder / "records.csv").read_bytes()
+    except (OSError, ValueError):
+        return None
+    if hashlib.sha256(records).hexdigest() != meta["tables"]["records.csv"]["sha256"]:
+        return None
+    return StoredRun(f"results/{folder.name}", meta, list(csv.DictReader(StringIO(records.decode(), newline=""))))
+
+
+def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[StoredRun, Mapping[str, str]]]:
+    """The trained rows of this class with these hyper-parameters in JSON, where no code has changed since.
+
+    `file` is the module's. What trains it is the same where RECIPE is.
+    """
+    for run in stored_runs():
+        for row in run.rows:
+            # the first recipe had no number
+            found = (row["reference"], row["hparams"], int(row.get("recall_recipe") or 1))
+            known = found == (reference, hparams, RECIPE) and row["recall_curve"]
+            if known and _is_same(run.meta["environment"]["commit"], file):
+                yield run, row
+
+
+@cache
+def _is_same(commit: str, file: str) -> bool:
+    """Whether git knows that the file and what modules share have the definitions that they had at that commit.
+
+    A shared file that is gone is imported by none that is as it was.
+    """
+    if not Path(file).resolve().is_relative_to(ROOT):
+        return False
+    try:
+        changed = _git("diff", "--name-only", "--relative", "--diff-filter=ad", commit, "--", SHARED, file)
+        return all(
+            _definitions(_git("show", f"{commit}:./{path}")) <= _definitions((ROOT / path).read_text(encoding="utf-8"))
+            for path in changed.splitlines()
+        )
+    except (OSError, subprocess.CalledProcessError, SyntaxError):
+        return False
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+
+
+def _definitions(code: str) -> set[str]:
+    """The statements of a file, without its comments."""
+    return {ast.dump(statement) for statement in ast.parse(code).body}

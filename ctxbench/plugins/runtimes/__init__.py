@@ -1,0 +1,9 @@
+"""Runtimes that execute an exported module."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="runs modules in ONNX Runtime, OpenVINO and TensorRT",
+    metrics=("file_size:METRIC",),
+    executions=("onnxruntime:EXECUTION", "onnxruntime_dynamic:EXECUTION", "openvino:EXECUTION", "tensorrt:EXECUTION"),
+)

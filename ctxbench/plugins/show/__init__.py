@@ -1,0 +1,16 @@
+"""What is known of a module, and its counted costs."""
+
+from ctxbench.plugin import Command, Plugin
+
+PLUGIN = Plugin(
+    about="prints what is known of a module",
+    needs=("macs",),
+    commands={
+        "show": Command(
+            "Modules",
+            "Print a module's paper, hyper-parameters and closed forms; with --shape also its params and MACs.",
+            run="command:show",
+            place=2,
+        )
+    },
+)

@@ -1,0 +1,9 @@
+"""Training in low precision."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="tells whether a module can be trained in 16 bits",
+    needs=("memory", "numerics"),
+    metrics=("metric:METRIC",),
+)

@@ -1,0 +1,106 @@
+"""The contract of a module checked in a fresh process, which may hang, crash or run out of memory."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ctxbench.base.errors import UsageError
+from ctxbench.model.conditions import parse_shape
+from ctxbench.model.failures import last_line, signal_name
+from ctxbench.plugins.verify.contract import CHANNELS, MEMORY_LIMIT_GIB, MOST_HANGS, SIZE, TIMEOUT_S, CheckResult
+from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, WrongInput
+
+# A module that sleeps takes no processor time: its process is stopped after so many times the limit of a check.
+PROCESS_LIMIT = 5
+NO_MORE = "; the checks after this one did not run"
+
+if TYPE_CHECKING:
+    from ctxbench.engine.exit import Exit
+    from ctxbench.engine.one_process import Executor
+
+
+def verify(
+    reference: str,
+    executor: "Executor",
+    *,
+    channels: int = CHANNELS,
+    hparams: Mapping[str, Any] | None = None,
+    size: tuple[int, int] = SIZE,
+    timeout_s: float = TIMEOUT_S,
+    compilers: bool = True,
+    on_start: Callable[[str], None] = lambda name: None,
+    on_result: Callable[[CheckResult], None] = lambda result: None,
+) -> list[CheckResult]:
+    """Check a module (a key, `path.py:Class` or `package.module:Class`) in a fresh process of `executor`.
+
+    `on_start` gets the name of each check that begins, `on_result` each result as soon as it is known. Without
+    `compilers`, torch.compile and torch.export are left out: they take seconds and only inform. A check that takes more
+    than `timeout_s` of processor time is not decided; nor is one in which the process reaches PROCESS_LIMIT times as
+    much on the wall's clock. The others go on in a new process, but not without a check that they need, nor after
+    MOST_HANGS required ones that were stopped. A check in which the process crashes or runs out of memory has failed,
+    and no check runs after it. Raises UsageError, with the traceback of the module's own file, if there is nothing to
+    check.
+    """
+    if min(size) < 1:
+        raise UsageError(f"size {size[0]} {size[1]} is not a height and a width of at least 1")
+    parse_shape((1, channels, *size))
+    results: list[CheckResult] = []
+    running = CheckStarted("load", required=True, vital=True)
+    problem: str | None = None
+    stopped = 0
+
+    def add(result: CheckResult) -> None:
+        results.append(result)
+        on_result(result)
+
+    def on_message(message: Reply) -> None:
+        nonlocal running, problem
+        match message:
+            case CheckStarted():
+                running = message
+                on_start(message.name)
+            case CheckDone(result):
+                add(result)
+            case WrongInput(sentence):
+                problem = sentence
+
+    while True:
+        done = [result.name for result in results]
+        task = Verify(reference, channels, hparams or {}, size, compilers, MEMORY_LIMIT_GIB, timeout_s, done)
+        ended = executor.run(task, on_message, PROCESS_LIMIT * timeout_s)
+        if problem is not None:
+            raise UsageError(problem)
+        if reason := _stop(ended, timeout_s):
+            fact, hint = reason
+            stopped += running.required
+            is_last = running.vital or stopped == MOST_HANGS
+            add(CheckResult(running.name, "not decided", fact, hint + NO_MORE * is_last, running.required))
+            if not is_last:
+                continue
+        elif reason := _death(ended):
+            fact, hint = reason
+            add(CheckResult(running.name, "failed", fact, hint + NO_MORE))
+        return results
+
+
+def _stop(ended: "Exit", timeout_s: float) -> tuple[str, str] | None:
+    """Fact and hint if the process was stopped at a limit."""
+    if signal_name(ended.signal) == "SIGPROF":
+        return (
+            f"still running after {timeout_s:g} s of processor time",
+            "it was stopped; look for an endless loop, or allow more with verify --timeout",
+        )
+    if ended.timed_out:
+        return (
+            f"the process was still running after {PROCESS_LIMIT * timeout_s:g} s",
+            "it was stopped; look for what it waits for, or allow more with verify --timeout if the machine is busy",
+        )
+    return None
+
+
+def _death(ended: "Exit") -> tuple[str, str] | None:
+    """Fact and hint if the process ended before its last check."""
+    if ended.signal:
+        return f"the process was killed by {signal_name(ended.signal)}", last_line(ended.output)
+    if ended.code or ended.early:
+        return f"the process ended with exit code {ended.code}", last_line(ended.output)
+    return None

@@ -1,0 +1,127 @@
+"""A row's code: the files that its numbers were measured by, and which of them are others today.
+
+It is the package ctxbench, the files of the row's module and network, and each file of a person's own that was imported
+for it. Who waits imports none of them: the process that measures tells (`own_files`), and `run.json` keeps them.
+"""
+
+import hashlib
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ctxbench.base import disk
+from ctxbench.base.call_sites import is_library
+from ctxbench.model.case import Case
+
+PACKAGE = "ctxbench"
+
+
+def own_files(names: Iterable[str]) -> dict[str, str]:
+    """Those files of imported modules that are a person's own, with their SHA-256: none of ctxbench or a library."""
+    return {str(file): sha256(file) for name in names if (file := _own_file(name))}
+
+
+def _own_file(name: str) -> Path | None:
+    """The file of an imported module, unless it, or the package that it says it is in, is no person's own."""
+    top = name.partition(".")[0]
+    path, package = _file_of(name), _file_of(top)
+    if top in (PACKAGE, "__main__") or is_library(path) or is_library(package):
+        return None
+    if top not in sys.modules and path.suffix != ".py":
+        return None  # a kernel that torch.compile has built for this process
+    return path.resolve() if path.is_file() else None
+
+
+def _file_of(name: str) -> Path:
+    # Not by getattr, which has lazy modules import what they stand for.
+    file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
+    return Path(file if isinstance(file, str) else "")
+
+
+def sha256(file: Path) -> str:
+    """The hash of a file; empty if it is not there."""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
+def code_digest() -> str:
+    """SHA-256 over ctxbench, its modules and networks: their source and the data that they are installed with."""
+    specs = [importlib.util.find_spec(name) for name in (PACKAGE, f"{PACKAGE}.modules", f"{PACKAGE}.networks")]
+    folders = [folder for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
+    files = {file for folder in folders for file in Path(folder).rglob("[!.]*") if file.is_file()}
+    return digest(sorted(file for file in files if "__pycache__" not in file.parts))
+
+
+def digest(files: Sequence[Path]) -> str:
+    """SHA-256 over the names and contents of files."""
+    found = hashlib.sha256()
+    for file in files:
+        found.update(f"{sha256(file)} {file.name}\n".encode())
+    return found.hexdigest()
+
+
+def relative(path: Path) -> str:
+    """A path from the working folder if it lies inside, so that another copy of that folder has it, too."""
+    return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def relative_reference(reference: str) -> str:
+    """A reference to a file from the working folder, so that the same module is found in another copy of it."""
+    source, colon, class_name = reference.rpartition(":")
+    return f"{relative(Path(source))}{colon}{class_name}" if source.endswith(".py") else reference
+
+
+def row_name(module: str, network: str) -> str:
+    """What `imports` in `run.json` calls the code of a module, alone or in a network."""
+    return f"{module} in {relative_reference(network)}" if network else module
+
+
+def source_of(file: Path) -> dict[str, Any]:
+    """Where a source file lies (from the working folder, if inside it), its hash, and the commit that it is of."""
+    file = disk.whole(file)
+    digest_of = hashlib.sha256(disk.read_bytes(file)).hexdigest()
+    return {"file": relative(file), "sha256": digest_of, "commit": commit_of(file, file)}
+
+
+def sources_of(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
+    """For `run.json`: ctxbench, and the source file of each module and network by its name."""
+    package = {"file": relative(Path(__file__).resolve().parents[1]), "sha256": code_digest()}
+    return {PACKAGE: package, **{name: source_of(Path(file)) for name, file in _files(cases).items()}}
+
+
+def changed_files(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
+    """Which files of the code of these cases are others than those of a run; what `run.json` does not tell is the same.
+
+    ctxbench itself is its folder.
+    """
+    then, imports = meta.get("sources") or {}, meta.get("imports") or {}
+    now = {name: Path(file).resolve() for name, file in _files(cases).items() if name in then}
+    changed = [relative(file) for name, file in now.items() if sha256(file) != then[name]["sha256"]]
+    for row in dict.fromkeys(row_name(case.module, case.network) for case in cases):
+        found = {file: sha256(Path(file)) for file in imports.get(row, {})}
+        changed += [f if found[f] else f"{f} (not found)" for f in found if found[f] != imports[row][f]]
+    if cases and PACKAGE in then and code_digest() != then[PACKAGE]["sha256"]:
+        changed.append(then[PACKAGE]["file"])
+    return list(dict.fromkeys(changed))
+
+
+def _files(cases: Iterable[Case]) -> dict[str, str]:
+    one_of_each = {(case.module, case.network): case for case in cases}.values()
+    return {name: file for case in one_of_each for name, file in case.sources.items()}
+
+
+def commit_of(file: Path, changed: Path) -> str | None:
+    """The commit of a tracked file, with `+changes` if tracked files at or below `changed` differ; None without one."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(file.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", str(file))
+        status = git("status", "--porcelain", "--untracked-files=no", "--", str(changed))
+        return git("rev-parse", "HEAD") + ("+changes" if status else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

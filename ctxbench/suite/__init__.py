@@ -1,1 +1,0 @@
-"""Suites: what to measure, read from TOML files into cases."""

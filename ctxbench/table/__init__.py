@@ -1,0 +1,1 @@
+"""Tables, and the formats that they are written in."""

@@ -1,0 +1,47 @@
+"""What a function returns: what it found, which a notebook shows as the command prints it."""
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ctxbench.table.html import render_html
+from ctxbench.table.markdown import render_markdown
+from ctxbench.table.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, repr=False)
+class Found(Generic[Value]):
+    """What a command found: `value` as it is, and the tables and sentences that the command prints, in their order."""
+
+    value: Value
+    parts: tuple[Table | str, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Table))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The sentences."""
+        return tuple(part for part in self.parts if isinstance(part, str))
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The first table as a data frame."""
+        return self.tables[0].data
+
+    def __repr__(self) -> str:
+        """Tables in Markdown, and the sentences."""
+        return "\n".join(render_markdown(part) if isinstance(part, Table) else part for part in self.parts)
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        return "".join(
+            render_html(part, f"table{number}") if isinstance(part, Table) else f"<p>{escape(part)}</p>"
+            for number, part in enumerate(self.parts)
+        )

@@ -1,1 +1,0 @@
-"""How a table is written: one format a file."""
