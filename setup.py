@@ -1,4 +1,4 @@
-"""Finds the packages of ctxbench/, and those beside it by the names that they install under; pyproject.toml has the rest."""
+"""Finds the packages: those in ctxbench/, and those beside it by the names that they install under."""
 
 import tomllib
 from pathlib import Path
@@ -7,9 +7,5 @@ from setuptools import find_packages, setup
 
 config = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
 folders = config["tool"]["setuptools"]["package-dir"]
-found = [
-    name if part == "" else f"{name}.{part}"
-    for name, folder in folders.items()
-    for part in ["", *find_packages(folder)]
-]
-setup(packages=sorted(found))
+inside = {name: [f"{name}.{each}" for each in find_packages(folder)] for name, folder in folders.items()}
+setup(packages=[*inside, *(each for found in inside.values() for each in found)])

@@ -1,7 +1,7 @@
 """Fits the efficiencies behind predicted times to measured kernels and networks, and tests them on devices left out.
 
-Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/left-out.csv and, of
-timm's networks under AMP, networks.csv.
+Writes ctxbench/plugins/predict/efficiencies.csv and devices.csv, and for the docs results/prediction/left-out.csv and,
+of timm's networks under AMP, networks.csv.
 What the files of DATA hold is in prediction_data.py and network_passes.py; which of their rows are used is in
 prediction_splits.toml. No number of a paper that ctxbench reproduces is used.
 

@@ -21,7 +21,7 @@ from gate_on_this_machine import ROOT, begin, changed_tree
 
 from ctxbench.base.number import significant
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import plain_table
+from ctxbench.table.table import Origin, plain_table
 
 OUT = ROOT / "results" / "check-commits"
 BUDGET = "2m"
@@ -97,8 +97,8 @@ def table(folder: Path = OUT) -> str:
         found = json.loads(stored(folder, name).read_text(encoding="utf-8"))
         code = f"{found['exit_code']} ({found['exit_name']})"
         rows.append([name, outputs(found), exact(found), latency(found, "infer"), latency(found, "train"), code])
-    headings = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
-    times = {"latency, infer": "text", "latency, train": "text", "exit code": "text"}
+    headings: dict[str, Origin] = {"commit": "label", "outputs and gradients": "text", "exact quantities": "text"}
+    times: dict[str, Origin] = {"latency, infer": "text", "latency, train": "text", "exit code": "text"}
     text: str = render_markdown(plain_table({**headings, **times}, rows))
     return text
 

@@ -21,7 +21,7 @@ from scipy.stats import beta
 from stamp import stamp, write_stamp
 
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import plain_table
+from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 GATES = ROOT / "results" / "gate-cpu"
@@ -109,7 +109,7 @@ def section(gates: Mapping[str, Gate]) -> str:
         ("as it was", "ok", "inconclusive", "regressed"),
         ("slower", "found", "left inconclusive", "missed"),
     )
-    numbers = dict.fromkeys((*as_it_was, *slower, "pairs", "seconds"), "counted")
+    numbers: dict[str, Origin] = dict.fromkeys((*as_it_was, *slower, "pairs", "seconds"), "counted")
     rows = [line(name, gate) for name, gate in gates.items()]
     table = render_markdown(plain_table({"gate": "label", **numbers}, rows)).rstrip("\n")
     texts = [f"Suite `ci` with a budget of {BUDGET}; {conditions}.", table, false_alarms(gates)]

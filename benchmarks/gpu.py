@@ -25,7 +25,7 @@ from gpu_step import CannotRun, Step, folders
 from gpu_steps import STEPS
 
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import plain_table
+from ctxbench.table.table import Origin, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "gpu.md"
@@ -206,7 +206,7 @@ def page_text(gpu: Mapping[str, str], outcomes: Sequence[Outcome], steps: int, p
         (str(number), each.step, each.expectation, each.seen or "-", each.verdict, f"{each.seconds:.0f}")
         for number, each in enumerate(outcomes, 1)
     ]
-    words = dict.fromkeys(("step", "expected", "seen", "verdict"), "text")
+    words: dict[str, Origin] = dict.fromkeys(("step", "expected", "seen", "verdict"), "text")
     table = render_markdown(plain_table({"": "label", **words, "seconds": "measured"}, rows))
     return (
         f"{TITLE}**Last run on a GPU: {gpu['GPU']}, {datetime.now(UTC):%Y-%m-%d}; "

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.number import Number
 from ctxbench.engine import progress
 from ctxbench.engine.isolated import Apart
 from ctxbench.engine.run import run_suite
+from ctxbench.model.case import Case, one_case
 from ctxbench.model.conditions import CONDITIONS, Shape, parse_shape
 from ctxbench.model.read_suite import Overrides
 from ctxbench.model.read_suite import load as load_suite
 from ctxbench.results.run_folder import RunFolder
+from ctxbench.table.result import Found
+from ctxbench.table.shown import Shown
+from ctxbench.table.table import plain_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,9 +220,9 @@ def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: A
     return one_case((module_names(module) or [""])[0], given, hparams or {})
 
 
-def told(apart: Apart, task: TellMemory | TellTime) -> Found[Number]:
-    """What a child tells of a case; the number is in what it says first."""
-    told: list[Any] = []
-    apart.tell(task, task.case, told.append)
-    parts = [plain_table(each.columns, each.rows) if each.columns else each.text for each in told]
-    return Found(told[0].value, tuple(parts))
+def shown(apart: Apart, case: Case, question: str, *arguments: Any) -> Found[Number]:
+    """What a child tells a person of a case; the number is in what it says first."""
+    parts: list[Shown] = apart.ask(case, question, list[Shown], *arguments)
+    told = [plain_table(each.columns, each.rows) if each.columns else each.text for each in parts]
+    assert parts[0].value is not None
+    return Found(parts[0].value, tuple(told))

@@ -13,6 +13,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 FOLDER = "ctxbench.plugins"
+# What plugins bring under a name, which must be that of one plugin alone.
+NAMED = ("commands", "functions", "questions", "slots", "notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,30 @@ class Plugin:
     # Asked for.
     commands: Mapping[str, Command] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
-    # Measured.
+    # The folder, a package, of its suites, each with its claims beside it.
+    suites: str = ""
+    # Measured. `slots` has what `run` and `resume` cases on other machines, `questions` what a fresh process is asked,
+    # `notes` the words of codes. `devices` names what knows devices that are not here, `counters` the values of
+    # `--counter`, `preload` functions that are called before the fork: they start no thread and touch no driver.
     metrics: Sequence[str] = ()
     executions: Sequence[str] = ()
+    devices: str = ""
+    counters: Sequence[str] = ()
+    questions: Mapping[str, str] = field(default_factory=dict)
+    preload: Sequence[str] = ()
+    slots: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    # Shown. Tables and lines are functions of a `RunData`, with their place: those of a report, those that `run`
+    # prints below its own, and lines that `report` prints. `checks` take the runs of a report before it is written.
+    tables: Mapping[str, int] = field(default_factory=dict)
+    printed: Mapping[str, int] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+    figures: Sequence[str] = ()
+    sentences: Sequence[str] = ()
+    titles: Sequence[str] = ()
+    headings: Mapping[str, str] = field(default_factory=dict)
+    conventions: Sequence[str] = ()
+    checks: Sequence[str] = ()
     # The name of the package that has the declaration; `plugins` fills it in.
     package: str = ""
 
@@ -82,7 +105,7 @@ def _check(found: Mapping[str, Plugin]) -> None:
                 raise ValueError(f"The plugin {name} needs the plugin {need}, which is not there.")
         for each in fields(plugin):
             named = getattr(plugin, each.name)
-            for key in named if isinstance(named, Mapping) else ():
+            for key in named if each.name in NAMED else ():
                 if (other := taken.setdefault((each.name, key), name)) != name:
                     raise ValueError(f"The plugins {other} and {name} both bring {key!r} ({each.name}).")
 
@@ -98,5 +121,9 @@ def brought(kind: str) -> Iterator[tuple[Plugin, Any]]:
 
 
 def loaded(kind: str) -> list[Any]:
-    """The objects that plugins bring of a kind whose items are `file:name`."""
-    return [plugin.load(reference) for plugin, reference in brought(kind)]
+    """The objects that plugins bring of a kind whose items are `file:name`, in the order of their places if they have.
+
+    Of a kind whose items have names, see `brought`.
+    """
+    found = [(plugin, each if isinstance(each, tuple) else (each, 0)) for plugin, each in brought(kind)]
+    return [plugin.load(reference) for plugin, (reference, _) in sorted(found, key=lambda each: each[1][1])]

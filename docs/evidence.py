@@ -27,7 +27,7 @@ HEADLINES = {
     "memory": Headline(
         "results/table3-static", ("ctxbench/plugins/memory", "ctxbench/plugins/macs", "ctxbench/metrics/params.py")
     ),
-    "gate": Headline("results/gate-cpu", ("ctxbench/gate", "ctxbench/plugins/check/child_pair.py")),
+    "gate": Headline("results/gate-cpu", ("ctxbench/gate", "ctxbench/plugins/check/child/pair.py")),
     "prediction": Headline("results/prediction", ("ctxbench/plugins/predict", "ctxbench/plugins/predict/sheets.toml")),
 }
 

@@ -18,7 +18,7 @@ from ctxbench.model.metrics import quantity
 from ctxbench.model.published import Printed
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit.finding import Finding, Verdict, read
-from ctxbench.plugins.claims import claims
+from ctxbench.results import claims
 from ctxbench.plugins.crossover.table import crossover_table
 from ctxbench.plugins.recall.metric import SOLVED, accuracy_of, first_of, seeds_of
 from ctxbench.report.published import unit_of, with_published

@@ -18,11 +18,12 @@ from ctxbench.model.case import Case
 from ctxbench.model.metric import Column, Metric, Quantity, Unit
 from ctxbench.model.metrics import metrics
 from ctxbench.model.read_suite import available, load
-from ctxbench.plugins.claims.claims import Rows, Verdict, claims_of
+from ctxbench.plugins.claims.table import claims_of
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import RunData, open_run
+from ctxbench.results.claims import Rows, Verdict
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.markdown import render_markdown

@@ -17,7 +17,7 @@ from ctxbench.model.metric import Quantity
 from ctxbench.model.metrics import quantity, stored_quantities
 from ctxbench.model.published import Printed
 from ctxbench.model.suite_file import COMPUTED, POINTS, Figure
-from ctxbench.plugins.claims.claims import slope
+from ctxbench.results.claims import slope
 
 from .panels import Panel
 from .run_data import settings_text

@@ -12,6 +12,7 @@ from ctxbench.base.load import disturbed
 from ctxbench.model.conditions import CONDITIONS, SHAPE
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
+from ctxbench.plugin import brought
 from ctxbench.results.rows import rows_of
 
 from .published import with_published
@@ -64,18 +65,19 @@ class Panel:
     def heading(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> str:
         """The line above what is drawn of these rows: the run, the device, what the rows share.
 
-        Numbers that were not measured have no device, and published ones none of these conditions either; accuracies of
-        trained networks have an input of their own.
+        Numbers that were not measured have no device, and published ones none of these conditions either; numbers of an
+        origin that a plugin brings, such as accuracies of trained networks, have a heading of their own.
         """
-        others = {*origins} - {"trained"}
+        own = {origin: plugin.load(tell) for plugin, (origin, tell) in brought("headings") if origin in origins}
+        others = {*origins} - own.keys()
         found = [self.name]
         if "measured" in others:
             found = [self.title, *self.run.conditions(rows), *self._left_out(rows)]
         elif others:
             shared = [] if others == {"published"} else self.run.conditions(rows, threads=False)
             found += [*shared, *self._left_out(rows), " and ".join(sorted(others))]
-        trained = self.run.trainings if "trained" in origins else ""
-        return ", ".join(filter(None, [*found, trained, *self.marks(rows, origins)]))
+        told = [tell(self.run) for tell in own.values()]
+        return ", ".join(filter(None, [*found, *told, *self.marks(rows, origins)]))
 
     def marks(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> list[str]:
         """What marks of these rows mean, where their times are shown."""

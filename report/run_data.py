@@ -16,8 +16,7 @@ from ctxbench.model.conditions import CONDITIONS, SHAPE, phrases
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Published
-from ctxbench.model.suite_file import MeasureTable, parse_pair
-from ctxbench.plugins.recall.metric import Recall
+from ctxbench.model.suite_file import parse_pair
 from ctxbench.results.run_folder import RunFolder
 
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
@@ -88,22 +87,6 @@ class RunData:
     def crossover(self) -> list[tuple[str, str]]:
         """The pairs of modules whose crossovers are shown."""
         return [parse_pair(text) for text in dict.fromkeys(self.pairs or self.definition.get("crossover") or ())]
-
-    @property
-    def scenes(self) -> str:
-        """What the networks of the metric recall were trained and tested on, whatever the input of the case is."""
-        return f"accuracy on scenes {self._recall.recall_shape}"
-
-    @property
-    def trainings(self) -> str:
-        """The same, with how often and how long each was trained."""
-        own = self._recall
-        steps = f"{own.recall_steps} steps (segment {own.recall_segment_steps})"
-        return f"{self.scenes}, {own.recall_seeds} to 8 seeds, {steps}"
-
-    @property
-    def _recall(self) -> Recall:
-        return Recall.of(MeasureTable.model_validate(self.definition.get("measure") or {}))
 
     @property
     def environment(self) -> Mapping[str, Any]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ctxbench.base.number import Number, order, rough_ratio, times
+from ctxbench.base.texts import listed
 from ctxbench.model.case import EMPTY
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, read_number
-from ctxbench.plugins.compare.ranking import listed
-from ctxbench.plugins.recall.metric import KINDS, NOUNS, SOLVED, failed_up_to, first_of
+from ctxbench.plugin import loaded
 from ctxbench.results.rows import rows_of
 from ctxbench.table.table import Table
 
@@ -48,7 +48,7 @@ def run_sentences(panel: Panel) -> list[str]:
     """
     rows = panel.alike
     done = rows[rows["status"] == "ok"]
-    found = _abilities(panel.frame)
+    found = [sentence for tell in loaded("sentences") for sentence in tell(panel.frame)]
     controls = done[done["family"].isin(CONTROLS) | (done["module"] == EMPTY)]
     if 0 < len(controls) < len(done) and done["family"].nunique() > 2:
         done = done.drop(controls.index)
@@ -93,27 +93,6 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
     if all((run.frame["status"] == "ok").all() for run in runs):
         return [*found, "No row of any run failed."]
     return [*found, *(f"{run.name}: {sentence}" for run in runs for sentence in _ended(run.frame))]
-
-
-def _abilities(frame: pd.DataFrame) -> list[str]:
-    """Which rows solve each task of recall, and how many do no better than without what it asks for."""
-    found = []
-    for kind in KINDS:
-        known = [row for row in rows_of(frame) if row.get(f"recall_{kind}") is not None]
-        values = {label_of(row): row[f"recall_{kind}"] for row in known}
-        if known and kind == "segment":
-            (least, low), *_, (most, high) = sorted([*values.items()] * 2, key=lambda each: each[1])
-            found.append(f"Recall, {kind} ({NOUNS[kind]}): from {low:.0f} % ({least}) to {high:.0f} % ({most}).")
-            continue
-        solved = [name for name, value in sorted(values.items(), key=lambda each: -each[1]) if value >= SOLVED]
-        tasks = [first_of(kind, row["recall_curve"]) for row in known]
-        failed = sum(each["accuracy"] <= failed_up_to(name, each["cells"]) for name, each in tasks)
-        if known:
-            found.append(
-                f"Recall, {kind} ({NOUNS[kind]}): {len(solved)} of {_rows(len(known))} reach {SOLVED:.0f} %"
-                f"{': ' * bool(solved)}{listed(solved) if solved else ''}; {failed} learned nothing of it."
-            )
-    return found
 
 
 def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Place]:

@@ -7,9 +7,7 @@ from pathlib import Path
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.published import Published
-from ctxbench.plugins.claims.table import claim_lines, claim_table
-from ctxbench.plugins.crossover.table import crossover_table, pairings
-from ctxbench.plugins.networks.table import network_tables
+from ctxbench.plugin import loaded
 from ctxbench.table.html import render_html
 from ctxbench.table.latex import NOTES, render_latex
 from ctxbench.table.markdown import render_markdown
@@ -40,14 +38,14 @@ FORMATS: dict[str, Callable[[Table, str, str], str]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was written: the page, and every file with it; `claims` are lines on the claims of the runs' suites.
+    """What was written: the page, and every file with it; `lines` are what plugins say of the runs.
 
     `hints` are lines on tables that are too wide for a page.
     """
 
     page: Path
     files: tuple[Path, ...]
-    claims: tuple[str, ...]
+    lines: tuple[str, ...]
     hints: tuple[str, ...]
 
 
@@ -97,13 +95,13 @@ def write_report(
     page, command = out / "index.html", report_command(runs, out, choice, crossover, titles, sheet)
     disk.write(page, render_page(read, panels_of(read), tables, curves, drawn, command))
     pictures = [path for figure in drawn for path in figure.paths.values()]
-    claims = [line for run in read if (judged := claim_table(run)) for line in claim_lines(judged)]
+    lines = [line for run in read for tell in loaded("lines") for line in tell(run)]
     hints = [
         f"{table.name} has {len(table.columns)} columns, as the run has several inputs; `--shape` takes one"
         for table, run in zip(compact, read, strict=False)
         if len(table.columns) > MOST_COLUMNS and run.frame["shape"].nunique() > 1
     ]
-    return Report(page, (page, *written, *pictures), tuple(claims), tuple(hints))
+    return Report(page, (page, *written, *pictures), tuple(lines), tuple(hints))
 
 
 def _read(paths: Sequence[Path], titles: bool, published: Published | None, crossover: Sequence[str]) -> list[RunData]:
@@ -113,7 +111,8 @@ def _read(paths: Sequence[Path], titles: bool, published: Published | None, cros
     for run, path in zip(read, paths, strict=True):
         if run.frame.empty:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
-    _check_pairs(read)
+    for check in loaded("checks"):
+        check(read)
     return read
 
 
@@ -126,8 +125,8 @@ def _compact_tables(runs: Sequence[RunData], choice: Choice | None) -> list[Tabl
 
 
 def _tables(runs: Sequence[RunData]) -> list[Table]:
-    """The comparison first, if there are several runs; then each run's own table, claims and crossovers."""
-    kinds = (lambda run: [suite_table(run)], network_tables, _if_any(claim_table), _if_any(crossover_table))
+    """The comparison first, if there are several runs; then each run's own table, and those of plugins."""
+    kinds = (lambda run: [suite_table(run)], *loaded("tables"))
     made = [(run, number, table) for make in kinds for number, run in enumerate(runs, 1) for table in make(run)]
     if len(runs) == 1:
         return [table for _, _, table in made]
@@ -136,24 +135,6 @@ def _tables(runs: Sequence[RunData]) -> list[Table]:
         for run, number, table in made
     ]
     return [compare_runs(runs), *named]
-
-
-def _if_any(make: Callable[[RunData], Table | None]) -> Callable[[RunData], list[Table]]:
-    return lambda run: [table] if (table := make(run)) else []
-
-
-def _check_pairs(runs: Sequence[RunData]) -> None:
-    """UsageError for a pair that was asked for and that no run can compare."""
-    for pair in runs[0].crossover if runs[0].pairs else ():
-        for name in pair:
-            modules = {module for run in runs for module in run.frame["module"]}
-            if name not in modules:
-                raise unknown("module of this run", name, modules)
-        if not any(pairings(run.frame, [pair]) for run in runs):
-            raise UsageError(
-                f"{' and '.join(pair)} have fewer than two sizes H x W in common with the same batch, channels, dtype, "
-                "layout, execution, threads and device; a crossover needs two"
-            )
 
 
 def _write_table(table: Table, folder: Path, label: str, notes: str) -> list[Path]:

@@ -1,6 +1,6 @@
 """What a run of the suite `bread` says of the breads and hams of Geng et al., ICLR 2021."""
 
-from ctxbench.plugins.claims.claims import Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
 
 # Mi, as printed.
 PRINTED = {"nothing": "0.50", "ham": "0.50", "upper": "0.25", "lower": "0.25", "breads": "0.00"}

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
+from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
 
 # An error of a compiled module is rounding up to this many times the eager one's, or below RELATIVE: sums are in
 # another order.

@@ -4,7 +4,7 @@ from functools import partial
 
 from scipy.stats import spearmanr
 
-from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
+from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
 from ctxbench.suites.compile import KEPT, keeps
 
 NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}

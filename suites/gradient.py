@@ -5,7 +5,7 @@ import json
 import pandas as pd
 
 from ctxbench.base.statistics import Line, fit_line
-from ctxbench.plugins.claims.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
+from ctxbench.results.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured, slope
 
 # What counts as approximately right: the least cosine of the two gradients.
 ALIGNED = 0.9

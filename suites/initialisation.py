@@ -1,6 +1,6 @@
 """What a run of the suite `initialisation` says of Appendix F of Geng et al., ICLR 2021."""
 
-from ctxbench.plugins.claims.claims import HAMS, Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, for_each, measured
 
 
 def learned(rows: Rows) -> Finding:

@@ -1,6 +1,6 @@
 """What a run of the suite `rank` says of the latent dimension of Geng et al., ICLR 2021."""
 
-from ctxbench.plugins.claims.claims import HAMS, Claim, Finding, Outcome, Rows, for_each, measured
+from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, for_each, measured
 
 # Relative: an error of r = 8 up to this much above that of r = 32 counts as no worse.
 CLOSE = 0.1

@@ -1,6 +1,6 @@
 """What a run of the suite `spectrum` says of Fig. 6 of Geng et al., ICLR 2021."""
 
-from ctxbench.plugins.claims.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured
+from ctxbench.results.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured
 
 # The rank of the signal.
 TRUE = 8

@@ -1,7 +1,7 @@
 """What a run of the suite `steps` says of the iterations of Geng et al., ICLR 2021."""
 
 from ctxbench.base.statistics import fit_line
-from ctxbench.plugins.claims.claims import HAMS, Claim, Finding, Outcome, Rows, decided, for_each, slope
+from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, decided, for_each, slope
 
 # Relative: a smaller change of the reconstruction error is none.
 SAME = 0.02

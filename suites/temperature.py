@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ctxbench.plugins.claims.claims import Claim, Finding, Outcome, Rows, for_each
+from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each
 
 KMEANS = ("ham_cd", "ham_vq")
 

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from ctxbench.model.read_suite import load
-from ctxbench.plugins.claims.claims import Finding, Rows, claims_of
+from ctxbench.plugins.claims.table import claims_of
+from ctxbench.results.claims import Finding, Rows
 
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:

@@ -25,7 +25,6 @@ from ctxbench.plugins.audit.finding import Finding, Verdict
 from ctxbench.plugins.audit.recount import Recount
 from ctxbench.plugins.audit.table import audit_table, summary
 from ctxbench.plugins.audit.verdicts import judge
-from ctxbench.worker.protocol import CountCase
 
 ROOT = Path(__file__).parents[1]
 FINDINGS = ROOT / "results" / "audit"
@@ -224,7 +223,7 @@ ALTERNATIVES = {
 
 
 def counted_here(case: Case, names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
-    found = count_case(CountCase(case, [*names]))
+    found = count_case(case, [*names])
     return found.values, found.missing
 
 

@@ -1,5 +1,6 @@
 """A device's own file: what is measured, what is refused, and what the prediction makes of it."""
 
+import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,13 +18,15 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.plugins.calibrate.calibrate import calibrate, text_of
 from ctxbench.plugins.calibrate.child import PLACEMENTS, time_kernels
+from ctxbench.plugins.calibrate.wire import GpuProperties, KernelTime
 from ctxbench.plugins.predict.effects import compared, effects_of
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.probes import KERNELS, kernel
 from ctxbench.plugins.predict.rates import rate
 from ctxbench.plugins.predict.sheet import Sheet, sheet
-from ctxbench.worker.protocol import GpuProperties, KernelTime, Reply, TimeKernels
+from ctxbench.worker.lines import plain
+from ctxbench.worker.protocol import Reply, Told
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -61,20 +64,20 @@ class Server:
     ) -> None:
         self.on, self.factor, self.controls, self.properties = on, factor, controls, properties
         self.kernels, self.load = kernels, load
-        self.task: Any = None
+        self.name, self.threads, self.asked = "", None, [""]
 
     def run(self, task: Any, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        self.task = task
+        self.name, self.threads, self.asked = map(json.loads, task.arguments)
         if self.properties is not None:
-            on_message(self.properties)
+            on_message(Told(plain(self.properties)))
         for ms in self.controls[:1]:
-            on_message(KernelTime("control", ms))
-        told = task.kernels[: self.kernels]
+            on_message(Told(plain(KernelTime("control", ms))))
+        told = self.asked[: self.kernels]
         for name in told:
             ms = 0.4 if name == "small 200" else self.factor * expected_ms(name, self.on)
-            on_message(KernelTime(name, ms, *(self.load if name == told[-1] else ())))
+            on_message(Told(plain(KernelTime(name, ms, *(self.load if name == told[-1] else ())))))
         for ms in self.controls[1:]:
-            on_message(KernelTime("control", ms))
+            on_message(Told(plain(KernelTime("control", ms))))
         return Exit(0, 0, False, "RuntimeError: no such device")
 
 
@@ -154,7 +157,7 @@ def test_a_cpu_is_a_device_like_any_other() -> None:
 def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
     server = Server(sheet("t4"))
     found = content("a100-40gb", CPU, server)
-    assert (server.task.device, server.task.kernels) == ("cpu", ["small 200"])
+    assert (server.name, server.asked) == ("cpu", ["small 200"])
     assert found["title"] == sheet("a100-40gb").title
     assert found["host_us"] == 16.0  # 8 times the 2 us of an operator here
     assert "this host's small operator, 2 us, times 8" in found["source"]
@@ -206,7 +209,7 @@ def test_a_run_that_ends_early_is_gone_on_with(server: dict[str, Any], sentence:
         content("cuda", GPU, Server(sheet("t4"), **server), part=PART)
     told: list[str] = []
     found = content("cuda", GPU, later := Server(sheet("t4")), part=PART, told=told)
-    assert tuple(later.task.kernels) == tuple(told) == names[kept:]
+    assert tuple(later.asked) == tuple(told) == names[kept:]
     assert tuple(found["kernels_ms"]) == tuple(name for name in names if name != "small 200")
     assert found == content("cuda", GPU, Server(sheet("t4")))
 
@@ -249,7 +252,7 @@ def test_each_kernel_is_one_that_the_prediction_knows(name: str) -> None:
 def test_kernels_are_timed_in_the_process_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[KernelTime] = []
     monkeypatch.setattr("ctxbench.plugins.calibrate.child.BLOCK_S", 1e-4)
-    time_kernels(TimeKernels("cpu", 1, ["add 8", "small 2"]), lambda message: seen.append(message))  # type: ignore[arg-type]  # no other comes
+    time_kernels("cpu", 1, ["add 8", "small 2"], seen.append)  # type: ignore[arg-type]  # no other comes
     assert [each.name for each in seen] == ["control", "add 8", "small 2", "control"]
     assert all(0 < each.ms < math.inf for each in seen)
     assert PLACEMENTS > 1
@@ -261,7 +264,7 @@ def test_a_kernel_is_measured_anew_while_others_compute(monkeypatch: pytest.Monk
     monkeypatch.setattr(this_machine.here, "others", lambda: lambda: shares.pop(0))
     monkeypatch.setattr(this_machine.here, "on_core", lambda: lambda: 1.0)
     seen: list[KernelTime] = []
-    time_kernels(TimeKernels("cpu", 1, []), seen.append)  # type: ignore[arg-type]  # no other comes
+    time_kernels("cpu", 1, [], seen.append)  # type: ignore[arg-type]  # no other comes
     assert [each.others_share for each in seen] == [0.5 if busy == 9 else 0.0] * 2
     assert len(shares) == busy + 9 - tries - (3 if busy == 9 else 1)
 

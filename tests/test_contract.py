@@ -23,15 +23,22 @@ from ctxbench.devices import Unsupported
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.executions import execution
-from ctxbench.plugins import verify as contract
+from ctxbench.plugins.verify import contract, lines
 from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, Check, run_checks
-from ctxbench.plugins.verify.contract import CheckResult, judged, lines
+from ctxbench.plugins.verify.contract import CheckResult, judged
 from ctxbench.plugins.verify.subject import Subject, difference
 from ctxbench.plugins.verify.testing import assert_context_module
 from ctxbench.plugins.verify.verify import verify
-from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Task
+from ctxbench.plugins.verify.wire import CheckDone, CheckStarted
+from ctxbench.worker.lines import plain
+from ctxbench.worker.protocol import Reply, Task, Told
 
 CORE = [check for check in CHECKS if check not in COMPILERS]
+
+
+def told(value: CheckStarted | CheckDone) -> Told:
+    """What a process sends of this."""
+    return Told(plain(value))
 
 
 def subject_of(cls: type[nn.Module], channels: int = 8, **hparams: Any) -> Subject:
@@ -776,7 +783,7 @@ def test_after_two_stopped_checks_or_one_that_the_others_need_no_other_runs(
 def test_a_module_that_sleeps_is_stopped_by_the_wall_s_clock_and_not_decided(
     server: ForkServer, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = EngineClock(CheckStarted("1x1", required=True, vital=False))
+    clock = EngineClock(told(CheckStarted("1x1", required=True, vital=False)))
     monkeypatch.setattr("ctxbench.base.clocks.here", clock)
 
     class Timed:
@@ -795,10 +802,10 @@ def test_a_module_that_sleeps_is_stopped_by_the_wall_s_clock_and_not_decided(
 
 def test_checks_that_only_inform_may_be_stopped_as_often_as_there_are_and_decide_nothing() -> None:
     runs: list[tuple[list[Reply], Exit]] = [
-        ([CheckStarted(name, required=False, vital=False)], Exit(0, signal.SIGPROF, False, "")) for name in "abc"
+        ([told(CheckStarted(name, required=False, vital=False))], Exit(0, signal.SIGPROF, False, "")) for name in "abc"
     ]
     passed = CheckResult("d", "passed", "well")
-    runs.append(([CheckStarted("d", required=True, vital=False), CheckDone(passed)], Exit(0, 0, False, "")))
+    runs.append(([told(CheckStarted("d", required=True, vital=False)), told(CheckDone(passed))], Exit(0, 0, False, "")))
     played = iter(runs)
 
     class Played:

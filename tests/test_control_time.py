@@ -10,7 +10,7 @@ from fake_clock import FakeClock
 
 import ctxbench
 from ctxbench.devices import device
-from ctxbench.metrics.control import Control, control_columns
+from ctxbench.model.control import Control, control_columns
 from ctxbench.model.messages import Sample
 
 SuiteFile = Callable[..., Path]

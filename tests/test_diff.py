@@ -18,7 +18,8 @@ TIMES = [1.0, 1.0, 1.0, 1.02, 1.02, 1.02, 1.01, 1.01, 1.01]
 
 
 def difference(one: Path, two: Path) -> Table:
-    return difference_table(open_run(one), open_run(two))
+    found: Table = difference_table(open_run(one), open_run(two))
+    return found
 
 
 def texts(table: Table) -> list[list[str]]:

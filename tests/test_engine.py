@@ -20,11 +20,12 @@ from ctxbench.base.errors import EngineError, UsageError
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.progress import Quiet
+from ctxbench.engine.remote import task_of
 from ctxbench.engine.run import locked, machine, resume
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.worker.protocol import DescribeEnvironment, Environment, MeasureCase, Reply
+from ctxbench.worker.protocol import MeasureCase, Reply, Told
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 FAILING = Path(__file__).parent / "fixtures" / "failing.py"
@@ -98,8 +99,8 @@ def test_each_case_has_a_fresh_process_without_threads(tmp_path: Path) -> None:
         assert len(os.listdir(f"/proc/{pid}/task")) == 1
         seen: list[Reply] = []
         for _ in range(2):
-            server.run(DescribeEnvironment(), seen.append)
-        assert [type(message) for message in seen] == [Environment, Environment]
+            server.run(task_of("machine"), seen.append)
+        assert [type(message) for message in seen] == [Told, Told]
         assert len(os.listdir(f"/proc/{pid}/task")) == 1
 
 
@@ -308,7 +309,7 @@ def test_a_measuring_process_that_cannot_start_says_what_it_printed(
     monkeypatch.setattr(sys, "executable", str(python))
     sentence = f"the measuring process ended with code 1 3 times; {last}"
     with ForkServer() as server, pytest.raises(EngineError, match=sentence):
-        server.run(DescribeEnvironment(), lambda message: None)
+        server.run(task_of("machine"), lambda message: None)
     assert capfd.readouterr() == ("", "")
 
 
@@ -319,8 +320,8 @@ def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal
         for _ in range(2):  # while it imports torch, then when it is ready
             os.kill(server._interpreter.process.pid, number)
             seen: list[Reply] = []
-            ended = server.run(DescribeEnvironment(), seen.append)
-            assert [type(message) for message in seen] == [Environment]
+            ended = server.run(task_of("machine"), seen.append)
+            assert [type(message) for message in seen] == [Told]
             assert (ended.code, ended.signal, ended.early) == (0, 0, False)
 
 
@@ -368,5 +369,5 @@ def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.Mo
         assert (ended.timed_out, ended.signal) == (True, signal.SIGKILL)
         os.killpg(next(filter(None, stuck)), signal.SIGKILL)
         seen: list[Reply] = []
-        server.run(DescribeEnvironment(), seen.append)  # a new fork server takes the next task
-        assert [type(message) for message in seen] == [Environment]
+        server.run(task_of("machine"), seen.append)  # a new fork server takes the next task
+        assert [type(message) for message in seen] == [Told]

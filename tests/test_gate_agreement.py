@@ -12,13 +12,13 @@ from test_gate_trees import OWN_GIT, commit, git
 
 import ctxbench
 from ctxbench.base.errors import UsageError
-from ctxbench.model.messages import Agreement, Difference
 from ctxbench.model.read_suite import load
 from ctxbench.plugins.check import check_against as check
 from ctxbench.plugins.check.agreement import OWN_WEIGHTS, judge
 from ctxbench.plugins.check.check_against import check_against
 from ctxbench.plugins.check.request import Request, parse_inconclusive_is, parse_outputs
 from ctxbench.plugins.check.result import ExitCode, GateResult, OutputVerdict, exit_code
+from ctxbench.plugins.check.wire import Agreement, Difference
 from ctxbench.worker import tasks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

@@ -41,8 +41,9 @@ from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
 from ctxbench.plugins.check.rules import GateRule, PairFailure, PairRatios, PairResult
 from ctxbench.plugins.check.texts import label_of, remarks
 from ctxbench.plugins.check.trees import baseline_tree, working_tree
+from ctxbench.plugins.check.wire import PairRow
 from ctxbench.worker import tasks
-from ctxbench.worker.protocol import PairRow, Reply, Task
+from ctxbench.worker.protocol import Reply, Task
 from ctxbench.worker.tree import enter_tree
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together

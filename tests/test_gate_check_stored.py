@@ -30,7 +30,7 @@ from ctxbench.engine import rounds
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, blank_record
 from ctxbench.engine.progress import Quiet, QuietGate
-from ctxbench.metrics import control
+from ctxbench.model import control
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import Overrides, load

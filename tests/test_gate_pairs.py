@@ -1,5 +1,6 @@
 """Pairs of processes: the order of their commands, exact ratios, failures; one side of a pair; the tree it works in."""
 
+import json
 import math
 import os
 import shutil
@@ -23,13 +24,14 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.suite_file import SuiteFile
-from ctxbench.plugins.check import child_pair as pair
+from ctxbench.plugins.check.child import pair as pair
 from ctxbench.plugins.check.pairs import Pairs, Source
 from ctxbench.plugins.check.rows import OUT_OF_TIME, RowKey
 from ctxbench.plugins.check.rules import PairFailure, PairRatios, PairResult, Side
 from ctxbench.plugins.check.tree_cases import count_exact, list_cases
 from ctxbench.plugins.check.trees import Tree
-from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
+from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
+from ctxbench.worker.protocol import Answer, Ask, Task
 from ctxbench.worker.tree import is_ctxbench, own_file
 
 KILLED = Exit(0, 9, False, "")
@@ -67,9 +69,9 @@ class Scripted:
         self.log.append((self.side, CLOSED, ""))
 
     def start(self, task: Task) -> None:
-        assert isinstance(task, TakeSide)
+        assert isinstance(task, Ask)
         self.task = task
-        names = [row.case.module for row in task.rows]
+        names = [row["case"]["module"] for row in json.loads(task.arguments[1])]
         self.rows = iter(names)
         self.log.append((self.side, b"start", ",".join(names)))
 
@@ -134,7 +136,7 @@ def test_both_sides_prepare_each_row_before_it_is_timed_and_hold_to_the_time_lim
     commands = [command for _, command, _ in bench.log]
     assert commands == [*[b"start"] * 2, *[b""] * 2, *([NEXT] * 2 + [BLOCK] * 12) * 2, *[STOPPED] * 2, *[CLOSED] * 2]
     assert all(worker.timeouts == {7.0} for worker in bench.workers)
-    assert [worker.task.measure.timeout_s for worker in bench.workers] == [7.0, 7.0]
+    assert [json.loads(worker.task.arguments[0])["timeout_s"] for worker in bench.workers] == [7.0, 7.0]
     assert bench.shown == [(0, 0, 2, "a"), (0, 1, 2, "b")]
 
 
@@ -382,7 +384,7 @@ def talk(rows: list[PairRow], commands: bytes) -> list[Answer]:
         said.append(answer)
         return bytes([next(script)]) if len(said) <= len(commands) else b""
 
-    pair.take_side(TakeSide(Measure(warmup_s=0.0), rows), emit)
+    pair.take_side(Measure(warmup_s=0.0), rows, emit)
     return said
 
 

@@ -3,8 +3,9 @@
 import pytest
 from import_rules import lint
 
-UPPER = "Upper rooms use lower ones, never the other way"
+UPPER = "Upper layers use lower ones, never the other way"
 READERS = "Reports, and the claims of suites, read results and measure nothing"
+CHILD = "What runs in the fresh process knows nothing of the process that waits"
 MODULES = "Modules and networks know the registry, the scans and their siblings alone"
 
 
@@ -17,11 +18,15 @@ def test_the_rules_are_kept() -> None:
 @pytest.mark.parametrize(
     ("path", "line", "broken"),
     [
-        ("ctxbench/plugins/networks/table.py", "import ctxbench.engine", {UPPER, READERS}),
-        ("ctxbench/plugins/networks/table.py", "import ctxbench.worker.lines", {READERS}),
+        ("report/tables/runs.py", "import ctxbench.engine", {UPPER, READERS}),
+        ("report/tables/runs.py", "import ctxbench.worker.lines", {UPPER, READERS}),
+        ("report/tables/runs.py", "import ctxbench.plugins.networks.table", {UPPER, "No circles"}),
+        ("ctxbench/plugins/networks/figure.py", "import ctxbench.worker.lines", {READERS}),
+        ("ctxbench/plugins/check/child/pair.py", "import ctxbench.engine", {CHILD}),
         ("modules/se.py", "import ctxbench.plugins.check", {UPPER}),
         ("modules/se.py", "from ctxbench import report", {UPPER}),
-        ("modules/se.py", "from ctxbench.plugins.memory import CONVENTION", {MODULES}),
+        ("modules/se.py", "from ctxbench.plugins.memory.convention import CONVENTION", {UPPER}),
+        ("modules/se.py", "from ctxbench.base.notes import Note", {MODULES}),
         ("networks/vit_small.py", "import ctxbench.cli", {UPPER, "No circles"}),
         ("ctxbench/results/csv_file.py", "import ctxbench.report.page", {UPPER, "No circles"}),
         (

@@ -11,12 +11,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ctxbench import metrics as core_metrics
 from ctxbench import registry
 from ctxbench.metrics import params, rates
 from ctxbench.model import metrics
 from ctxbench.model.metric import Column, Metric, Settings
 from ctxbench.model.metrics import in_order
 from ctxbench.model.record import columns
+from ctxbench.plugin import loaded
 
 ROOT = Path(__file__).parents[1]
 
@@ -79,9 +81,10 @@ def test_every_quantity_has_its_columns() -> None:
 
 
 def test_the_metrics_are_in_the_order_of_tables() -> None:
-    files = {path.stem for path in Path(metrics.__file__).parent.glob("*.py")} - {"__init__", "base"}
-    declared = [import_module(f"ctxbench.model.metrics.{name}") for name in files]
-    in_place = sorted((module.METRIC for module in declared if hasattr(module, "METRIC")), key=lambda each: each.place)
+    files = {path.stem for path in Path(str(core_metrics.__file__)).parent.glob("*.py")} - {"__init__"}
+    own = [import_module(f"ctxbench.metrics.{name}") for name in files]
+    declared = [*(module.METRIC for module in own if hasattr(module, "METRIC")), *loaded("metrics")]
+    in_place = sorted(declared, key=lambda each: each.place)
     assert list(metrics.metrics().values()) == in_place
     assert metrics.static_metrics()[:3] == list(metrics.metrics())[:3] == ["params", "macs", "memory"]
     assert list(metrics.quantities()) == [each.key for metric in in_place for each in metric.quantities]
@@ -167,7 +170,7 @@ def test_a_metric_is_one_file(copy: Path) -> None:
 
 def test_names_titles_and_columns_need_no_torch_and_no_numpy() -> None:
     code = (
-        "import sys\nfrom ctxbench.metrics import quantities\n"
+        "import sys\nfrom ctxbench.model.metrics import quantities\n"
         "from ctxbench.model.record import columns\nquantities(), columns()\n"
         "assert not {'torch', 'numpy', 'pandas', 'scipy'} & set(sys.modules)"
     )

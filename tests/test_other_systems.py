@@ -18,10 +18,12 @@ from ctxbench.base.errors import UsageError
 from ctxbench.engine import interpreter
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing
+from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
 from ctxbench.plugins.cluster.ray_slots import connect
-from ctxbench.worker.protocol import BLOCK, NEXT, Answer, DescribeEnvironment, MeasureCase, PairRow, Reply, TakeSide
+from ctxbench.worker.protocol import Answer, MeasureCase, Reply
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHAPE = (1, 8, 6, 5)
@@ -45,7 +47,7 @@ def on(tmp_path: Path) -> On:
 
 LACKS = """
 import platform
-from ctxbench import this_machine
+from ctxbench.base import clocks as this_machine
 from ctxbench.devices import cpu
 from ctxbench.worker import processes
 print(this_machine.FORKS, cpu._model() == (platform.processor() or "unknown"), hasattr(this_machine.os, "fork"))
@@ -147,7 +149,7 @@ def test_each_task_has_an_interpreter_of_its_own(server: ForkServer) -> None:
     used = []
     for _ in range(2):
         replies: list[Reply] = []
-        assert server.run(DescribeEnvironment(), replies.append) == Exit(0, 0, False, "")
+        assert server.run(task_of("machine"), replies.append) == Exit(0, 0, False, "")
         assert len(replies) == 1
         used.append(server._interpreter.process)
     assert used[0].pid != used[1].pid
@@ -157,7 +159,7 @@ def test_each_task_has_an_interpreter_of_its_own(server: ForkServer) -> None:
 @pytest.mark.processes
 def test_a_side_of_a_pair_takes_commands_and_is_stopped(server: ForkServer) -> None:
     measure = Measure(sample_s=0.01, warmup_s=0)
-    server.start(TakeSide(measure, [PairRow(Case("linear", "", {}, SHAPE), "infer")]))
+    server.start(task_of("side", measure, [PairRow(Case("linear", "", {}, SHAPE), "infer")]))
     for command in (b"", NEXT, BLOCK):
         answer = server.command(command)
         assert isinstance(answer, Answer)

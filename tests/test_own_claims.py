@@ -10,7 +10,7 @@ from report_data import add, definition, new_run, record
 from ctxbench.plugins.claims.own_claims import own_claims
 
 Command = Callable[..., Done]
-HEAD = "from ctxbench.plugins.claims.claims import Claim, Rows, decided\n"
+HEAD = "from ctxbench.results.claims import Claim, Rows, decided\n"
 SMALLER = """
 def smaller(rows: Rows):
     return decided(rows.number("params", module="ham_nmf") < rows.number("params", module="sa"), "ham_nmf 524288")
@@ -47,14 +47,14 @@ def decided_by(body: str) -> str:
     ("code", "sentence"),
     [
         ("CLAIMS = [\n", "my_suite.py is no Python file: '[' was never closed"),
-        ("CLAIMS = 3\n", "my_suite.py: CLAIMS is no list of ctxbench.plugins.claims.claims.Claim"),
+        ("CLAIMS = 3\n", "my_suite.py: CLAIMS is no list of ctxbench.results.claims.Claim"),
         (
             "CLAIMS = ['a']\n",
-            "entry 1 of CLAIMS is no ctxbench.plugins.claims.claims.Claim with a text and a criterion",
+            "entry 1 of CLAIMS is no ctxbench.results.claims.Claim with a text and a criterion",
         ),
         (
             HEAD + "CLAIMS = [Claim(1, 'c', print)]\n",
-            "entry 1 of CLAIMS is no ctxbench.plugins.claims.claims.Claim with a text",
+            "entry 1 of CLAIMS is no ctxbench.results.claims.Claim with a text",
         ),
         ("raise SystemExit(0)\nCLAIMS = []\n", "my_suite.py failed in its own code:\n"),
         (decided_by("rows.nothing"), "deciding the claim 'It holds.' of my_suite.py failed in its own code:\n"),

@@ -10,7 +10,7 @@ from judge import verdicts
 import ctxbench
 from ctxbench.model.conditions import Shape
 from ctxbench.model.read_suite import load
-from ctxbench.plugins.claims.claims import claims_of
+from ctxbench.plugins.claims.table import claims_of
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.panels import panels_of

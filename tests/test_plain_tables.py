@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ctxbench.base.terminal import console
 from ctxbench.table.markdown import render_markdown
-from ctxbench.table.table import Cell, Column, Row, Table, plain_table
+from ctxbench.table.table import Cell, Column, Row, Table, Tone, plain_table
 from ctxbench.table.terminal import render_terminal
 
 KERNELS = plain_table(
@@ -62,7 +62,7 @@ def test_a_table_without_headings_has_no_rule() -> None:
 
 
 @pytest.mark.parametrize(("tone", "code"), [("good", "32"), ("doubtful", "1;33"), ("bad", "1;31"), ("", "")])
-def test_a_tone_has_a_colour(tone: str, code: str) -> None:
+def test_a_tone_has_a_colour(tone: Tone, code: str) -> None:
     table = plain_table({"verdict": "text"}, [(Cell("so", tone=tone),)])
     line = drawn(table, 40, force_terminal=True, color_system="standard", _environ={})[-1]
     assert line == (f"\x1b[{code}mso\x1b[0m" if code else "so")

@@ -1,44 +1,36 @@
 """What crosses a process: every message comes back as it was, what is unknown is refused, a wrong name is no column."""
 
 import json
+import math
 
 import pytest
 
 from ctxbench.base.notes import Note
+from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.model.record import Record
-from ctxbench.plugins.verify.contract import CheckResult
-from ctxbench.worker.lines import ProtocolError, decode, decode_task, encode, tagged, untagged
+from ctxbench.worker.lines import ProtocolError, decode, decode_task, encode, plain, tagged, untagged
 from ctxbench.worker.protocol import (
     Answer,
-    Cases,
-    CheckDone,
-    CheckStarted,
-    DescribeEnvironment,
+    Ask,
     Done,
     Ended,
-    Environment,
-    ListCases,
-    ListedCase,
     MatmulRate,
     MeasureCase,
-    PairRow,
     Ready,
     Reply,
     Started,
-    TakeSide,
     Task,
-    Verify,
+    Told,
     WrongInput,
 )
 
 CASE = Case("ham_nmf", "m:C", {"steps": 3, "init": "fixed", "inverse": None}, (1, 8, 6, 5), threads=2)
 TASKS: list[Task] = [
-    DescribeEnvironment(),
-    Verify("m.py:C", 64, {"rank": 16}, (11, 9), True, 8.0, 60.0, ["constructs"]),
-    ListCases("ci", "/a/ci.toml", {"title": "t"}, "cpu", None),
-    TakeSide(Measure(sample_s=0.5, memory_limit_gib=2), [PairRow(CASE, "train", 0.1)]),
+    Ask("machine", []),
+    Ask("contract", ['"m.py:C"', "NaN"], "", 8.0),
+    task_of("counts", CASE, ["params"]),
     MatmulRate(CASE, Measure()),
     MeasureCase(CASE, Measure(protocol="paper"), ["params", "latency"], "torchprofile", True),
 ]
@@ -47,11 +39,8 @@ REPLIES: list[Reply] = [
     Started(7),
     Done(),
     Ended(0, 9, ["sleep"]),
-    Environment({"cpu": "Z80", "load_average": [0.1, 0.2, 0.3]}),
-    CheckStarted("gradients", required=True, vital=False),
-    CheckDone(CheckResult("gradients", "failed", "none", "add one", required=False)),
+    Told(plain({"cpu": "Z80", "load_average": [0.1, 0.2, math.nan]})),
     WrongInput("no such module"),
-    Cases([ListedCase(CASE, "/a/m.py")], {"sa": "gone"}, ["/b/x.py"], ["b"]),
     Answer([1.5], [2.5, 3.5], Failure("nan", "NaN", "Traceback")),
     Values(
         {"params": 2**70, "latency_infer_ms": 0.1 + 0.2, "macs_counter": None},

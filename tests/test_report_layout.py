@@ -28,7 +28,7 @@ from report_data import (
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
-from ctxbench.report.figures.kinds import KINDS, choose, write_figure
+from ctxbench.report.figures.kinds import choose, known, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
 from ctxbench.report.figures.layout import PAGE, Sheet, wrapped
 from ctxbench.report.figures.style import FAMILIES, OWN_COLOURS, Drawing, Look, looks, new_figure, palette, styled
@@ -48,7 +48,7 @@ COLUMN = Sheet.of("column")
 
 
 def drawing_of(name: str, *paths: Path, titles: bool = False, sheet: Sheet = PAGE) -> Drawing:
-    kind = next(kind for kind in KINDS if kind.name == name)
+    kind = known()[name]
     with styled():
         return kind.draw(panels_of([open_run(path, titles) for path in paths]), sheet)
 

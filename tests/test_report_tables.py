@@ -35,7 +35,8 @@ pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 
 def table_of(*paths: Path) -> Table:
-    return comparison_table([RunFolder.open(path) for path in paths])
+    found: Table = comparison_table([RunFolder.open(path) for path in paths])
+    return found
 
 
 def cell(table: Table, module: str, column: str) -> Cell:

@@ -10,7 +10,7 @@ from report_data import record
 import ctxbench
 from ctxbench.model.read_suite import load
 from ctxbench.model.record import columns
-from ctxbench.plugins.claims.claims import Rows
+from ctxbench.results.claims import Rows
 from ctxbench.suites.scaling import exponent, growth
 from ctxbench.suites.scaling_static import order
 

@@ -231,7 +231,7 @@ def test_the_digest_is_of_each_file_that_ctxbench_is_installed_with(monkeypatch:
         if not name.startswith(".") and "__pycache__" not in folder
     }
     assert read == there
-    assert {file.suffix for file in read} == {".py", ".csv", ".toml", ".typed"}
-    for changed in (ROOT / "modules" / "_ham.py", ROOT / "ctxbench" / "predict" / "efficiencies.csv"):
+    assert {file.suffix for file in read} == {".py", ".csv", ".toml", ".typed", ".html", ".css", ".js"}
+    for changed in (ROOT / "modules" / "_ham.py", ROOT / "ctxbench" / "plugins" / "predict" / "efficiencies.csv"):
         monkeypatch.setattr(sources, "sha256", lambda file, changed=changed: whole(file) + "0" * (file == changed))
         assert code_digest() != digest

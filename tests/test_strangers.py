@@ -24,6 +24,7 @@ from ctxbench.engine import client
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Plan, measure_case
+from ctxbench.engine.remote import task_of
 from ctxbench.executions.base import Built, Execution
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import describe_failure
@@ -32,7 +33,7 @@ from ctxbench.worker import fork_server
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.processes import WAITS_S, patiently
-from ctxbench.worker.protocol import DescribeEnvironment, MeasureCase, NoProcess, ReadEntry, ReadModule, Reply
+from ctxbench.worker.protocol import MeasureCase, NoProcess, Reply, Told
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 Command = Callable[..., Done]
@@ -308,7 +309,7 @@ def test_a_fork_server_that_cannot_fork_says_so_and_goes_on(clock: Clock, monkey
     acks, _ = pipe = os.pipe()
     server = fork_server._Server(-1, written, acks, -1, -1, -1)
     monkeypatch.setattr(os, "fork", refusing(errno.EAGAIN, 3))
-    server.fork(DescribeEnvironment(), b"tag")
+    server.fork(task_of("machine"), b"tag")
     line = os.read(messages, 1000).strip()
     assert decode(line.removeprefix(b"tag ")) == NoProcess("Resource temporarily unavailable")
     assert clock.slept == [*WAITS_S]
@@ -321,7 +322,7 @@ def test_the_want_of_processes_is_the_machines(monkeypatch: pytest.MonkeyPatch) 
         patched.setattr(server, "_next", lambda deadline: NoProcess("no room"))
         patched.setattr(server, "start", lambda task: None)
         with pytest.raises(EngineError, match="the system starts no process to run a module in: no room; see `ulimit"):
-            server.run(DescribeEnvironment(), lambda message: None)
+            server.run(task_of("machine"), lambda message: None)
 
 
 def test_a_case_that_lacked_a_thread_is_measured_again(clock: Clock) -> None:
@@ -393,6 +394,6 @@ def test_reading_what_a_file_declares_leaves_no_compiled_file_beside_it(
     path.write_text("import torch\nclass Block(torch.nn.Identity): pass\n")
     with ForkServer(static=False) as server:
         replies: list[Reply] = []
-        server.run(ReadModule(f"{path}:Block"), replies.append)
-    assert [type(reply) for reply in replies] == [ReadEntry]
+        server.run(task_of("module", f"{path}:Block"), replies.append)
+    assert [type(reply) for reply in replies] == [Told]
     assert os.listdir(tmp_path) == ["block.py"]

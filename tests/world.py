@@ -138,7 +138,7 @@ def make(folder: Path, run: Path) -> None:
 
 def command_line(chance: Random) -> list[str]:
     """A command, and some of the options that it declares; most lines have few bad values or none."""
-    name = chance.choice(sorted(cli.COMMANDS))
+    name = chance.choice(sorted(cli.known_commands()))
     command = cli.imported(name)
     types = get_type_hints(command.callback)
     bad = chance.choice([0.0, 0.1, 0.3, 1.0])

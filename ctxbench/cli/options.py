@@ -38,9 +38,9 @@ def complete_module() -> list[str]:
 
 
 def complete_target() -> list[str]:
-    from ctxbench.plugins.predict.sheet import sheets
+    from ctxbench.devices import known
 
-    return [*sheets()]
+    return [*known()]
 
 
 Module = Annotated[
@@ -124,6 +124,24 @@ def check_texts(command: Any, parameters: Iterable[Any], given: Mapping[str, Any
             is_odd = isinstance(text, str) and (not text.isascii() or "_" in text)
             if is_odd and {int, float} & {types[each.name], *get_args(types[each.name])}:
                 raise UsageError(f"{name} {text!r} is not a number in the digits 0 to 9")
+
+
+def asked_for() -> list[str]:
+    """The metrics that a command may be asked for by name."""
+    from ctxbench.model.metrics import metrics
+
+    return [name for name, metric in metrics().items() if metric.asked_for]
+
+
+def elsewhere(what: str) -> Callable[..., Any]:
+    """The function of a plugin that measures cases on other machines. UsageError where no plugin brings one."""
+    from ctxbench.plugin import brought
+
+    for plugin, (name, reference) in brought("slots"):
+        if name == what:
+            function: Callable[..., Any] = plugin.load(reference)
+            return function
+    raise UsageError("--ray: no plugin is installed that spreads cases over a cluster")
 
 
 def split(text: str | None) -> list[str] | None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ctxbench.engine.progress import Quiet, QuietGate
-    from ctxbench.report.run_data import RunData
     from ctxbench.results.run_folder import RunFolder
     from ctxbench.table.table import Table
 
@@ -49,14 +48,14 @@ def render(shown: "Table | Text | str") -> None:
         print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n")
 
 
-def render_told(told: Any) -> None:
+def render_shown(shown: Any) -> None:
     """A part of what a child tells: a text, or a table."""
     from ctxbench.table.table import plain_table
 
-    if told.columns:
-        render(plain_table(told.columns, told.rows))
-    if told.text:
-        render(told.text)
+    if shown.columns:
+        render(plain_table(shown.columns, shown.rows))
+    if shown.text:
+        render(shown.text)
 
 
 def print_runs(folders: "Sequence[RunFolder]") -> None:
@@ -68,7 +67,7 @@ def print_runs(folders: "Sequence[RunFolder]") -> None:
 
 
 def print_run(path: Path) -> None:
-    from ctxbench.plugins.crossover import table as crossover
+    from ctxbench.plugin import loaded
     from ctxbench.report.run_data import RunData
     from ctxbench.report.tables import suite as tables
     from ctxbench.results.run_folder import RunFolder
@@ -76,20 +75,10 @@ def print_run(path: Path) -> None:
     folder = RunFolder.open(path)
     render(tables.comparison_table([folder]))
     run = RunData.read(folder)
-    print_networks(run)
-    if table := crossover.crossover_table(run):
+    for table in (table for tables_of in loaded("printed") for table in tables_of(run)):
         say("")
         render(table)
     say(f"run folder: {path}")
-
-
-def print_networks(run: "RunData") -> None:
-    """What modules add to the networks of a run."""
-    from ctxbench.plugins.networks.table import network_tables
-
-    for table in network_tables(run):
-        say("")
-        render(table)
 
 
 def print_interrupted(stop: KeyboardInterrupt, ray: str | None = None) -> None:

@@ -5,14 +5,13 @@ Imports no torch until a device is used, so that the parent can ask for names an
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.cpu import Cpu
 from ctxbench.devices.cuda import Cuda
-from ctxbench.plugins.predict.sheet import Sheet, sheet
-from ctxbench.plugins.predict.sheet import sheets as known_sheets
+from ctxbench.plugin import loaded
 
 __all__ = [
     "KINDS",
@@ -50,15 +49,39 @@ def has_clock(name: str) -> bool:
     return name.partition(":")[0] in KINDS
 
 
-def sheets(names: Iterable[str]) -> dict[str, Sheet]:
+class Known(Protocol):
+    """A device that is known without being here: by its data sheet, which a run keeps."""
+
+    title: str
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+
+
+class Catalogue(Protocol):
+    """What knows devices that are not here: the names, and the device of a name or of a file `NAME.toml`."""
+
+    def names(self) -> Iterable[str]: ...
+
+    def device(self, name: str) -> Known: ...
+
+
+def known() -> dict[str, Catalogue]:
+    """The names of devices that are known without being here, and what knows each."""
+    catalogues: list[Catalogue] = loaded("devices")
+    return {name: each for each in catalogues for name in each.names()}
+
+
+def sheets(names: Iterable[str]) -> dict[str, Known]:
     """The data sheets of those of these devices that have no clock. UsageError for an unknown device."""
     found = {}
     for name in names:
         if name == META or has_clock(name):
             continue
-        if ".toml" not in name and name not in known_sheets():
-            raise unknown("device", name, [*KINDS, *known_sheets()])
-        found[name] = sheet(name)
+        catalogues = known()
+        reader = catalogues.get(name) or next(iter(loaded("devices") if ".toml" in name else ()), None)
+        if reader is None:
+            raise unknown("device", name, [*KINDS, *catalogues])
+        found[name] = reader.device(name)
     return found
 
 

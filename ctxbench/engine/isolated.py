@@ -1,8 +1,7 @@
 """Runs the code of users' files apart from the command's own process, and says in a sentence what it did instead."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from ctxbench.engine.client import ForkServer
     from ctxbench.model.case import Case
     from ctxbench.model.conditions import Shape
-    from ctxbench.worker.protocol import Reply, Task
 
 
 class Apart:
@@ -40,58 +38,36 @@ class Apart:
 
     def entry(self, reference: str) -> Entry:
         """What is known of the class of a reference. UsageError if its file does anything else than declare it."""
-        from ctxbench.worker.protocol import ReadEntry, ReadModule
-
         reference = registry.absolute(reference)
-
-        def take(reply: "Reply") -> None:
-            if isinstance(reply, ReadEntry):
-                self._entries[reference] = Entry.of_plain(reply.plain)
-
         if reference not in self._entries:
-            self._ask(ReadModule(reference), f"loading {reference.rpartition(':')[0]}", take)
+            told, _ = self._ask(f"loading {reference.rpartition(':')[0]}", "module", str, reference)
+            self._entries[reference] = Entry.of_plain(told[0])
         return self._entries[reference]
 
     def network_shape(self, name: str) -> "Shape | None":
         """The input that a network declares. UsageError if its file does anything else than that."""
-        from ctxbench.worker.protocol import NetworkShape, ReadNetwork
-
         name = registry.absolute(name)
-
-        def take(reply: "Reply") -> None:
-            if isinstance(reply, NetworkShape):
-                self._shapes[name] = reply.shape
-
         if name not in self._shapes:
-            self._ask(ReadNetwork(name), f"loading network {name}", take)
+            told, _ = self._ask(f"loading network {name}", "network", tuple[int, int, int, int] | None, name)
+            self._shapes[name] = told[0]
         return self._shapes[name]
 
-    def tell(self, task: "Task", case: "Case", on_told: "Callable[[Reply], None]") -> None:
-        """Have a child tell something of a case, and show what its module prints. UsageError if that fails."""
-        for text in self._ask(task, f"{case.title} {list(case.shape)}", on_told):
+    def ask(self, case: "Case", question: str, kind: Any, *arguments: Any) -> Any:
+        """What a child tells of a case; what its module prints is shown. UsageError if that fails."""
+        told, printed = self._ask(f"{case.title} {list(case.shape)}", question, kind, case, *arguments)
+        for text in printed:
             say(text, stderr=True)
+        return told[0]
 
-    def _ask(self, task: "Task", about: str, on_reply: "Callable[[Reply], None]") -> list[str]:
-        """Have a child answer a task; what its module printed, and what is to be noted of it."""
-        from ctxbench.engine import client
-        from ctxbench.model.messages import Failure
-        from ctxbench.worker.protocol import WrongInput
-
-        wrong = ""
-
-        def take(reply: "Reply") -> None:
-            nonlocal wrong
-            match reply:
-                case WrongInput(sentence):
-                    wrong = sentence
-                case Failure(_, sentence):
-                    wrong = f"{about}: {sentence}"
-                case _:
-                    on_reply(reply)
+    def _ask(self, about: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:
+        """What a child answers; what its module printed, and what is to be noted of it."""
+        from ctxbench.engine import client, remote
 
         if self._server is None:
             self._server = self._stack.enter_context(client.ForkServer(static=self._static))
-        ended = self._server.run(task, take)
-        if sentence := wrong or (ended.sudden and f"{about} {ended.sudden}"):
+        answered = remote.ask(self._server, question, kind, *arguments)
+        ended, failure = answered.ended, answered.failure
+        sentence = answered.wrong or (failure and f"{about}: {failure.message}")
+        if sentence := sentence or (ended.sudden and f"{about} {ended.sudden}"):
             raise UsageError(sentence)
-        return [text for text in (ended.output.rstrip(), *map(str, ended.notes)) if text]
+        return answered.told, [text for text in (ended.output.rstrip(), *map(str, ended.notes)) if text]

@@ -14,9 +14,9 @@ from ctxbench.base.notes import Note
 from ctxbench.devices import META, has_clock
 from ctxbench.engine.exit import Exit
 from ctxbench.executions import execution
-from ctxbench.metrics.control import STREAM
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import to_columns
+from ctxbench.model.control import STREAM
 from ctxbench.model.failures import NO_THREAD
 from ctxbench.model.messages import Doing, Failure, Missing, Progress, Sample, Samples, Timeline, TimelineStep, Values
 from ctxbench.model.metrics import metrics, wanted

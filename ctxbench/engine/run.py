@@ -18,6 +18,7 @@ from ctxbench.engine.cache import Counted
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.one_process import Executor, Plan
+from ctxbench.engine.remote import ask
 from ctxbench.engine.rounds import Launch, execute
 from ctxbench.executions import executions
 from ctxbench.model.case import Case, Measure, as_list
@@ -26,13 +27,15 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import metrics as known_metrics
 from ctxbench.model.read_suite import restore
 from ctxbench.model.suite_file import SuiteFile
-from ctxbench.plugins.macs.metric import COUNTERS
+from ctxbench.plugin import brought
 from ctxbench.registry import networks
 from ctxbench.results.environment import command_line, differences
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
 from ctxbench.results.sources import PACKAGE, changed_files, row_name, sha256, source_of, sources_of
-from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply
+
+# The counter of MACs where none is chosen.
+COUNTER = "ctxbench"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -55,8 +58,9 @@ def run_suite(
     before: Callable[[RunFolder, Sequence[Case]], None] = lambda folder, cases: None,
 ) -> RunFolder:
     """Measure a suite that is already loaded; see `ctxbench.run`. `before` gets the new folder and the cases."""
-    if counter not in COUNTERS:
-        raise unknown("counter", counter, COUNTERS)
+    counters = [name for _, name in brought("counters")] or [COUNTER]
+    if counter not in counters:
+        raise unknown("counter", counter, counters)
     counted = [name for name, each in known_metrics().items() if each.count]
     metrics = [name for name in suite.file.metrics if not static or name in counted]
     if not metrics:
@@ -222,15 +226,11 @@ def machine(executor: Executor) -> dict[str, Any]:
 
     Raises EngineError with the child's output if it could not tell.
     """
-    found: dict[str, Any] = {}
-
-    def take(message: Reply) -> None:
-        if isinstance(message, Environment):
-            found.update(message.environment)
-
-    ended = executor.run(DescribeEnvironment(), take)
-    if not found:
-        raise EngineError(f"the machine could not be described: {last_line(ended.output)}")
+    answered = ask(executor, "machine", dict[str, Any])
+    if not answered.told:
+        why = answered.failure.message if answered.failure else last_line(answered.ended.output)
+        raise EngineError(f"the machine could not be described: {why}")
+    found: dict[str, Any] = answered.told[0]
     return found
 
 

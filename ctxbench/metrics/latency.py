@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ctxbench.base.mode import MODES, NOUNS, Mode
 from ctxbench.base.notes import Note
 from ctxbench.devices.clock import COST_RATIO, Clock, Step, block_cost
-from ctxbench.metrics.control import STREAM, control_columns
 from ctxbench.metrics.launch import LAUNCH_SHARE, host_ms
+from ctxbench.model.control import STREAM, control_columns
 from ctxbench.model.messages import Doing, Progress, Sample, Samples
 from ctxbench.model.metric import (
     MS,
@@ -24,7 +24,7 @@ from ctxbench.model.metric import (
     RecordRow,
     by_mode,
 )
-from ctxbench.plugins.predict import metric as predicted_time
+from ctxbench.plugin import loaded
 
 if TYPE_CHECKING:
     from ctxbench.base.statistics import Summary
@@ -234,7 +234,7 @@ def convention(values: ColumnValues) -> str:
         f"Time: ms per pass, {_counted(values('processes'))}, median of the process medians [95 % "
         "interval over processes]; infer: eval, inference_mode; train: forward and y.sum().backward()"
     )
-    predicted = [predicted_time.CONVENTION] if values("latency_origin") else []
+    predicted = loaded("conventions") if values("latency_origin") else []
     return ". ".join([measured] * bool(values("processes") or not predicted) + predicted)
 
 

@@ -76,34 +76,6 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """By which share of its Euclidean length a part of what a case computes differs, in a dtype.
-
-    A `share` up to `bound` is rounding; by the share `noise` two passes of the baseline differ.
-    """
-
-    part: str
-    dtype: str
-    share: float
-    bound: float
-    noise: float
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What a case computes beside what a baseline computed.
-
-    `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
-    own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out.
-    """
-
-    differences: Sequence[Difference]
-    broken: Sequence[str]
-    notes: Sequence[str]
-    own_weights: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """How a case failed: the record's status, a sentence and the traceback.
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ctxbench.devices import Device
     from ctxbench.devices.clock import Clock, Step
     from ctxbench.executions.base import Built, Execution
-    from ctxbench.metrics.control import Control
     from ctxbench.model.case import Case, Measure
+    from ctxbench.model.control import Control
     from ctxbench.registry.entry import Entry
 
 

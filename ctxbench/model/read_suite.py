@@ -16,6 +16,7 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.hparams import class_name
 from ctxbench.model.published import Alternative, Bound, Keep, Published, PublishedRow, line_of, plain_keys
 from ctxbench.model.suite_file import Axes, Figure, Gate, MeasureTable, SuiteFile
+from ctxbench.plugin import brought
 from ctxbench.registry import networks
 
 # Where values come from that a command or a Python caller has given.
@@ -45,9 +46,27 @@ class Overrides:
 
 
 def available(folder: str = "suites") -> list[str]:
-    """The names of the suites, or of the `published` tables, that come with ctxbench."""
-    found = files(f"ctxbench.{folder}").iterdir()
-    return sorted(item.name.removesuffix(".toml") for item in found if item.name.endswith(".toml"))
+    """The names of the suites, or of the `published` tables, that come with ctxbench and its plugins."""
+    return sorted(_files(folder))
+
+
+def package_of(suite: str) -> str:
+    """The package that a suite of ctxbench or of a plugin lies in; "" if there is none of this name."""
+    return _files("suites").get(suite, ("", Path()))[0]
+
+
+def _files(folder: str) -> dict[str, tuple[str, Path]]:
+    """The files of suites or published tables by name, each with its package. ValueError for a name that is taken."""
+    found: dict[str, tuple[str, Path]] = {}
+    own = [f"{plugin.package}.{name}" for plugin, name in brought("suites")] if folder == "suites" else []
+    for package in (f"ctxbench.{folder}", *own):
+        for item in files(package).iterdir():
+            name = item.name.removesuffix(".toml")
+            if name in found and name != item.name:
+                raise ValueError(f"Two suites are called {name}: in {found[name][0]} and {package}.")
+            if name != item.name:
+                found[name] = package, Path(str(item))
+    return found
 
 
 def load(name_or_path: str, overrides: Overrides | None = None) -> Suite:
@@ -102,9 +121,10 @@ def _find(name_or_path: str) -> Path:
 
 def _built_in(folder: str, kind: str, name: str) -> Path:
     """The file of a name in a folder of ctxbench. UsageError if there is none."""
-    if name not in available(folder):
-        raise unknown(kind, name, available(folder))
-    return Path(str(files(f"ctxbench.{folder}") / f"{name}.toml"))
+    found = _files(folder)
+    if name not in found:
+        raise unknown(kind, name, found)
+    return found[name][1]
 
 
 def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:

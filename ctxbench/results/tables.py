@@ -10,7 +10,7 @@ from typing import Any
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import parsed
-from ctxbench.metrics.control import STREAM
+from ctxbench.model.control import STREAM
 from ctxbench.model.metric import POSITIVE, Column
 from ctxbench.model.metrics import quantities
 from ctxbench.model.record import columns

@@ -12,6 +12,7 @@ from ctxbench.model.messages import Progress
 from ctxbench.worker import tasks
 from ctxbench.worker.lines import encode, tagged
 from ctxbench.worker.protocol import Answer, Done, Reply, Task
+from ctxbench.worker.questions import Emit
 from ctxbench.worker.tree import enter_tree
 
 
@@ -32,7 +33,7 @@ def send(messages: int, tag: bytes, message: Reply) -> None:
         data = data[os.write(messages, data) :]
 
 
-def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> tasks.Emit:
+def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> Emit:
     """What sends a task's messages, and waits for the parent's `answer` where a message has one."""
     own = os.getpid()
 
@@ -45,7 +46,7 @@ def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> tasks.Emi
     return emit
 
 
-def perform_whole(task: Task, emit: tasks.Emit) -> int:
+def perform_whole(task: Task, emit: Emit) -> int:
     """Do a task and say Done, or print what it raised; the exit code for its process."""
     code = 1
     try:

@@ -19,10 +19,10 @@ from ctxbench.executions import Execution, execution
 from ctxbench.executions.base import Built
 from ctxbench.meta.without_compiler import without_compiler
 from ctxbench.metrics.compile import compile_deadline, fresh_caches
-from ctxbench.metrics.control import Control
 from ctxbench.metrics.matmul import matmul_rate
 from ctxbench.model import metrics
 from ctxbench.model.case import Case, Measure
+from ctxbench.model.control import Control
 from ctxbench.model.failures import DoesNotFit, StaleOutput
 from ctxbench.model.messages import Doing, Message, Missing, Values
 from ctxbench.model.metric import Metric, Pass

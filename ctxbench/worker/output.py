@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
 from ctxbench.model.case import Case
+from ctxbench.model.dtype_names import dtypes
 from ctxbench.model.failures import NotFinite
-from ctxbench.plugins.verify.shapes import dtypes
 
 
 def check_type(y: Any, case: Case) -> None:

@@ -1,19 +1,14 @@
 """The figures of a report: which there are, what data each needs, and how one is drawn and written."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal
 
 from ctxbench.base import disk
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.suite_file import Figure
-from ctxbench.plugins.crossover import figure as figure_crossover
-from ctxbench.plugins.memory import figure as figure_memory
-from ctxbench.plugins.networks import figure as figure_network
-from ctxbench.plugins.numerics import figure as figure_energy
-from ctxbench.plugins.recall import figure as figure_recall
+from ctxbench.plugin import loaded
 
 from ..curves import SCALING, figures_of
 from ..panels import Panel
@@ -21,6 +16,7 @@ from . import cost as figure_cost
 from . import curve as figure_curve
 from . import points as figure_points
 from . import samples as figure_samples
+from .kind import Kind
 from .labels import freeze_layout
 from .layout import PAGE, Sheet
 from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
@@ -29,24 +25,7 @@ from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
 WRITERS = {"png": png_bytes, "pdf": pdf_bytes}
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
-
-    A `curve` has tables of its numbers, too. Drawn are those that the suite names and those `always` drawn; where it
-    names none, all but those that have to be `asked` for.
-    """
-
-    name: str
-    title: str
-    needs: str
-    available: Callable[[Sequence[Panel]], bool]
-    draw: Callable[[Sequence[Panel], Sheet], Drawing]
-    curve: Figure | None = None
-    drawn: Literal["usually", "always", "asked"] = "usually"
-
-
-def of_curve(figure: Figure, needs: str) -> Kind:
+def of_curve(figure: Figure, needs: str, place: int = 0) -> Kind:
     """The kind of a figure that a suite names, or of SCALING."""
     return Kind(
         figure.name,
@@ -55,35 +34,35 @@ def of_curve(figure: Figure, needs: str) -> Kind:
         partial(figure_curve.has_curve, figure=figure),
         lambda panels, sheet: figure_curve.curve(panels, figure, sheet),
         figure,
+        place=place,
     )
 
 
-KINDS = (
+OWN = (
     Kind("cost", "Cost relative to self-attention", "a row of `sa` and another",
-         figure_cost.has_relative, figure_cost.relative_costs),
+         figure_cost.has_relative, figure_cost.relative_costs, place=10),
     Kind("pareto", "Time against memory", "latency, memory and MACs of two rows",
-         figure_points.has_pareto, figure_points.pareto),
+         figure_points.has_pareto, figure_points.pareto, place=20),
     Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
-         figure_points.has_published, figure_points.published_against_ours),
-    *(of_curve(figure, f"three or more {sizes} of a module")
+         figure_points.has_published, figure_points.published_against_ours, place=30),
+    *(of_curve(figure, f"three or more {sizes} of a module", place=40)
       for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
-    Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
-         figure_crossover.has_crossover, figure_crossover.crossovers),
     Kind("split", "Training and inference", "latency in both modes",
-         figure_cost.has_split, figure_cost.train_infer_split),
-    Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
-         figure_energy.has_energy, figure_energy.energies, drawn="always"),
-    Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
-         figure_memory.has_memory, figure_memory.memory_over_time),
-    Kind("network", "MACs of networks", "rows of modules in networks",
-         figure_network.has_network, figure_network.macs_of_networks, drawn="always"),
-    Kind("recall", "Recall by task", "two rows with the metric recall",
-         figure_recall.has_recall, figure_recall.recall_by_task, drawn="always"),
-    Kind("ability", "Ability against cost", "two rows with the metric recall, and what they cost",
-         figure_recall.has_ability, figure_recall.ability, drawn="always"),
+         figure_cost.has_split, figure_cost.train_infer_split, place=60),
     Kind("samples", "Raw samples", "samples.csv with samples",
-         figure_samples.has_samples, figure_samples.sample_streams, drawn="asked"),
+         figure_samples.has_samples, figure_samples.sample_streams, drawn="asked", place=120),
 )  # fmt: skip
+
+
+@cache
+def known() -> dict[str, Kind]:
+    """The figures that there are, by name, in the order of their places. ValueError for a name that is taken."""
+    found: dict[str, Kind] = {}
+    for kind in sorted([*OWN, *(each for several in loaded("figures") for each in several)], key=lambda k: k.place):
+        if kind.name in found:
+            raise ValueError(f"The figure {kind.name} is declared twice.")
+        found[kind.name] = kind
+    return found
 
 
 @dataclass(frozen=True)
@@ -104,9 +83,9 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
     ]
     if names is None:
         others = ("always",) if own else ("always", "usually")
-        kinds = [*own, *(kind for kind in KINDS if kind.drawn in others)]
+        kinds = [*own, *(kind for kind in known().values() if kind.drawn in others)]
         return [kind for kind in kinds if kind.available(panels)]
-    by_name = {kind.name: kind for kind in (*KINDS, *own)}
+    by_name = known() | {kind.name: kind for kind in own}
     for name in names:
         if name not in by_name:
             raise unknown("figure", name, by_name)

@@ -8,10 +8,10 @@ import pandas as pd
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Origin, ratio_of_runs, rough_ratio
+from ctxbench.base.texts import listed
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
-from ctxbench.plugins.compare.ranking import listed
 from ctxbench.results.rows import rows_of
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Table
 

@@ -9,11 +9,12 @@ import pandas as pd
 from ctxbench import devices
 from ctxbench.base.notes import BROKEN
 from ctxbench.base.number import fixed, order, rough_ratio
+from ctxbench.base.texts import listed
 from ctxbench.model.conditions import COLUMNS, CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import metrics, quantities, read_number
 from ctxbench.model.published import Printed
-from ctxbench.plugins.compare.ranking import listed
+from ctxbench.plugin import loaded
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
@@ -61,11 +62,8 @@ def _title(run: RunData) -> str:
     shapes = run.frame["shape"].unique()
     text = f"[{shapes[0].replace('x', ', ')}]" if len(shapes) == 1 else ""
     at = f" at {text}" if text not in title else ""
-    return f"{title}: {run.scenes}{at and f', costs{at}'}" if _has_recall(run) else title + at
-
-
-def _has_recall(run: RunData) -> bool:
-    return "recall_curve" in run.frame and bool((run.frame["recall_curve"].fillna("") != "").any())
+    trained = next(filter(None, (tell(run) for tell in loaded("titles"))), "")
+    return f"{title}: {trained}{at and f', costs{at}'}" if trained else title + at
 
 
 def shown_quantities(run: RunData, frame: pd.DataFrame) -> dict[str, Quantity]:

@@ -19,7 +19,7 @@ def diff(
     Ratios are RUN2 over RUN1, with 95 % intervals; below are what was measured under other conditions and what cannot
     be told.
     """
-    import ctxbench
+    from ctxbench.report import difference
 
-    (table,) = ctxbench.diff(first, second).tables
+    (table,) = difference.diff(first, second).tables
     render(table)

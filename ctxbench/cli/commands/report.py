@@ -81,7 +81,7 @@ def report(
         formats=list(dict.fromkeys(split(formats) or [])), sheet=sheet,
         on_step=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    for line in (*written.claims, *written.hints):
+    for line in (*written.lines, *written.hints):
         say(line)
     for kind in ("tables", "figures"):
         names_ = dict.fromkeys(Path(file).stem for file in written.files if Path(file).parent.name == kind)

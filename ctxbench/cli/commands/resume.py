@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ctxbench.base.errors import UsageError
-from ctxbench.cli.options import EXIT_INTERRUPTED, InProcess, Ray
+from ctxbench.cli.options import EXIT_INTERRUPTED, InProcess, Ray, elsewhere
 from ctxbench.cli.printing import print_interrupted, print_runs, reporter
 
 
@@ -26,9 +26,7 @@ def resume(
         raise UsageError("--in-process cannot be used with --ray: it needs no cluster")
     try:
         if ray is not None:
-            from ctxbench.plugins.cluster import cluster
-
-            runs = cluster.resume(folder, ray, retry_failed=retry_failed, reporter=reporter())
+            runs = elsewhere("resume")(folder, ray, retry_failed=retry_failed, reporter=reporter())
         else:
             runs = [run.resume(folder, retry_failed=retry_failed, in_process=in_process, reporter=reporter())]
     except KeyboardInterrupt as stop:

@@ -20,6 +20,8 @@ from ctxbench.cli.options import (
     Settings,
     SuiteName,
     Texts,
+    asked_for,
+    elsewhere,
     names,
     overrides_of,
     seconds,
@@ -27,9 +29,6 @@ from ctxbench.cli.options import (
     with_conditions,
 )
 from ctxbench.cli.printing import print_interrupted, print_runs, render, reporter
-from ctxbench.model import metrics as known_metrics
-
-ASKED_FOR = [name for name, metric in known_metrics.metrics().items() if metric.asked_for]
 
 
 @with_conditions()
@@ -39,7 +38,7 @@ def run(
     suite: SuiteName = "table3",
     modules: Modules = None,
     metrics: Annotated[
-        str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(ASKED_FOR)}.")
+        str | None, typer.Option(help=f"Metrics to measure, separated by commas: {', '.join(asked_for())}.")
     ] = None,
     chosen: Settings = None,
     processes: Processes = None,
@@ -104,9 +103,7 @@ def run(
             render(describe.plan(plan(loaded, static=static), loaded.file.measure))
             return
         if ray is not None:
-            from ctxbench.plugins.cluster import cluster
-
-            runs = cluster.run(
+            runs = elsewhere("run")(
                 loaded, ray, each_device=each_device, counter=counter, out=out, force=force, reporter=shown
             )
         else:

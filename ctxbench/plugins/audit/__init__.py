@@ -17,4 +17,5 @@ PLUGIN = Plugin(
             ),
         )
     },
+    questions={"counts": "child:count_case"},
 )

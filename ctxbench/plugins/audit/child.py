@@ -1,41 +1,45 @@
 """What an audit holds published figures against: a case's parameters, MACs and peak memory, in parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 from torch import nn
 
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.metrics.params import count_params
+from ctxbench.model.case import Case
+from ctxbench.plugins.audit.counts import Counts
 from ctxbench.plugins.macs.counter import MacCount, UncountableError, count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.worker.protocol import CaseCounts, CountCase
 
 # Operators that multiply by weights alone, as layers call them.
 LAYERS = ("aten::convolution", "aten::_convolution", "aten::addmm", "aten::mm")
 
 
-def count_case(task: CountCase) -> CaseCounts:
-    """Count what is asked for, on the meta device; `missing` says of the rest why it cannot be known."""
-    parts = _Parts(task)
+def count_case(case: Case, names: Sequence[str]) -> Counts:
+    """Count these of a case, on the meta device; names are those of `ctxbench.model.published.COUNTS`.
+
+    `missing` says of the rest why it cannot be known.
+    """
+    parts = _Parts(case)
     values: dict[str, int] = {}
     missing: dict[str, str] = {}
-    for name in task.names:
+    for name in names:
         try:
             values[name] = parts.count(name)
         except (UncountableError, UnpredictableError) as error:
             missing[name] = str(error)
-    return CaseCounts(values, missing)
+    return Counts(values, missing)
 
 
 class _Parts:
     """The module of a case, each count made when it is asked for."""
 
-    def __init__(self, task: CountCase) -> None:
-        self._model, self._x = task.case.on_meta()
+    def __init__(self, case: Case) -> None:
+        self._model, self._x = case.on_meta()
         self._known: dict[str, Callable[[], int]] = {
             "params": lambda: count_params(self._model),
             "params_bias": lambda: _in_layers(self._model, norms=False),

@@ -13,7 +13,6 @@ from ctxbench.engine.isolated import Apart
 
 if TYPE_CHECKING:
     from ctxbench.model.case import Case
-    from ctxbench.worker.protocol import Reply
 
 
 def complete_table() -> list[str]:
@@ -71,13 +70,7 @@ def _blocks(texts: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 def _counted(apart: Apart, case: "Case", names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
     """What a child counts of a case."""
-    from ctxbench.worker.protocol import CaseCounts, CountCase
+    from ctxbench.plugins.audit.counts import Counts
 
-    found: list[CaseCounts] = []
-
-    def take(reply: "Reply") -> None:
-        if isinstance(reply, CaseCounts):
-            found.append(reply)
-
-    apart.tell(CountCase(case, [*names]), case, take)
-    return found[0].values, found[0].missing
+    found: Counts = apart.ask(case, "counts", Counts, [*names])
+    return found.values, found.missing

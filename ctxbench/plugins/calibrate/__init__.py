@@ -17,4 +17,5 @@ PLUGIN = Plugin(
             ),
         )
     },
+    questions={"kernels": "child:time_kernels"},
 )

@@ -10,9 +10,10 @@ from ctxbench.base import disk
 from ctxbench.base.errors import UsageError
 from ctxbench.base.load import CONTROL_LIMIT, ON_CORE_LIMIT, OTHERS_LIMIT, starved
 from ctxbench.base.number import significant
+from ctxbench.engine.remote import ask
 from ctxbench.model.failures import last_line
+from ctxbench.plugins.calibrate.wire import CONTROL, GpuProperties, KernelTime
 from ctxbench.plugins.predict.sheet import by_title, sheet
-from ctxbench.worker.protocol import CONTROL, GpuProperties, KernelTime, Reply, TimeKernels
 
 if TYPE_CHECKING:
     from ctxbench.engine.client import ForkServer
@@ -108,7 +109,7 @@ def _times(
     earlier = len(kept.controls)
     properties: dict[str, int] = {}
 
-    def on_message(message: Reply) -> None:
+    def take(message: KernelTime | GpuProperties) -> None:
         match message:
             case KernelTime(kernel, _, others_share, on_core) if starved(others_share, on_core):
                 raise UsageError(_busy(name, kernel, others_share, on_core) + kept.told())
@@ -125,7 +126,8 @@ def _times(
                     )
 
     missing = [kernel for kernel in kernels if kernel not in kept.times]
-    ended = server.run(TimeKernels(name, threads, missing), on_message, LIMIT_S)
+    kind = KernelTime | GpuProperties
+    ended = ask(server, "kernels", kind, name, threads, missing, on_told=take, timeout_s=LIMIT_S).ended
     if len(kept.controls) < earlier + 2:
         why = f"it did not end within {LIMIT_S:g} s" if ended.timed_out else last_line(ended.output)
         raise UsageError(f"the kernels could not be measured on {name}: {why}{kept.told()}")

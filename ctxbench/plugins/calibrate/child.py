@@ -1,6 +1,6 @@
 """Times of the kernels that calibrate a device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
@@ -10,8 +10,8 @@ from ctxbench.base import clocks as this_machine
 from ctxbench.base.load import starved
 from ctxbench.devices.base import Device
 from ctxbench.devices.clock import Clock, Step
+from ctxbench.plugins.calibrate.wire import CONTROL, GpuProperties, KernelTime
 from ctxbench.plugins.predict.probes import kernel
-from ctxbench.worker.protocol import CONTROL, GpuProperties, KernelTime, Reply, TimeKernels
 
 # Seconds of a block of passes, and blocks of each placement in memory.
 BLOCK_S, BLOCKS = 0.02, 5
@@ -25,10 +25,12 @@ PROPERTIES = (
 )  # fmt: skip
 
 
-def time_kernels(task: TimeKernels, emit: Callable[[Reply], object]) -> None:
-    """Report the time of each kernel, and of the control workload before and after all."""
-    device = devices.device(task.device)
-    device.set_flags("float32", task.threads, False)
+def time_kernels(name: str, threads: int | None, kernels: Sequence[str], emit: Callable[[object], object]) -> None:
+    """Report the time of each kernel (see `ctxbench.plugins.predict.probes`) in float32, and of the control workload
+    before and after all.
+    """
+    device = devices.device(name)
+    device.set_flags("float32", threads, False)
     clock = device.clock()
     torch.manual_seed(0)
 
@@ -36,8 +38,8 @@ def time_kernels(task: TimeKernels, emit: Callable[[Reply], object]) -> None:
         found = torch.cuda.get_device_properties(device.torch)
         others = device.state().get("other_processes", ())
         emit(GpuProperties({name: int(getattr(found, name, 0)) for name in PROPERTIES}, others))
-    for name in (CONTROL, *task.kernels, CONTROL):
-        emit(_undisturbed(device, clock, name))
+    for each in (CONTROL, *kernels, CONTROL):
+        emit(_undisturbed(device, clock, each))
 
 
 def _undisturbed(device: Device, clock: Clock, name: str) -> KernelTime:

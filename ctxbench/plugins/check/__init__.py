@@ -18,4 +18,9 @@ PLUGIN = Plugin(
             ),
         )
     },
+    questions={
+        "cases": "child.listing:list_cases",
+        "side": "child.pair:take_side",
+        "outputs": "child.outputs:take_outputs",
+    },
 )

@@ -8,11 +8,12 @@ from typing import Any
 from ctxbench import devices
 from ctxbench.base.number import significant
 from ctxbench.engine.client import ForkServer
-from ctxbench.model.case import Measure
-from ctxbench.model.messages import Agreement, Failure
+from ctxbench.engine.remote import ask
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.result import OutputVerdict
 from ctxbench.plugins.check.tree_cases import TreeCases
-from ctxbench.worker.protocol import Reply, TakeOutputs
+from ctxbench.plugins.check.wire import Agreement
 
 # What a module's own code does; a process that ended or ran too long may have lacked memory or time.
 RAISED = ("error", "nan")
@@ -38,8 +39,8 @@ def compare_outputs(
             continue
         with tempfile.TemporaryDirectory(prefix="ctxbench-") as folder:
             path = os.path.join(folder, "outputs")
-            kept = _taken(servers[0], TakeOutputs(before.cases[name], measure, path, compare=False))
-            answer = kept or _taken(servers[1], TakeOutputs(now.cases[name], measure, path, compare=True))
+            kept = _taken(servers[0], before.cases[name], measure, path, compare=False)
+            answer = kept or _taken(servers[1], now.cases[name], measure, path, compare=True)
         if isinstance(answer, Agreement):
             if not answer.broken:
                 found.append(judge(name, answer))
@@ -52,17 +53,16 @@ def compare_outputs(
     return found
 
 
-def _taken(server: ForkServer, task: TakeOutputs) -> Agreement | Failure | None:
-    """What a task answers; a process that ends before it has failed."""
-    answers: list[Agreement | Failure] = []
-
-    def collect(message: Reply) -> None:
-        if isinstance(message, Agreement | Failure):
-            answers.append(message)
-
-    ended = server.run(task, collect, task.measure.timeout_s)
-    status, sentence = ended.status(task.measure.timeout_s, "computing outputs", kernel_killed=False)
-    return answers[0] if answers else Failure(status, sentence) if status != "ok" else None
+def _taken(server: ForkServer, case: Case, measure: Measure, path: str, compare: bool) -> Agreement | Failure | None:
+    """What a process answers; one that ends before it has failed."""
+    answered = ask(
+        server, "outputs", Agreement | Failure | None, case, measure, path, compare,
+        timeout_s=measure.timeout_s, memory_limit_gib=measure.memory_limit_gib,
+    )  # fmt: skip
+    if found := answered.failure or next(filter(None, answered.told), None):
+        return found
+    status, sentence = answered.ended.status(measure.timeout_s, "computing outputs", kernel_killed=False)
+    return Failure(status, sentence) if status != "ok" else None
 
 
 def judge(case: str, found: Agreement) -> OutputVerdict:

@@ -18,7 +18,7 @@ from ctxbench.plugins.check.request import Deadline, Request
 from ctxbench.plugins.check.result import ExactChange, GateResult, OutputVerdict, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
 from ctxbench.plugins.check.trees import Modules
-from ctxbench.worker.protocol import PairRow
+from ctxbench.plugins.check.wire import PairRow
 
 
 class Check:

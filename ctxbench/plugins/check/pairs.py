@@ -12,11 +12,13 @@ from typing import Protocol, Self
 from ctxbench.base import clocks as this_machine
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Measure
 from ctxbench.model.messages import Failure
 from ctxbench.plugins.check.rows import RowKey, excuse
 from ctxbench.plugins.check.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
-from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide, Task
+from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
+from ctxbench.worker.protocol import Answer, Task
 
 # Blocks run A B B A this many times; A is the baseline in one pair and the candidate in the next.
 CYCLES = 3
@@ -107,7 +109,8 @@ class Pairs:
     ) -> list[RowKey]:
         """Take rows until all are done or a process has died; the rows that are left."""
         for side, source in self._sides.items():
-            workers[side].start(TakeSide(self.measure, [source.rows[row] for row in rows]))
+            own, limit = [source.rows[row] for row in rows], self.measure.memory_limit_gib
+            workers[side].start(task_of("side", self.measure, own, memory_limit_gib=limit))
         try:
             ready = {side: worker.command(b"", self.measure.timeout_s) for side, worker in workers.items()}
             for index, row in enumerate(rows):

@@ -25,7 +25,7 @@ def row_table(result: GateResult, rows: Sequence[RowVerdict], *, reasons: bool =
         "case": "label", "mode": "label", "change": "measured", "interval": "measured", "verdict": "text",
         PLURAL[result.evidence]: "counted",
     }  # fmt: skip
-    cells = [
+    cells: list[tuple[str | Cell, ...]] = [
         (
             case_label(result, row.row.case),
             row.row.mode,
@@ -41,7 +41,7 @@ def row_table(result: GateResult, rows: Sequence[RowVerdict], *, reasons: bool =
 
 def exact_table(result: GateResult) -> Table:
     """The exact quantities that changed."""
-    rows = []
+    rows: list[tuple[str | Cell, ...]] = []
     for change in result.exact:
         *texts, difference = exact_cells(change)
         tone: Tone = "bad" if change.worse else ""

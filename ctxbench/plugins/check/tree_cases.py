@@ -8,13 +8,14 @@ from ctxbench.base.errors import UsageError
 from ctxbench.devices import META
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan, measure_case
+from ctxbench.engine.remote import ask
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.record import Record
 from ctxbench.plugins.check.result import EXACT_COLUMNS, ExactChange
 from ctxbench.plugins.check.trees import Modules, Tree
-from ctxbench.worker.protocol import Cases, ListCases, Reply, WrongInput
+from ctxbench.plugins.check.wire import Cases
 from ctxbench.worker.tree import own_file
 
 
@@ -77,25 +78,22 @@ def with_old_names(suite: Suite, renamed: Mapping[str, str]) -> Suite:
 def list_cases(server: ForkServer, suite: Suite, device: str, tree: Modules, other: Tree | None = None) -> TreeCases:
     """List the cases of a suite in the tree that the fork server takes modules from; `device` stands in for `auto`."""
     found = TreeCases(tree)
-    problems: list[str] = []
-
-    def collect(message: Reply) -> None:
-        match message:
-            case WrongInput(sentence):
-                problems.append(sentence)
-            case Cases(cases, missing, foreign, without_class):
-                found.missing, found.foreign, found.without_class = missing, foreign, without_class
-                found.cases = {each.case.id: each.case for each in cases}
-                found.files = {each.case.id: each.file for each in cases}
-
-    definition = suite.file.model_dump(mode="json")
-    task = ListCases(suite.name, str(suite.path.absolute()), definition, device, str(other.root) if other else None)
-    ended = server.run(task, collect, suite.file.measure.timeout_s)
-    if problems:
-        raise UsageError(f"in {tree.name}: {problems[0]}")
-    status, message = ended.status(suite.file.measure.timeout_s, "listing", kernel_killed=False)
+    definition, limit_s = suite.file.model_dump(mode="json"), suite.file.measure.timeout_s
+    answered = ask(
+        server, "cases", Cases, suite.name, str(suite.path.absolute()), definition, device,
+        str(other.root) if other else None, timeout_s=limit_s,
+    )  # fmt: skip
+    if answered.wrong:
+        raise UsageError(f"in {tree.name}: {answered.wrong}")
+    status, message = answered.ended.status(limit_s, "listing", kernel_killed=False)
+    if answered.failure:
+        status, message = answered.failure.status, answered.failure.message
     if status != "ok":
         raise UsageError(f"the modules of {tree.name} could not be listed: {message}")
+    for listed in answered.told:
+        found.missing, found.foreign, found.without_class = listed.missing, listed.foreign, listed.without_class
+        found.cases = {each.case.id: each.case for each in listed.cases}
+        found.files = {each.case.id: each.file for each in listed.cases}
     return found
 
 

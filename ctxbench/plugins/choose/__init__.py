@@ -9,7 +9,8 @@ PLUGIN = Plugin(
     commands={
         "choose": Command(
             "Predict",
-            "Print which modules fit into a memory at an input, the fastest first. All is predicted; nothing is measured.",
+            "Print which modules fit into a memory at an input, the fastest first. "
+            "All is predicted; nothing is measured.",
             run="command:choose",
             place=1,
             examples=("ctxbench choose --memory 2GiB --shape 2,512,96,96 --device a100-40gb,t4",),

@@ -4,4 +4,6 @@ from ctxbench.plugin import Plugin
 
 PLUGIN = Plugin(
     about="tells of each claim of a suite what a run says of it",
+    tables={"table:claim_tables": 20},
+    lines=("table:run_lines",),
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UsageError, is_interrupt
-from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Rows, Verdict
 from ctxbench.registry.load import import_source
+from ctxbench.results.claims import Claim, Finding, Missing, Rows, Verdict
 
 NAME = "CLAIMS"
 
@@ -27,11 +27,11 @@ def own_claims(suite_file: Mapping[str, Any], title: str) -> Sequence[Claim]:
         return ()
     claims = getattr(import_source(str(file)), NAME, None)
     if not isinstance(claims, list | tuple):
-        raise UsageError(f"{file}: {NAME} is no list of ctxbench.plugins.claims.claims.Claim")
+        raise UsageError(f"{file}: {NAME} is no list of ctxbench.results.claims.Claim")
     for number, claim in enumerate(claims, 1):
         if not (isinstance(claim, Claim) and isinstance(claim.text, str) and isinstance(claim.criterion, str)):
             raise UsageError(
-                f"{file}: entry {number} of {NAME} is no ctxbench.plugins.claims.claims.Claim with a text and a criterion"
+                f"{file}: entry {number} of {NAME} is no ctxbench.results.claims.Claim with a text and a criterion"
             )
     return [replace(claim, decide=_guarded(claim, file)) for claim in claims]
 
@@ -59,7 +59,7 @@ def _guarded(claim: Claim, file: Path) -> Callable[[Rows], Finding]:
         if not (isinstance(found, Finding) and isinstance(found.verdict, Verdict) and isinstance(found.text, str)):
             raise UsageError(
                 f"{file}: deciding the claim {claim.text!r} gives {found!r}, not what `measured`, `decided`, "
-                "`for_each` and `tally` of ctxbench.plugins.claims.claims give"
+                "`for_each` and `tally` of ctxbench.results.claims give"
             )
         return found
 

@@ -9,8 +9,9 @@ from typing import Any
 from ctxbench.base.clocks import usable_cores
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
+from ctxbench.engine.remote import ask
 from ctxbench.results.sources import code_digest, digest
-from ctxbench.worker.protocol import DescribeEnvironment, Environment, Reply, Task
+from ctxbench.worker.protocol import Reply, Task
 
 # Seconds in which a slot must become free and tell what it is: it imports torch.
 OPEN_S = 120.0
@@ -38,14 +39,13 @@ class Measurer:
 
     def describe(self, files: Sequence[str]) -> dict[str, Any]:
         """What runs here: GPU, the code's digest, those of the files (None: not there), and the environment."""
-        replies, ended = self.run(DescribeEnvironment(), OPEN_S, True)
-        found = [reply.environment for reply in replies if isinstance(reply, Environment)]
+        answered = ask(self._kept, "machine", dict[str, Any], timeout_s=OPEN_S)
         return {
             "gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "code": code_digest(),
             "files": {file: digest([Path(file)]) if Path(file).is_file() else None for file in files},
-            "environment": found[0] if found else None,
-            "output": ended.output,
+            "environment": answered.told[0] if answered.told else None,
+            "output": answered.ended.output,
         }
 
     def renew(self) -> None:

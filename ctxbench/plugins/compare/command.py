@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.commands.run import ASKED_FOR
 from ctxbench.cli.options import (
     EXIT_FAILED_CASES,
     EXIT_INTERRUPTED,
@@ -16,6 +15,7 @@ from ctxbench.cli.options import (
     SampleTime,
     Settings,
     Texts,
+    asked_for,
     complete_suite,
     overrides_of,
     split,
@@ -51,7 +51,7 @@ def compare(
     also_on: AlsoOn = None,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(ASKED_FOR)}."),
+        typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(asked_for())}."),
     ] = None,
     processes: Processes = None,
     sample_s: SampleTime = None,

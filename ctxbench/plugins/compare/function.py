@@ -9,11 +9,11 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.run import machine
 from ctxbench.model.read_suite import Overrides
+from ctxbench.plugin import loaded
 from ctxbench.plugins.compare import comparison
 from ctxbench.plugins.compare.comparison import BrokenModules
 from ctxbench.plugins.compare.ranking import sentences
 from ctxbench.plugins.compare.table import ranking_table
-from ctxbench.plugins.networks.table import network_tables
 from ctxbench.plugins.verify.contract import judged
 from ctxbench.plugins.verify.lines import line, summary
 from ctxbench.report.run_data import RunData
@@ -80,7 +80,9 @@ def compare(
     parts: list[Table | str] = []
     for ranking in comparison.rankings(finished):
         parts += [ranking_table(ranking, rank_by), *sentences(ranking.standings)]
-    parts += [*comparison.abilities(finished), *network_tables(RunData.read(finished))]
+    parts += comparison.abilities(finished)
+    run = RunData.read(finished)
+    parts += [table for tables_of in loaded("printed") for table in tables_of(run)]
     return Found(api.Run(finished), tuple(parts))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ctxbench.base.number import Number, obstacle, only_far, order, times
+from ctxbench.base.texts import listed
 from ctxbench.model.metrics import metrics, quantities, quantity
 
 FRONT = "On the Pareto front"
@@ -169,8 +170,3 @@ def _also(axes: Sequence[str]) -> str:
     alike = [quantity(axis).noun for axis in axes if quantity(axis).has_interval]
     text = f"; the same {listed(equal)}" if equal else ""
     return text + (f"; about the same {listed(alike)}" if alike else "")
-
-
-def listed(phrases: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"

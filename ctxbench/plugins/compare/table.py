@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ctxbench.base.number import Number, obstacle, only_far, order, ratio
+from ctxbench.base.texts import listed
 from ctxbench.model.metric import Quantity, Unit
 from ctxbench.model.metrics import metrics, quantities, quantity
-from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, front, listed, ranked, shared_axes
+from ctxbench.plugins.compare.ranking import Ranking, Standing, axes_of_front, front, ranked, shared_axes
 from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.tables.caption import convention_lines
 from ctxbench.report.tables.cells import Filled, doubts, heading, put_together, text_of
@@ -42,7 +43,8 @@ def ranking_table(ranking: Ranking, rank_by: str) -> Table:
     about = [(row.label, "", row.status) for row in rows]
     shown = {column.key: _unit(column.key, rows) for column, _ in filled if column.origin == "measured"}
     caption = _caption(ranking, rank_by, candidate, axes, shown)
-    return put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
+    found: Table = put_together("compare", ranking.condition, filled, about, caption, notes.texts, data)
+    return found
 
 
 def asked_for() -> list[str]:

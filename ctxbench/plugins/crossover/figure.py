@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from ctxbench.model.metric import Quantity
 from ctxbench.plugins.crossover.crossover import Crossover, Size, ratio_between
 from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, text_of
+from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, Sheet, legend_below, parts, wrapped
 from ctxbench.report.figures.style import DASHES, FAINT, INK, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
@@ -78,7 +79,7 @@ def _entry(pairing: Pairing, found: Sequence[Pairing], cost: Quantity, width: in
     """The legend's text for a pairing, in lines of so many characters."""
     differences = [f"{name} {pairing.conditions[name]}" for name in differing(found)]
     names = ", ".join([f"{pairing.first} / {pairing.second}", *differences])
-    return wrapped(f"{names}: {text_of(crossover_of(pairing, cost), pairing.sizes(cost))}", width)
+    return str(wrapped(f"{names}: {text_of(crossover_of(pairing, cost), pairing.sizes(cost))}", width))
 
 
 def _crossover_axes(drawing: Drawing, axes: Axes, found: Sequence[Pairing], cost: Quantity, width: int) -> None:
@@ -127,3 +128,9 @@ def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, mark
     ends = [min(max(end, sizes[0].n), sizes[-1].n) for end in (n.low, n.high)]
     height = _BAR * (place + 1)
     axes.plot(ends, [height, height], color=colour, linewidth=3, transform=axes.get_xaxis_transform(), zorder=4)
+
+
+FIGURES = (
+    Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
+         has_crossover, crossovers, place=50),
+)  # fmt: skip

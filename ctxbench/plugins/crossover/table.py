@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.statistics import FEWEST_PROCESSES
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
@@ -190,7 +191,9 @@ def crossover_table(run: RunData) -> Table | None:
     about = [(each.first, str(each.rows[0][1]["family"]), "ok") for each in found]
     title = "The n = H x W above which the first module is cheaper than the second"
     caption = _caption(run, costs)
-    return put_together(f"{run.suite}-crossover", title, filled, about, caption, notes.texts, pd.DataFrame(data))
+    name, data_frame = f"{run.suite}-crossover", pd.DataFrame(data)
+    table: Table = put_together(name, title, filled, about, caption, notes.texts, data_frame)
+    return table
 
 
 def labels(found: Sequence[Pairing]) -> list[Filled]:
@@ -249,3 +252,22 @@ def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
         "apart, at every size.",
         *convention_lines({each.key: each.unit for each in costs}, values_in(run.frame)),
     ]
+
+
+def check_pairs(runs: Sequence[RunData]) -> None:
+    """UsageError for a pair that was asked for and that no run can compare."""
+    for pair in runs[0].crossover if runs[0].pairs else ():
+        for name in pair:
+            modules = {module for run in runs for module in run.frame["module"]}
+            if name not in modules:
+                raise unknown("module of this run", name, modules)
+        if not any(pairings(run.frame, [pair]) for run in runs):
+            raise UsageError(
+                f"{' and '.join(pair)} have fewer than two sizes H x W in common with the same batch, channels, dtype, "
+                "layout, execution, threads and device; a crossover needs two"
+            )
+
+
+def crossover_tables(run: RunData) -> list[Table]:
+    """The table of crossovers, if the run has any."""
+    return [table] if (table := crossover_table(run)) else []

@@ -22,7 +22,7 @@ def history_tables(history: History) -> Iterator[Table]:
     changed = {(step.series.case, step.series.quantity, step.index) for step in history.steps()}
     for case in dict.fromkeys(series.case for series in history.series):
         own = [series for series in history.series if series.case == case]
-        rows = []
+        rows: list[list[str | Cell]] = []
         for index, commit in enumerate(history.commits):
             cells = [_cell(series, index, (case, series.quantity, index) in changed) for series in own]
             if any(cell.text for cell in cells):

@@ -31,10 +31,10 @@ def count_training_macs(module: nn.Module, *inputs: Tensor) -> MacCount:
     product or convolution once for each gradient that is asked for, so none for an input that needs no gradient, and
     none for what ran without gradients; a free operator's gradient is free, but a multiplication in it counts.
 
-    Attention that a fused kernel can take (`ctxbench.meta.fused_attention`) costs two products forward and five backward,
-    because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs, four
-    backward. A scan (`ctxbench.meta.scan`) costs twice its forward, whatever computes it. What a checkpoint computes again
-    counts again.
+    Attention that a fused kernel can take (`ctxbench.meta.fused_attention`) costs two products forward and five
+    backward, because such a kernel computes the affinity again; other attention costs what PyTorch's math path runs,
+    four backward. A scan (`ctxbench.meta.scan`) costs twice its forward, whatever computes it. What a checkpoint
+    computes again counts again.
 
     Raises UncountableError, with the reason, where there is no training step or it cannot be run without data.
     """

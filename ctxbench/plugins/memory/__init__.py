@@ -8,10 +8,14 @@ PLUGIN = Plugin(
     commands={
         "memory": Command(
             "Predict",
-            "Predict a module's peak memory without a GPU; print what is in memory at the peak and what would lower it.",
+            "Predict a module's peak memory without a GPU; print what is in memory at the peak and what would "
+            "lower it.",
             run="command:memory",
             place=2,
         )
     },
     metrics=("metric:METRIC", "metric_2020:METRIC"),
+    figures=("figure:FIGURES",),
+    preload=("preload:preload",),
+    questions={"memory": "child:memory"},
 )

@@ -10,6 +10,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.metric import MIB, RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.memory.metric import TARGETS
+from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.layout import NAME, PAGE, Sheet, multiples, wrapped
 from ctxbench.report.figures.style import INK, SMALL, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
@@ -124,3 +125,9 @@ def _caption(courses: Sequence[Course], shown: Sequence[Course]) -> str:
         f"Memory in use over the operator calls of a pass, predicted for {target}: training filled, inference dashed, "
         f"peaks marked.{omitted}"
     )
+
+
+FIGURES = (
+    Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
+         has_memory, memory_over_time, place=80),
+)  # fmt: skip

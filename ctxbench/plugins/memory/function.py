@@ -10,7 +10,6 @@ from ctxbench.base.number import Number
 from ctxbench.engine.isolated import Apart
 from ctxbench.model.case import Case
 from ctxbench.table.result import Found
-from ctxbench.worker.protocol import TellMemory
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
@@ -43,4 +42,4 @@ def memory_of(apart: Apart, case: Case, mode: str, target: str, plot: str | None
         raise unknown("mode", mode, MODES)
     if target not in TARGETS:
         raise unknown("device", target, TARGETS)
-    return api.told(apart, TellMemory(case, mode, target, plot))
+    return api.shown(apart, case, "memory", mode, target, plot)

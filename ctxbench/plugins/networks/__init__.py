@@ -6,4 +6,8 @@ PLUGIN = Plugin(
     about="tells what a module adds to a whole network",
     needs=("macs", "memory"),
     metrics=("added:METRIC", "in_slot:METRIC"),
+    figures=("figure:FIGURES",),
+    tables={"table:network_tables": 10},
+    printed={"table:network_tables": 10},
+    suites="suites",
 )

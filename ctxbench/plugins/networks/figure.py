@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from ctxbench.base.number import significant
 from ctxbench.plugins.networks.in_slot import SLOT
+from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.layout import PAGE, Sheet, legend_below, names_of, parts
 from ctxbench.report.figures.style import INK, PAPER, SMALL, Drawing
 from ctxbench.report.panels import Panel, label_of
@@ -84,3 +85,9 @@ def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[flo
             begin += size
         added = f"+{macs.get(SLOT, 0) / sum(size for name, size in macs.items() if name != SLOT):.1%}"
         axes.text(1.01, place, added, va="center", fontsize=SMALL, color=INK, transform=axes.get_yaxis_transform())
+
+
+FIGURES = (
+    Kind("network", "MACs of networks", "rows of modules in networks",
+         has_network, macs_of_networks, drawn="always", place=90),
+)  # fmt: skip

@@ -63,7 +63,8 @@ def _network_table(run: RunData, frame: pd.DataFrame, number: int) -> Table:
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
     own = replace(run, frame=frame)
     caption = (f"here: {setup(own)}.", HOW, *_slots(rows), *convention_lines(units, values_in(frame)))
-    return put_together(f"{run.suite}-network-{number}", title, filled, about, caption, (), pd.DataFrame(data))
+    table: Table = put_together(f"{run.suite}-network-{number}", title, filled, about, caption, (), pd.DataFrame(data))
+    return table
 
 
 # The costs that are shown, and which stand together where there is little room.

@@ -6,11 +6,11 @@ PLUGIN = Plugin(
     about="tells how exact a module computes, and what spectrum, gradient and reach it has",
     metrics=(
         "attention:METRIC",
-        "decomposition:METRIC",
         "gradient:METRIC",
         "jacobian:METRIC",
         "precision:METRIC",
         "reconstruction:METRIC",
         "spectrum:METRIC",
     ),
+    figures=("figure:FIGURES",),
 )

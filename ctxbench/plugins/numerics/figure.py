@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 
+from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.layout import PAGE, Sheet, multiples
 from ctxbench.report.figures.style import FAINT, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
@@ -78,3 +79,9 @@ def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
         line.set_gid(drawing.detail(f"{each.name} {settings}: {found['out'][0]:.2f} at k = 1".replace(" :", ":")))
     axes.set_title(each.name)
     axes.grid(which="major")
+
+
+FIGURES = (
+    Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
+         has_energy, energies, drawn="always", place=70),
+)  # fmt: skip

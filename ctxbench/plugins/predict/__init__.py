@@ -23,4 +23,7 @@ PLUGIN = Plugin(
         )
     },
     metrics=("metric:METRIC",),
+    conventions=("metric:CONVENTION",),
+    devices="sheet:DEVICES",
+    questions={"time": "child:time"},
 )

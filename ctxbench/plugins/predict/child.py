@@ -2,66 +2,67 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE_SDS, significant
+from ctxbench.model.case import Case
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.predict.operators import profiled
 from ctxbench.plugins.predict.passes import Kernel, PassTime, time_of
 from ctxbench.plugins.predict.sheet import Sheet
 from ctxbench.plugins.predict.training import step_of, with_loss
-from ctxbench.worker.protocol import Held, TellTime, Told
+from ctxbench.table.shown import Held, Shown
 
 # Groups of kernels beyond these, and those with less than this share of the time, are summed up in one line.
 LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 
 
-def time(task: TellTime, emit: Callable[[Told], object]) -> None:
+def time(case: Case, mode: Mode, sheet: Sheet, loss: str, optimizer: str) -> list[Shown]:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
-    case, mode, sheet = task.case, task.mode, task.sheet
     try:
         module, *inputs = case.on_meta()
         memory, operators = profiled(
-            with_loss(module, task.loss), *inputs, mode=mode, device=sheet.backend, autocast=case.autocast_dtype
+            with_loss(module, loss), *inputs, mode=mode, device=sheet.backend, autocast=case.autocast_dtype
         )
-        if task.optimizer:
-            operators += step_of(module, task.optimizer)
+        if optimizer:
+            operators += step_of(module, optimizer)
         found = time_of(operators, sheet, case.dtype)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
-    emit(
-        Told(
-            f"{case.title} {list(case.shape)} {case.computed_in}, {_step(task)}: predicted for {sheet.title}, "
+    step = _step(mode, loss, optimizer)
+    parts = [
+        Shown(
+            f"{case.title} {list(case.shape)} {case.computed_in}, {step}: predicted for {sheet.title}, "
             f"not measured: {found.time.text()} ms [80 % band]",
             value=found.time,
-        )
-    )
-    emit(
-        Told(
+        ),
+        Shown(
             f"kernels and the gaps between them {significant(found.device_ms)} ms, "
             f"launching them {significant(found.host_ms)} ms; the longer one counts"
-        )
-    )
-    emit(_by_operator(found))
+        ),
+        _by_operator(found),
+    ]
     bands = dict.fromkeys(f"{kernel.work.group}: {_basis(kernel)}" for kernel in found.kernels)
-    emit(Told(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
+    parts.append(Shown(f"Efficiency of each class, and its band: {'; '.join(bands)}."))
     for sentence in _fused_scans(memory, found, sheet):
-        emit(Told(f"- {sentence}"))
+        parts.append(Shown(f"- {sentence}"))
     for note in [*found.notes(case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
-        emit(Told(f"- {note}"))
-    emit(Told("See docs/prediction.md."))
+        parts.append(Shown(f"- {note}"))
+    parts.append(Shown("See docs/prediction.md."))
+    return parts
 
 
-def _step(task: TellTime) -> str:
+def _step(mode: Mode, loss: str, optimizer: str) -> str:
     """The mode, and what else is in the training step."""
-    parts = [task.mode, *[task.loss] * (task.loss != "sum"), *[task.optimizer] * bool(task.optimizer)]
-    return " with ".join([parts[0], " and ".join(parts[1:])]) if parts[1:] else parts[0]
+    words = [mode, *[loss] * (loss != "sum"), *[optimizer] * bool(optimizer)]
+    return " with ".join([words[0], " and ".join(words[1:])]) if words[1:] else words[0]
 
 
-def _by_operator(found: PassTime) -> Told:
+def _by_operator(found: PassTime) -> Shown:
     """The kernels, alike ones together, the longest time first."""
     groups: dict[tuple[str, ...], list[Kernel]] = defaultdict(list)
     for kernel in found.kernels:
@@ -80,7 +81,7 @@ def _by_operator(found: PassTime) -> Told:
         rows.append((significant(ms), f"{ms / total:.0%}", "others", "", str(len(rest)), "", ""))
     headings = ("ms", "share", "operator", "at", "kernels", "class", "bound by")
     columns: dict[str, Held] = dict.fromkeys(headings, "text")
-    return Told(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
+    return Shown(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
 
 
 def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: Sheet) -> Iterator[str]:

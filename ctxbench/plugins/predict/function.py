@@ -12,7 +12,6 @@ from ctxbench.model.case import Case
 from ctxbench.plugins.predict import LOSSES, OPTIMIZERS
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.table.result import Found
-from ctxbench.worker.protocol import TellTime
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
@@ -50,4 +49,4 @@ def time_of(apart: Apart, case: Case, mode: str, target: str, loss: str, optimiz
         raise unknown("optimizer", optimizer, OPTIMIZERS)
     if mode != "train" and (optimizer or loss != LOSSES[0]):
         raise UsageError("--loss and --optimizer are of a training step: add --mode train")
-    return api.told(apart, TellTime(case, mode, sheet(target), loss, optimizer))
+    return api.shown(apart, case, "time", mode, sheet(target), loss, optimizer)

@@ -9,10 +9,10 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE
 from ctxbench.model.metric import Measurement, Metric
+from ctxbench.plugins.predict.sheet import Sheet, sheet
 
 if TYPE_CHECKING:
     from ctxbench.plugins.memory.kernels import Device
-    from ctxbench.plugins.predict.sheet import Sheet
 
 CONVENTION = (
     "Predicted times: from data sheets and efficiencies that were fitted to other kernels, not measured; 80 % band; "
@@ -23,17 +23,17 @@ CONVENTION = (
 def count(measurement: Measurement) -> None:
     """Report the time of both modes if the case's device is known by its data sheet; why there is none is a note."""
     case = measurement.case
-    for sheet in devices.sheets([case.device]).values():
+    for name in devices.sheets([case.device]):
         measurement.report({"latency_origin": "predicted"})
         if case.execution != "eager":
             reason = f"{case.execution}; only eager passes"
             measurement.report({}, Note("no_time", {"reason": reason}))
             continue
         for mode in MODES:
-            _predict(measurement, mode, sheet)
+            _predict(measurement, mode, sheet(name))
 
 
-def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
+def _predict(measurement: Measurement, mode: Mode, on: Sheet) -> None:
     from ctxbench.plugins.memory.convention import UnpredictableError
     from ctxbench.plugins.predict.operators import operators_of
     from ctxbench.plugins.predict.passes import time_of
@@ -41,9 +41,9 @@ def _predict(measurement: Measurement, mode: Mode, sheet: "Sheet") -> None:
     case, key = measurement.case, f"latency_{mode}"
     era = measurement.settings.memory_device
     try:
-        device: Device = "cpu" if sheet.backend == "cpu" else era
+        device: Device = "cpu" if on.backend == "cpu" else era
         operators = operators_of(*measurement.on_meta, mode=mode, device=device, autocast=case.autocast_dtype)
-        found = time_of(operators, sheet, case.dtype, era)
+        found = time_of(operators, on, case.dtype, era)
     except (UnpredictableError, UsageError) as error:
         measurement.report({}, Note("no_time_mode", {"mode": mode, "reason": str(error)}, key))
         return

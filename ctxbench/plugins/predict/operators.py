@@ -1,7 +1,8 @@
 """From an operator that runs on meta to the kernels that it starts on a GPU, and what each of them has to do.
 
-How many multiply-accumulates a product has is what `ctxbench.plugins.macs.rules` says; here are the sides of its matrices, the
-bytes, and the class. Bytes are those of each distinct argument and output, once, unless a kernel reads them twice.
+How many multiply-accumulates a product has is what `ctxbench.plugins.macs.rules` says; here are the sides of its
+matrices, the bytes, and the class. Bytes are those of each distinct argument and output, once, unless a kernel reads
+them twice.
 """
 
 import math
@@ -74,7 +75,8 @@ def operators_of(
 def profiled(
     module: nn.Module, *inputs: Any, mode: Mode, device: Device = "cuda", autocast: torch.dtype | None = None
 ) -> tuple[MemoryProfile, list[Operator]]:
-    """The memory of one pass, and its operators that start kernels, seen where `ctxbench.plugins.memory` predicts the peak.
+    """The memory of one pass, and its operators that start kernels, seen where `ctxbench.plugins.memory` predicts the
+    peak.
 
     Raises UnpredictableError, with the reason, for a module that the meta device cannot run.
     """

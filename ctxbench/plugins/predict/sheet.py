@@ -5,6 +5,7 @@ measured on the device itself.
 """
 
 import math
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -123,3 +124,16 @@ def _checked(name: str, values: Any, path: Path) -> Sheet:
     if "float32" not in found.peak_tflops:
         raise UsageError(f"{path}: [{name}] lacks peak_tflops.float32")
     return found
+
+
+class _Sheets:
+    """The devices that data sheets describe."""
+
+    def names(self) -> Iterable[str]:
+        return sheets()
+
+    def device(self, name: str) -> Sheet:
+        return sheet(name)
+
+
+DEVICES = _Sheets()

@@ -9,7 +9,8 @@ PLUGIN = Plugin(
     commands={
         "profile": Command(
             "Measure",
-            "Measure, or predict for a device, where in a module the time goes: by source line, submodule and operator.",
+            "Measure, or predict for a device, where in a module the time goes: by source line, submodule and "
+            "operator.",
             run="command:profile",
             place=4,
             examples=(
@@ -18,4 +19,5 @@ PLUGIN = Plugin(
             ),
         )
     },
+    questions={"profile": "child:profile_case"},
 )

@@ -19,7 +19,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import Mode
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.metrics.matmul import matmul_rate
-from ctxbench.model.case import Measure
+from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import CONDITIONS, Shape
 from ctxbench.model.messages import Message, Values
 from ctxbench.plugins.memory.convention import UnpredictableError
@@ -35,7 +35,6 @@ from ctxbench.plugins.profile.static import Known, known, predicted
 from ctxbench.plugins.profile.traces import write_traces
 from ctxbench.results import environment
 from ctxbench.worker.measurement import CaseMeasurement
-from ctxbench.worker.protocol import ProfileCase, Profiled
 
 # The calls of a pass of each mode, in time.
 Timelines = Mapping[Mode, Sequence[Span]]
@@ -75,21 +74,23 @@ class Subject:
         return found
 
 
-def profile_case(task: ProfileCase, emit: Callable[[Profiled], object]) -> None:
-    """Tell the profile of a case; write its timelines, if they are asked for."""
-    case = task.case
+def profile_case(case: Case, modes: Sequence[Mode], sheet: Sheet | None, trace: str | None) -> Profile:
+    """The profile of a case: measured, or predicted for the device of a data sheet.
+
+    Its timelines are written into the folder `trace`.
+    """
     about = f"{case.title} {list(case.shape)} {case.computed_in}"
     try:
-        if task.sheet is not None:
+        if sheet is not None:
             subject = Subject(*case.on_meta(), about, case.dtype)
-            profile, calls = predicted_profile(subject, subject.modes(task.modes), task.sheet)
+            profile, calls = predicted_profile(subject, subject.modes(modes), sheet)
         else:
-            profile, calls = _measured_case(task, about)
+            profile, calls = _measured_case(case, modes, about)
     except UnpredictableError as error:
         raise UsageError(str(error)) from None
-    if task.trace is not None:
-        write_traces(Path(task.trace), about, calls)
-    emit(Profiled(profile))
+    if trace is not None:
+        write_traces(Path(trace), about, calls)
+    return profile
 
 
 def profile_module(module: nn.Module, shape: Shape, asked: Sequence[Mode], dtype: str, target: Sheet | None) -> Profile:
@@ -121,7 +122,7 @@ def _step(subject: Subject, mode: Mode) -> Step:
     return step
 
 
-def _measured_case(task: ProfileCase, about: str) -> tuple[Profile, Timelines]:
+def _measured_case(case: Case, asked: Sequence[Mode], about: str) -> tuple[Profile, Timelines]:
     notes: list[str] = []
 
     def take(message: Message) -> None:
@@ -129,9 +130,9 @@ def _measured_case(task: ProfileCase, about: str) -> tuple[Profile, Timelines]:
             notes.extend(str(note) for note in message.notes)
 
     machine = environment.describe()
-    name = task.case.device if task.case.device != "auto" else devices.auto(machine)
+    name = case.device if case.device != "auto" else devices.auto(machine)
     devices.check(name, machine)
-    case = replace(task.case, device=name)
+    case = replace(case, device=name)
     measurement = CaseMeasurement(case, Measure(), take)
     measurement.execution.check(case.device, case.dtype, case.memory_format)
     if measurement.execution.compiles:
@@ -140,7 +141,7 @@ def _measured_case(task: ProfileCase, about: str) -> tuple[Profile, Timelines]:
         torch._inductor.config.cpp.enable_kernel_profile = True  # the profiler sees a CPU's kernels, too
     measurement.load()
     subject = Subject(measurement.model, measurement.x, about, case.dtype, measurement.execution.compiles)
-    steps = {mode: lambda mode=mode: measurement.first_pass(mode).step for mode in subject.modes(task.modes)}
+    steps = {mode: lambda mode=mode: measurement.first_pass(mode).step for mode in subject.modes(asked)}
     profile, calls = measured_profile(subject, steps, measurement.device)
     passes = {mode: replace(each, notes=[*each.notes, *notes]) for mode, each in profile.passes.items()}
     return replace(profile, passes=passes), calls

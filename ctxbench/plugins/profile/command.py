@@ -15,7 +15,6 @@ from ctxbench.engine.isolated import Apart
 
 if TYPE_CHECKING:
     from ctxbench.plugins.profile.profile import Lines, Profile
-    from ctxbench.worker.protocol import Reply
 
 
 @with_conditions("shape", "dtype", "memory_format", "network", "execution", "device", "threads", one=True)
@@ -87,13 +86,7 @@ def _profiled(
     from ctxbench import devices
     from ctxbench.executions import execution
     from ctxbench.plugins.predict.sheet import sheet
-    from ctxbench.worker.protocol import ProfileCase, Profiled
-
-    found: list[Profile] = []
-
-    def take(reply: "Reply") -> None:
-        if isinstance(reply, Profiled):
-            found.append(reply.profile)
+    from ctxbench.plugins.profile.profile import Profile
 
     with Apart() as apart:
         case = case_of(module, {"device": "auto", **conditions}, chosen)
@@ -105,8 +98,8 @@ def _profiled(
         if not devices.has_clock(case.device) and case.device != "auto":
             raise UsageError(f"--device {case.device}: nothing can be measured there; --for predicts")
         folder = str(trace.absolute()) if trace else None
-        apart.tell(ProfileCase(case, modes, sheet(target) if target else None, folder), case, take)
-    return found[0]
+        found: Profile = apart.ask(case, "profile", Profile, modes, sheet(target) if target else None, folder)
+    return found
 
 
 def _print(found: "Profile", lines: "Lines") -> None:

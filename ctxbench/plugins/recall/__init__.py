@@ -12,4 +12,9 @@ RECIPE = 1
 PLUGIN = Plugin(
     about="trains modules on small tasks, to tell which context they can bring",
     metrics=("metric:METRIC",),
+    figures=("figure:FIGURES",),
+    sentences=("sentences:abilities",),
+    titles=("sentences:title",),
+    headings={"trained": "sentences:heading"},
+    suites="suites",
 )

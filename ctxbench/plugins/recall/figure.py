@@ -10,6 +10,7 @@ from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.recall.metric import KINDS, accuracy_of, first_of
+from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, Sheet, names_of, parts, wrapped
 from ctxbench.report.figures.points import front_of
 from ctxbench.report.figures.style import FAINT, INK, PALE, SMALL, TEXT, Drawing, looks
@@ -120,7 +121,7 @@ def ability(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
 
 def _entry(row: RecordRow) -> str:
     """What the legend calls a row."""
-    return wrapped(label_of(row), _ENTRY)
+    return str(wrapped(label_of(row), _ENTRY))
 
 
 def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: str) -> None:
@@ -150,3 +151,11 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
     axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, rows).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
     axes.grid(which="major")
+
+
+FIGURES = (
+    Kind("recall", "Recall by task", "two rows with the metric recall",
+         has_recall, recall_by_task, drawn="always", place=100),
+    Kind("ability", "Ability against cost", "two rows with the metric recall, and what they cost",
+         has_ability, ability, drawn="always", place=110),
+)  # fmt: skip

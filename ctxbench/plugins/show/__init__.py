@@ -13,4 +13,5 @@ PLUGIN = Plugin(
             place=2,
         )
     },
+    questions={"costs": "child:costs"},
 )

@@ -7,7 +7,7 @@ import typer
 
 from ctxbench.base.errors import UsageError
 from ctxbench.cli.options import Module, Settings, Texts, cases_of, with_conditions
-from ctxbench.cli.printing import render, render_told
+from ctxbench.cli.printing import render, render_shown
 from ctxbench.engine.isolated import Apart
 from ctxbench.model.conditions import CONDITIONS
 
@@ -34,6 +34,7 @@ def show(
         for part in describe.module(registry.get(module)):
             render(part)
         for case in cases:
-            from ctxbench.worker.protocol import TellCosts
+            from ctxbench.table.shown import Shown
 
-            apart.tell(TellCosts(case, by_operator), case, render_told)
+            for shown in apart.ask(case, "costs", list[Shown], by_operator):
+                render_shown(shown)

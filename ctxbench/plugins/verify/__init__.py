@@ -14,4 +14,5 @@ PLUGIN = Plugin(
             place=4,
         )
     },
+    questions={"contract": "child:verify"},
 )

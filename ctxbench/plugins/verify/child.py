@@ -1,17 +1,30 @@
 """The contract of one module, check by check."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ctxbench import registry
-from ctxbench.base.errors import UsageError
 from ctxbench.plugins.verify.checks import CHECKS, COMPILERS, run_checks
 from ctxbench.plugins.verify.subject import Subject
-from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, WrongInput
+from ctxbench.plugins.verify.wire import CheckDone, CheckStarted
 
 
-def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
-    """Run the checks and report each result as it is known."""
+def verify(
+    reference: str,
+    channels: int,
+    hparams: Mapping[str, Any],
+    size: tuple[int, int],
+    compilers: bool,
+    timeout_s: float,
+    done: Sequence[str],
+    emit: Callable[[object], object],
+) -> None:
+    """Run the checks but those that are `done`, and report each result as it is known.
+
+    Without `compilers`, torch.compile and torch.export are left out. A check that takes more than `timeout_s` of
+    processor time ends the process with SIGPROF.
+    """
 
     def start(started: CheckStarted) -> None:
         emit(started)
@@ -19,18 +32,12 @@ def verify(task: Verify, emit: Callable[[Reply], object]) -> None:
         # has no such limit; there that of the process ends it.
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_PROF, task.timeout_s)
+            signal.setitimer(signal.ITIMER_PROF, timeout_s)
 
     start(CheckStarted("load", required=True, vital=True))
-    try:
-        entry = registry.get(task.reference)
-        subject = Subject(
-            entry, entry.load(), task.channels, entry.check_hparams(task.hparams, task.channels), task.size
-        )
-    except UsageError as error:
-        emit(WrongInput(str(error)))
-        return
-    checks = [check for check in CHECKS if check.name not in task.done and (task.compilers or check not in COMPILERS)]
+    entry = registry.get(reference)
+    subject = Subject(entry, entry.load(), channels, entry.check_hparams(hparams, channels), size)
+    checks = [check for check in CHECKS if check.name not in done and (compilers or check not in COMPILERS)]
     for result in run_checks(
         subject, checks, on_start=lambda check: start(CheckStarted(check.name, check.required, check.vital))
     ):

@@ -49,7 +49,8 @@ def verify(
     from ctxbench.engine.client import ForkServer
     from ctxbench.model import hparams as settings
     from ctxbench.model.metrics import metrics
-    from ctxbench.plugins.verify import judged, lines
+    from ctxbench.plugins.verify import lines
+    from ctxbench.plugins.verify.contract import judged
     from ctxbench.plugins.verify.verify import verify as check_module
 
     if deep and (sentence := metrics()["recall"].lacking()):

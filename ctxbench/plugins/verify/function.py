@@ -8,7 +8,7 @@ from ctxbench.plugins.verify.contract import CHANNELS, SIZE, CheckResult
 from ctxbench.plugins.verify.lines import summary
 from ctxbench.plugins.verify.verify import verify as check_contract
 from ctxbench.table.result import Found
-from ctxbench.table.table import plain_table
+from ctxbench.table.table import Origin, plain_table
 
 
 def verify(
@@ -27,5 +27,6 @@ def verify(
     with ForkServer(static=False) as server:
         results = check_contract(module, server, channels=channels, size=size, hparams=hparams, timeout_s=timeout_s)
     rows = [[each.name, each.outcome, "yes" if each.required else "no", each.fact, each.hint] for each in results]
-    headings = {"check": "label", "outcome": "label", "required": "label", "fact": "text", "hint": "text"}
+    words: dict[str, Origin] = {"fact": "text", "hint": "text"}
+    headings: dict[str, Origin] = {"check": "label", "outcome": "label", "required": "label", **words}
     return Found(results, (plain_table(headings, rows), summary(module, results).plain))

@@ -5,6 +5,7 @@ import inspect
 import torch
 
 from ctxbench.meta.influence import forward
+from ctxbench.model.dtype_names import dtypes, name_of
 from ctxbench.model.failures import describe_failure
 from ctxbench.plugins.verify.contract import CheckResult
 from ctxbench.plugins.verify.subject import Subject, failed, is_refusal, listed, not_applicable, passed
@@ -73,7 +74,7 @@ def shape(subject: Subject) -> CheckResult:
         tokens = "the module seems to take tokens [B, N, C]: wrap it in one that maps [B, C, H, W] to the same"
         size = "check with a size that the module accepts: --size HEIGHT WIDTH"
         return failed(f"refused {_size(subject.size)}: {error}", tokens if "unpack" in str(error) else size)
-    return _wrong_output(subject, x, y) or passed(f"{list(x.shape)} to {list(y.shape)}, {_name(y.dtype)} kept")
+    return _wrong_output(subject, x, y) or passed(f"{list(x.shape)} to {list(y.shape)}, {name_of(y.dtype)} kept")
 
 
 def device(subject: Subject) -> CheckResult:
@@ -161,15 +162,6 @@ def _wrong_output(subject: Subject, x: torch.Tensor, y: object) -> CheckResult |
 
 def _size(size: tuple[int, int]) -> str:
     return f"{size[0]}x{size[1]}"
-
-
-def dtypes(x: torch.Tensor, y: torch.Tensor) -> str:
-    """`float32 in, float64 out`."""
-    return f"{_name(x.dtype)} in, {_name(y.dtype)} out"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _first_line(error: Exception) -> str:

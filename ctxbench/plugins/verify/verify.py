@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxbench.base.errors import UsageError
+from ctxbench.engine.remote import ask
 from ctxbench.model.conditions import parse_shape
 from ctxbench.model.failures import last_line, signal_name
 from ctxbench.plugins.verify.contract import CHANNELS, MEMORY_LIMIT_GIB, MOST_HANGS, SIZE, TIMEOUT_S, CheckResult
-from ctxbench.worker.protocol import CheckDone, CheckStarted, Reply, Verify, WrongInput
+from ctxbench.plugins.verify.wire import CheckDone, CheckStarted
 
 # A module that sleeps takes no processor time: its process is stopped after so many times the limit of a check.
 PROCESS_LIMIT = 5
@@ -45,30 +46,30 @@ def verify(
     parse_shape((1, channels, *size))
     results: list[CheckResult] = []
     running = CheckStarted("load", required=True, vital=True)
-    problem: str | None = None
     stopped = 0
 
     def add(result: CheckResult) -> None:
         results.append(result)
         on_result(result)
 
-    def on_message(message: Reply) -> None:
-        nonlocal running, problem
+    def take(message: CheckStarted | CheckDone) -> None:
+        nonlocal running
         match message:
             case CheckStarted():
                 running = message
                 on_start(message.name)
             case CheckDone(result):
                 add(result)
-            case WrongInput(sentence):
-                problem = sentence
 
     while True:
         done = [result.name for result in results]
-        task = Verify(reference, channels, hparams or {}, size, compilers, MEMORY_LIMIT_GIB, timeout_s, done)
-        ended = executor.run(task, on_message, PROCESS_LIMIT * timeout_s)
-        if problem is not None:
-            raise UsageError(problem)
+        answered = ask(
+            executor, "contract", CheckStarted | CheckDone, reference, channels, hparams or {}, size, compilers,
+            timeout_s, done, on_told=take, timeout_s=PROCESS_LIMIT * timeout_s, memory_limit_gib=MEMORY_LIMIT_GIB,
+        )  # fmt: skip
+        if answered.wrong:
+            raise UsageError(answered.wrong)
+        ended = answered.ended
         if reason := _stop(ended, timeout_s):
             fact, hint = reason
             stopped += running.required

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 from ctxbench.base.number import Number
-from ctxbench.plugins.claims.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
 from ctxbench.plugins.recall.metric import CHANCE, NOISE, SOLVED, accuracy_of, first_of, from_histogram, learned_of
+from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, decided, for_each, measured
 
 SUMS = ("global", "lookup")
 # Percent, in lookup-8: 15 other digits have marks.

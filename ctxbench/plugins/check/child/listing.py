@@ -2,33 +2,29 @@
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ctxbench import registry
 from ctxbench.base.errors import UnknownClass, UsageError
 from ctxbench.model.read_suite import restore
+from ctxbench.plugins.check.wire import Cases, ListedCase
 from ctxbench.results.sources import own_files
-from ctxbench.worker.protocol import Cases, ListCases, ListedCase, Reply, WrongInput
 from ctxbench.worker.tree import own_file
 
 
-def list_cases(task: ListCases, emit: Callable[[Reply], object]) -> None:
-    """Report the cases that a suite has in this source tree, and why a module has none.
+def list_cases(suite_name: str, path: str, definition: Mapping[str, Any], device: str, other: str | None) -> Cases:
+    """The cases that a suite has in this source tree, and why a module has none; `device` stands in for `auto`.
 
-    `foreign` are the files below `task.other` that loading the modules brought in: a tree that loads another tree's
+    `foreign` are the files below `other` that loading the modules brought in: a tree that loads another tree's
     code shares it with that one.
     """
-    suite = restore(task.suite, Path(task.path), task.definition)
+    suite = restore(suite_name, Path(path), definition)
     missing: dict[str, UsageError] = {}
     listed: list[ListedCase] = []
     before = set(sys.modules)
-    try:
-        found = suite.cases_here(task.auto_device, missing)
-    except UsageError as error:
-        emit(WrongInput(str(error)))
-        return
-    for case in found:
+    for case in suite.cases_here(device, missing):
         entry = case.entry
         with contextlib.suppress(Exception):  # what does not load fails as a case, with its message
             entry.load()
@@ -37,7 +33,7 @@ def list_cases(task: ListCases, emit: Callable[[Reply], object]) -> None:
     broken = {entry.key: entry.broken for entry in registered if entry.broken}
     # The harness is one for both sides, wherever it lies.
     files = own_files(sys.modules.keys() - before)
-    foreign = sorted(file for file in files if task.other and own_file(file, Path(task.other)))
+    foreign = sorted(file for file in files if other and own_file(file, Path(other)))
     reasons = {**broken, **{name: str(error) for name, error in missing.items()}}
     without_class = [name for name, error in missing.items() if isinstance(error, UnknownClass)]
-    emit(Cases(listed, reasons, foreign, without_class))
+    return Cases(listed, reasons, foreign, without_class)

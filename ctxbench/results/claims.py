@@ -5,13 +5,9 @@ run lacks something, its claim is undecided, with the reason.
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
-from importlib.resources import files
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -166,17 +162,6 @@ class Rows:
         if len(parts) < least:
             raise Missing(f"fewer than {least} values of {name}")
         return pd.Series({value: read(rows) for value, rows in parts.items()}, dtype="float64")
-
-
-def claims_of(suite: str, title: str) -> Sequence[Claim]:
-    """The claims of a suite of ctxbench; none of one without claims, or of a user's own, which has another title."""
-    name, file = suite.replace("-", "_"), files("ctxbench.suites") / f"{suite}.toml"
-    if not name.isidentifier() or find_spec(f"ctxbench.suites.{name}") is None or not file.is_file():
-        return ()
-    if tomllib.loads(file.read_text(encoding="utf-8"))["title"] != title:
-        return ()
-    claims: Sequence[Claim] = import_module(f"ctxbench.suites.{name}").CLAIMS
-    return claims
 
 
 def measured(text: str) -> Finding:

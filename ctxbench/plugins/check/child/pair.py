@@ -1,7 +1,7 @@
 """One side of a pair of processes: it prepares rows and times blocks, a command at a time."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,9 +10,11 @@ import torch
 from ctxbench.base.errors import is_interrupt
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.metrics.latency import warm_up
+from ctxbench.model.case import Measure
 from ctxbench.model.failures import describe_failure
+from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
 from ctxbench.worker.measurement import CaseMeasurement
-from ctxbench.worker.protocol import BLOCK, NEXT, Answer, PairRow, TakeSide
+from ctxbench.worker.protocol import Answer
 
 # A sample lasts at least this long, so that neither the timer nor one interruption is much of it.
 SAMPLE_S = 0.002
@@ -39,12 +41,12 @@ class Row:
         return Answer(control, row)
 
 
-def take_side(task: TakeSide, emit: Callable[[Answer], bytes]) -> None:
-    """Do what each command says with the rows of `task`, in their order; a row's failure is its answer.
+def take_side(measure: Measure, rows: Sequence[PairRow], emit: Callable[[Answer], bytes]) -> None:
+    """Do what each command says with the rows of a side, in their order; a row's failure is its answer.
 
     After a failure that is `crashed` there is nothing more to do in this process.
     """
-    rows = prepared(task)
+    functions = prepared(measure, rows)
     row: Row | None = None
     answer = Answer()
     while True:
@@ -56,7 +58,7 @@ def take_side(task: TakeSide, emit: Callable[[Answer], bytes]) -> None:
                 row = None  # its memory is free before the next row's is taken
                 if torch.cuda.is_initialized():
                     torch.cuda.empty_cache()  # the other side shares the GPU
-                row = next(rows)()
+                row = next(functions)()
                 answer = Answer()
             else:
                 assert row is not None
@@ -67,17 +69,17 @@ def take_side(task: TakeSide, emit: Callable[[Answer], bytes]) -> None:
             answer = Answer(failure=describe_failure(error))
 
 
-def prepared(task: TakeSide) -> Iterator[Callable[[], Row]]:
+def prepared(measure: Measure, rows: Sequence[PairRow]) -> Iterator[Callable[[], Row]]:
     """For each row, the function that builds it, runs its first pass with the checks, and warms it up."""
-    for each in task.rows:
+    for each in rows:
 
         def prepare(each: PairRow = each) -> Row:
-            measurement = CaseMeasurement(each.case, task.measure, lambda message: None, force=True)
+            measurement = CaseMeasurement(each.case, measure, lambda message: None, force=True)
             measurement.load()
             first = measurement.first_pass(each.mode)
             clock, control = measurement.clock(), measurement.device.control_workload()
             clock.time_block(control, 2)
-            pass_s = warm_up(first.step, clock, task.measure.warmup_s)
+            pass_s = warm_up(first.step, clock, measure.warmup_s)
             passes, run = slowed(max(1, math.ceil(SAMPLE_S / pass_s)), each.inject)
             samples = max(1, min(SAMPLES, int(BLOCK_S / (run * pass_s))))
             return Row(first.step, control, clock, passes, run, samples)

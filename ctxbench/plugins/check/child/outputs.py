@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctxbench.model.messages import Agreement, Difference
+from ctxbench.base.errors import UsageError
+from ctxbench.model.case import Case, Measure
+from ctxbench.model.failures import describe_failure
+from ctxbench.model.messages import Failure
+from ctxbench.plugins.check.wire import Agreement, Difference
 from ctxbench.plugins.numerics.precision import draw, relative_error
 from ctxbench.worker.measurement import CaseMeasurement
-from ctxbench.worker.protocol import Reply, TakeOutputs
 
 Parts = dict[str, Tensor]
 # Euclidean, relative: what sums in another order make. Two layouts of the registry's modules differ by 2e-12 at most in
@@ -22,22 +25,29 @@ OWN_ERROR = 4.0
 EXACT = "float64"
 
 
-def take_outputs(task: TakeOutputs, emit: Callable[[Reply], object]) -> None:
-    """Write what the case computes into the task's file; or, to `compare`, tell how it differs from what is there.
+def take_outputs(case: Case, measure: Measure, path: str, compare: bool) -> Agreement | Failure | None:
+    """Write what the case computes into the file `path`; or, to `compare`, tell how it differs from what is there.
 
     The one that compares has the weights of the one that wrote if they have the same names and shapes.
     """
-    measurement = CaseMeasurement(task.case, task.measure, lambda message: None, force=True)
+    try:
+        return _taken(case, measure, path, compare)
+    except UsageError as error:
+        return describe_failure(error)
+
+
+def _taken(case: Case, measure: Measure, path: str, compare: bool) -> Agreement | None:
+    measurement = CaseMeasurement(case, measure, lambda message: None, force=True)
     measurement.load()
     model, _ = draw(measurement)
     drawn = {name: tensor.detach().clone() for name, tensor in _state(model)}
-    if not task.compare:
+    if not compare:
         found = _computed(measurement, model)
         again = _computed(measurement, model)
         noise = {each: {part: _moved(again[each][part], found[each][part]) for part in found[each]} for each in found}
-        torch.save({"drawn": drawn, "found": found, "noise": noise}, task.path)
-        return
-    kept = torch.load(task.path, weights_only=True)
+        torch.save({"drawn": drawn, "found": found, "noise": noise}, path)
+        return None
+    kept = torch.load(path, weights_only=True)
     notes = []
     own_weights = _shapes(drawn) != _shapes(kept["drawn"])
     if not own_weights and not all(
@@ -47,7 +57,7 @@ def take_outputs(task: TakeOutputs, emit: Callable[[Reply], object]) -> None:
         with torch.no_grad():
             for name, tensor in _state(model):
                 tensor.copy_(kept["drawn"][name])
-    emit(_agreement(kept["found"], _computed(measurement, model), kept["noise"], notes, measurement, own_weights))
+    return _agreement(kept["found"], _computed(measurement, model), kept["noise"], notes, measurement, own_weights)
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -1,0 +1,60 @@
+"""Calls a function in a fresh process, by the name of a question (see `ctxbench.worker.questions`)."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from ctxbench.engine.exit import Exit
+from ctxbench.model.case import Case
+from ctxbench.model.messages import Failure
+from ctxbench.worker.lines import plain
+from ctxbench.worker.protocol import Ask, Reply, Told, WrongInput
+
+if TYPE_CHECKING:
+    from ctxbench.engine.one_process import Executor
+
+
+@dataclass
+class Answered:
+    """What a process told; a sentence if it was asked for what cannot be, what its function raised; how it ended."""
+
+    told: list[Any] = field(default_factory=list)
+    wrong: str = ""
+    failure: Failure | None = None
+    ended: Exit = field(default_factory=lambda: Exit(0, 0, False, ""))
+
+
+def ask(
+    executor: "Executor",
+    question: str,
+    kind: Any,
+    *arguments: Any,
+    on_told: Callable[[Any], None] = lambda value: None,
+    timeout_s: float | None = None,
+    memory_limit_gib: float | None = None,
+) -> Answered:
+    """Ask a question in a fresh process. `kind` is the type of what it tells, of which `on_told` gets each at once."""
+    found, adapter = Answered(), TypeAdapter(kind)
+
+    def take(reply: Reply) -> None:
+        match reply:
+            case Told(text):
+                value = adapter.validate_python(json.loads(text))
+                found.told.append(value)
+                on_told(value)
+            case WrongInput(sentence):
+                found.wrong = sentence
+            case Failure():
+                found.failure = reply
+
+    found.ended = executor.run(task_of(question, *arguments, memory_limit_gib=memory_limit_gib), take, timeout_s)
+    return found
+
+
+def task_of(question: str, *arguments: Any, memory_limit_gib: float | None = None) -> Ask:
+    """The task of a question."""
+    network = next((each.network for each in arguments if isinstance(each, Case)), "")
+    return Ask(question, [plain(each) for each in arguments], network, memory_limit_gib)

@@ -1,0 +1,1 @@
+"""What the fresh processes of a check do."""

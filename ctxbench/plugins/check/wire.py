@@ -1,0 +1,69 @@
+"""What the processes of a check are asked, and what they tell."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ctxbench.base.mode import Mode
+from ctxbench.model.case import Case
+
+# Commands to one side of a pair, a byte each: prepare the next row; time a block of it.
+NEXT, BLOCK = b"n", b"b"
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """A row of a pair; by the share `inject` more passes are run than are counted."""
+
+    case: Case
+    mode: Mode
+    inject: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCase:
+    """A case and the file that its module comes from."""
+
+    case: Case
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """The cases of a suite in one source tree; `missing` says why a module has none, `foreign` are files of the other
+    tree.
+
+    Of `without_class`, the file is there and the class is not.
+    """
+
+    cases: Sequence[ListedCase]
+    missing: Mapping[str, str]
+    foreign: Sequence[str]
+    without_class: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """By which share of its Euclidean length a part of what a case computes differs, in a dtype.
+
+    A `share` up to `bound` is rounding; by the share `noise` two passes of the baseline differ.
+    """
+
+    part: str
+    dtype: str
+    share: float
+    bound: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a case computes beside what a baseline computed.
+
+    `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
+    own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out.
+    """
+
+    differences: Sequence[Difference]
+    broken: Sequence[str]
+    notes: Sequence[str]
+    own_weights: bool = False

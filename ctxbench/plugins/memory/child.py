@@ -1,0 +1,98 @@
+"""What `ctxbench memory` prints of a case, built on the meta device: what fills its memory."""
+
+import inspect
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from ctxbench.base.errors import UsageError
+from ctxbench.base.mode import Mode
+from ctxbench.base.notes import Note
+from ctxbench.base.number import Number
+from ctxbench.model.case import Case
+from ctxbench.plugins.memory.convention import CONVENTION, UnpredictableError
+from ctxbench.plugins.memory.explain import explain
+from ctxbench.plugins.memory.kernels import Device
+from ctxbench.plugins.memory.predict import predict_peak
+from ctxbench.plugins.memory.profile import MemoryProfile
+from ctxbench.plugins.memory.remedy import remedies
+from ctxbench.table.shown import Held, Shown
+
+# Groups of blocks beyond these are summed up in one line.
+LISTED_GROUPS, LEAST_SHARE = 12, 0.01
+
+
+def memory(case: Case, mode: Mode, target: Device, plot: str | None) -> list[Shown]:
+    """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave.
+
+    The pass is drawn into the file `plot`.
+    """
+    predict = partial(predict_peak, mode=mode, device=target, autocast=case.autocast_dtype)
+    model, x = case.on_meta()
+    try:
+        profile = predict(model, x)
+        lower = remedies(model, x, mode=mode, device=target, autocast=case.autocast_dtype)
+    except UnpredictableError as error:
+        raise UsageError(str(error)) from None
+    about = f"{case.title} {list(case.shape)} {case.computed_in}, {mode}"
+    peak = Number(profile.peak_bytes, origin="predicted")
+    parts = [
+        Shown(f"{about}: predicted peak on {target} {_mib(profile.peak_bytes)} MiB", value=peak),
+        _at_the_peak(profile),
+    ]
+    for sentence in explain(profile):
+        parts.append(Shown(f"- {sentence}"))
+    if case.network:
+        without = predict(*case.without().on_meta())
+        parts.append(Shown(f"- {_share_of_module(case, profile, without.peak_bytes)}"))
+    if lower:
+        rows = [(_mib(remedy.peak_bytes), remedy.change) for remedy in lower]
+        parts.append(Shown(columns={"MiB": "predicted", "what would lower the peak": "text"}, rows=rows))
+    if case.autocast_dtype:
+        parts.append(Shown(f"- {Note('autocast_cuda')}"))
+    parts.append(Shown(f"Convention: {CONVENTION}."))
+    if plot is not None:
+        _draw(profile, Path(plot))
+    return parts
+
+
+def _at_the_peak(profile: MemoryProfile) -> Shown:
+    """The blocks in memory at the peak, alike ones together, the largest first."""
+    rows: list[tuple[str, ...]] = []
+    large = [group for group in profile.groups() if group.bytes >= LEAST_SHARE * profile.peak_bytes][:LISTED_GROUPS]
+    for group in large:
+        size = "x".join(map(str, group.shape))
+        operator = group.op.removeprefix("aten.").removesuffix(".default")
+        rows.append((_mib(group.bytes), group.category, operator, group.where, size, str(group.count)))
+    if rest := profile.groups()[len(large) :]:
+        rows.append((_mib(sum(group.bytes for group in rest)), f"{len(rest)} smaller", "", "", "", ""))
+    columns: dict[str, Held] = dict.fromkeys(("MiB", "what", "made by", "at", "shape", "blocks"), "text")
+    return Shown(columns=columns | {"MiB": "predicted", "blocks": "counted"}, rows=rows)
+
+
+def _draw(profile: MemoryProfile, path: Path) -> None:
+    from ctxbench.plugins.memory.plot import plot
+
+    try:
+        plot(profile, path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot draw into {path}: {error}") from None
+
+
+def _share_of_module(case: Case, profile: MemoryProfile, without: int) -> str:
+    """How much of a network's peak its module holds, and the peak without it."""
+    classes = case.entry.load().mro()
+    files = tuple(dict.fromkeys(Path(inspect.getfile(each)).name for each in classes[: classes.index(nn.Module)]))
+    held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(files)]
+    size = sum(each.bytes for each in held)
+    added = profile.peak_bytes - without
+    return (
+        f"Made in {' and '.join(files)} and in memory at the peak: {_mib(size)} MiB ({size / profile.peak_bytes:.1%}). "
+        f"Without the module the peak of {case.network} is {_mib(without)} MiB: the module adds {_mib(added)} MiB "
+        f"({added / without:+.1%})."
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.2f}"

@@ -1,0 +1,11 @@
+"""What is computed before the fork."""
+
+import torch
+
+from ctxbench.plugins.memory.predict import predict_peak
+
+
+def preload() -> None:
+    """Predict the inference of a small layer."""
+    layer = torch.nn.Conv2d(4, 4, 1, device="meta")
+    predict_peak(layer, torch.empty(1, 4, 2, 2, device="meta"), mode="infer")

@@ -1,0 +1,1 @@
+"""The suite `networks`, and its claims."""

@@ -1,0 +1,59 @@
+"""What reports say of recall: sentences at the top, the title of the table, the heading of figures."""
+
+import pandas as pd
+
+from ctxbench.base.texts import listed
+from ctxbench.model.suite_file import MeasureTable
+from ctxbench.plugins.recall.metric import KINDS, NOUNS, SOLVED, Recall, failed_up_to, first_of
+from ctxbench.report.panels import label_of
+from ctxbench.report.run_data import RunData
+from ctxbench.results.rows import rows_of
+
+
+def abilities(frame: pd.DataFrame) -> list[str]:
+    """Which rows solve each task of recall, and how many do no better than without what it asks for."""
+    found = []
+    for kind in KINDS:
+        known = [row for row in rows_of(frame) if row.get(f"recall_{kind}") is not None]
+        values = {label_of(row): row[f"recall_{kind}"] for row in known}
+        if known and kind == "segment":
+            (least, low), *_, (most, high) = sorted([*values.items()] * 2, key=lambda each: each[1])
+            found.append(f"Recall, {kind} ({NOUNS[kind]}): from {low:.0f} % ({least}) to {high:.0f} % ({most}).")
+            continue
+        solved = [name for name, value in sorted(values.items(), key=lambda each: -each[1]) if value >= SOLVED]
+        tasks = [first_of(kind, row["recall_curve"]) for row in known]
+        failed = sum(each["accuracy"] <= failed_up_to(name, each["cells"]) for name, each in tasks)
+        if known:
+            found.append(
+                f"Recall, {kind} ({NOUNS[kind]}): {len(solved)} of {_rows(len(known))} reach {SOLVED:.0f} %"
+                f"{': ' * bool(solved)}{listed(solved) if solved else ''}; {failed} learned nothing of it."
+            )
+    return found
+
+
+def title(run: RunData) -> str:
+    """What the networks were trained and tested on, whatever the input of the case is; "" of a run without any."""
+    return _scenes(_settings(run)) if "recall_curve" in run.frame and _is_filled(run.frame["recall_curve"]) else ""
+
+
+def heading(run: RunData) -> str:
+    """What the networks were trained on, and how often and how long each."""
+    own = _settings(run)
+    steps = f"{own.recall_steps} steps (segment {own.recall_segment_steps})"
+    return f"{_scenes(own)}, {own.recall_seeds} to 8 seeds, {steps}"
+
+
+def _settings(run: RunData) -> Recall:
+    return Recall.of(MeasureTable.model_validate(run.definition.get("measure") or {}))
+
+
+def _scenes(own: Recall) -> str:
+    return f"accuracy on scenes {own.recall_shape}"
+
+
+def _is_filled(column: "pd.Series[str]") -> bool:
+    return bool((column.fillna("") != "").any())
+
+
+def _rows(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"

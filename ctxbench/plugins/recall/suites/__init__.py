@@ -1,0 +1,1 @@
+"""The suite `recall`, and its claims."""

@@ -1,0 +1,21 @@
+"""What the process that checks a module tells."""
+
+from dataclasses import dataclass
+
+from ctxbench.plugins.verify.contract import CheckResult
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStarted:
+    """A check of the contract begins; if it is `vital`, those after it need it."""
+
+    name: str
+    required: bool
+    vital: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDone:
+    """What a check of the contract found."""
+
+    result: CheckResult

@@ -1,0 +1,96 @@
+"""What a fresh process may be asked: a question is a name for a function, which is called there.
+
+Arguments, and what the function returns, cross as JSON; its annotations say what the arguments are. A function with a
+parameter `emit` tells what it has to tell by that, one after the other.
+"""
+
+import contextlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+
+from ctxbench import registry
+from ctxbench.base.errors import UsageError, is_interrupt
+from ctxbench.model.conditions import Shape
+from ctxbench.model.failures import describe_failure
+from ctxbench.plugin import brought
+from ctxbench.registry import networks
+from ctxbench.results import environment
+from ctxbench.worker.lines import plain
+from ctxbench.worker.protocol import Answer, Ask, Reply, Told, WrongInput
+
+# Tells the parent; the result is the parent's byte, where the sender waits for one.
+Emit = Callable[[Reply], bytes]
+
+
+def describe_machine() -> dict[str, Any]:
+    """What machine, software and settings these are, as in `run.json`."""
+    return environment.describe()
+
+
+def read_module(reference: str) -> str:
+    """An entry of the registry as JSON, for the class that a reference to a user's file or package names."""
+    return registry.get(reference).plain
+
+
+def read_network(name: str) -> Shape | None:
+    """The input [B, C, H, W] that a network declares, if it does."""
+    return networks.get(name).shape
+
+
+# Those of the core.
+OWN: dict[str, Callable[..., Any]] = {"machine": describe_machine, "module": read_module, "network": read_network}
+
+
+def function_of(question: str) -> Callable[..., Any]:
+    """The function that answers a question. KeyError if there is none."""
+    if question in OWN:
+        return OWN[question]
+    for plugin, (name, reference) in brought("questions"):
+        if name == question:
+            function: Callable[..., Any] = plugin.load(reference)
+            return function
+    raise KeyError(f"no plugin answers the question {question!r}")
+
+
+def answer(task: Ask, emit: Emit) -> None:
+    """Call the function of a question with the arguments of the task, and tell what it says."""
+    function = function_of(task.question)
+    types = get_type_hints(function)
+    names = [name for name in inspect.signature(function).parameters if name != "emit"]
+    arguments = [
+        TypeAdapter(types[name]).validate_python(json.loads(text))
+        for name, text in zip(names, task.arguments, strict=True)
+    ]
+    if "emit" in types:
+        try:
+            function(*arguments, emit=partial(_tell, emit))
+        except UsageError as error:
+            emit(WrongInput(str(error)))
+        return
+    sys.dont_write_bytecode = True  # reading leaves a user's folders as they are
+    with reported(emit):
+        try:
+            emit(Told(plain(function(*arguments))))
+        except UsageError as error:
+            emit(WrongInput(str(error)))
+
+
+def _tell(emit: Emit, value: Any) -> bytes:
+    return emit(value if isinstance(value, Answer) else Told(plain(value)))
+
+
+@contextlib.contextmanager
+def reported(emit: Emit) -> Iterator[None]:
+    """Report whatever a user's code raises, also what is meant to end the process; a person's Ctrl-C goes on."""
+    try:
+        yield
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        emit(describe_failure(error))

@@ -1,0 +1,29 @@
+"""What a figure is. Plugins declare theirs as `FIGURES`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ctxbench.model.suite_file import Figure
+
+from ..panels import Panel
+from .layout import Sheet
+from .style import Drawing
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
+
+    A `curve` has tables of its numbers, too. Drawn are those that the suite names and those `always` drawn; where it
+    names none, all but those that have to be `asked` for. `place` is that among all.
+    """
+
+    name: str
+    title: str
+    needs: str
+    available: Callable[[Sequence[Panel]], bool]
+    draw: Callable[[Sequence[Panel], Sheet], Drawing]
+    curve: Figure | None = None
+    drawn: Literal["usually", "always", "asked"] = "usually"
+    place: int = 0
