@@ -18,11 +18,11 @@ from ctxbench.model.metrics import quantity
 from ctxbench.model.published import Printed
 from ctxbench.model.read_suite import read_published
 from ctxbench.plugins.audit.finding import Finding, Verdict, read
-from ctxbench.results import claims
 from ctxbench.plugins.crossover.table import crossover_table
 from ctxbench.plugins.recall.metric import SOLVED, accuracy_of, first_of, seeds_of
 from ctxbench.report.published import unit_of, with_published
 from ctxbench.report.run_data import RunData
+from ctxbench.results import claims
 from ctxbench.results.rows import rows_of
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
