@@ -40,9 +40,9 @@ lint: .venv/.dev
 # What needs the runtimes of the extras onnx and openvino, timm and scikit-learn; these are installed into .venv.
 extras: .venv/.dev
 	$(PIP) --editable ".[onnx,openvino,networks,recall]"
-	$(BIN)/python -m pytest -n 2 tests/test_executions.py tests/test_networks.py tests/test_recall.py \
-	    tests/test_mmsegmentation.py tests/test_audit.py tests/test_scan.py \
-	    tests/test_profile.py::test_a_network_goes_by_its_submodules_and_the_lines_of_the_module
+	$(BIN)/python -m pytest -n 2 tests/plugins/runtimes/test_executions.py tests/plugins/networks/test_networks.py tests/plugins/recall/test_recall.py \
+	    tests/plugins/networks/test_mmsegmentation.py tests/plugins/audit/test_audit.py tests/test_scan.py \
+	    tests/plugins/profile/test_profile.py::test_a_network_goes_by_its_submodules_and_the_lines_of_the_module
 
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed

@@ -87,7 +87,9 @@ def provenance(data: Path) -> str:
         for name in (*READERS, FILE)
         if (data / name).exists()
     )
-    return f"# Written by benchmarks/calibrate_time.py from {digests}.\n# Sources and licences: docs/prediction.md.\n"
+    return (
+        f"# Written by benchmarks/calibrate_time.py from {digests}.\n# Sources and licences: docs/plugins/predict.md.\n"
+    )
 
 
 def arguments(about: str) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""Published passes of timm's networks under AMP, read as the kernels that they start: see docs/prediction.md.
+"""Published passes of timm's networks under AMP, read as the kernels that they start: see docs/plugins/predict.md.
 
 A network's operators are seen once on the meta device, which takes a second; they are kept in a folder until the code
 that sees them changes.

@@ -1,4 +1,4 @@
-"""Public measurements of kernels on GPUs, read as the work that predicted times know: see docs/prediction.md.
+"""Public measurements of kernels on GPUs, read as the work that predicted times know: see docs/plugins/predict.md.
 
 Each reader yields the measurements of one file that are fit to be used; what it leaves out, and why, is beside it.
 Which of them calibrate and which validate is in prediction_splits.toml.

@@ -1,4 +1,4 @@
-"""The transformers whose passes NeuSight measured, from their sizes alone: see docs/prediction.md.
+"""The transformers whose passes NeuSight measured, from their sizes alone: see docs/plugins/predict.md.
 
 Operators and shapes are those of transformers 4.38.1 with eager attention, as the study describes them.
 """

@@ -25,7 +25,7 @@ autodoc_typehints = "description"
 # Types of torch and pandas, which have sites of their own.
 nitpicky = False
 # A link to a page of the repository that the site does not hold.
-OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)?((?:docs/|results/README|CITATION|CONTRIBUTING|examples/)[^)]*)\)")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:docs/|results/README|CITATION|CONTRIBUTING|examples/)[^)]*)\)")
 
 
 def first_page(app: Sphinx, name: str, source: list[str]) -> None:

@@ -31,7 +31,7 @@ import check_commits
 import gate_on_this_machine as gate
 import repeatability
 
-# For these figures of the paper a choice was made with the figure in view; docs/memory.md says which.
+# For these figures of the paper a choice was made with the figure in view; docs/plugins/memory.md says which.
 CHOSEN = (("acf", "infer"), ("ham_cd", "infer"), ("a2", "train"), ("sa", "train"), ("acf", "train"))
 # What the run `recall` trained on, as its columns are named; so many of the best are in its page's first line.
 RECALLED, MOST_NAMED = ("segment", "global", "lookup"), 5
@@ -42,7 +42,7 @@ def facts() -> str:
     years = [entry.year for entry in built_in() if entry.year]
     return "\n".join(
         [
-            f"- **Costs without a GPU**: {_memory_figures()} ([how](docs/memory.md#two-devices-named-cuda); "
+            f"- **Costs without a GPU**: {_memory_figures()} ([how](docs/plugins/memory.md#two-devices-named-cuda); "
             f"{source('memory')}).",
             f"- **{len(built_in())} blocks** from {min(years)} to {max(years)} ([list](docs/modules.md)), and yours "
             "beside them with one command.",
@@ -101,13 +101,13 @@ def gate_measured() -> str:
 def findings() -> str:
     """What was found, a line each, with the page that shows it."""
     found = {
-        "suites/recall": _one_step_ability(),
-        "crossovers": _crossing(),
+        "plugins/recall": _one_step_ability(),
+        "plugins/crossover": _crossing(),
         "scan": _scanned(),
         "suites/compile": _compiled(),
         "suites/gradient": _one_step(),
         "suites/deploy": _exported(),
-        "audit": audited(),
+        "plugins/audit": audited(),
     }
     return "\n".join(f"- {text} ([{Path(page).name}](docs/{page}.md))." for page, text in found.items())
 

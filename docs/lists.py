@@ -17,7 +17,8 @@ from ctxbench.metrics.params import count_params
 from ctxbench.model.case import Case
 from ctxbench.model.metric import Column, Metric, Quantity, Unit
 from ctxbench.model.metrics import metrics
-from ctxbench.model.read_suite import available, load
+from ctxbench.model.read_suite import available, load, package_of
+from ctxbench.plugin import FOLDER
 from ctxbench.plugins.claims.table import claims_of
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
@@ -171,8 +172,8 @@ def suite_list() -> str:
     rows = []
     for name in available():
         suite = load(name)
-        page = ROOT / "docs" / "suites" / f"{name}.md"
-        title = f"[{name}](suites/{name}.md)" if page.exists() else f"`{name}`"
+        page = f"{'plugins' if package_of(name).startswith(FOLDER) else 'suites'}/{name}.md"
+        title = f"[{name}]({page})" if (ROOT / "docs" / page).exists() else f"`{name}`"
         run = ROOT / "results" / f"{name}-cpu"
         verdicts = _verdicts(run) if (run / "run.json").exists() else ""
         own = [case for case in suite.cases() if case.reference.startswith(f"{registry.BUILT_IN}.")]
@@ -219,7 +220,8 @@ def result_list() -> str:
 
 def doc_pages() -> list[Path]:
     """The pages of the documentation."""
-    return [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "suites").glob("*.md"))]
+    docs = ROOT / "docs"
+    return [page for folder in (docs, docs / "suites", docs / "plugins") for page in sorted(folder.glob("*.md"))]
 
 
 def family_list() -> str:

@@ -1,7 +1,7 @@
 """What the decode heads of mmsegmentation are made of; source as in `_mmseg_heads.py`.
 
 Products of attention are channel-first, as in the modules of ctxbench; mmsegmentation's are position-first
-(docs/memory.md says what that changes).
+(docs/plugins/memory.md says what that changes).
 """
 
 import torch

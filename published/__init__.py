@@ -1,1 +1,1 @@
-"""Tables as papers and repositories print them, one source a file; docs/audit.md says what is found in them."""
+"""Tables as papers and repositories print them, one source a file; docs/plugins/audit.md says what is found in them."""

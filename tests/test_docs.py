@@ -16,6 +16,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "suites").glob("*.md")),
+    *sorted((ROOT / "docs" / "plugins").glob("*.md")),
 ]
 
 

@@ -112,3 +112,8 @@ def test_notes_are_a_list_each_once() -> None:
     record.note(first, second)
     record.note(second, Note("remark", {"text": "a; b"}), Note("no_memory_autocast"))
     assert record.notes == [first, second, Note("no_memory_autocast")]
+
+
+def test_a_number_that_is_none_crosses_as_it_is() -> None:
+    assert json.loads(plain([math.inf, {"ms": -math.inf}])) == [math.inf, {"ms": -math.inf}]
+    assert math.isnan(json.loads(plain(math.nan)))

@@ -18,7 +18,13 @@ import psutil
 
 MARKS = "not timing and not long"
 # What waits for processes most.
-FILES = ["test_engine.py", "test_sweep.py", "test_rounds.py", "test_gate_check.py", "test_gate_trees.py"]
+FILES = [
+    "test_engine.py",
+    "test_sweep.py",
+    "test_rounds.py",
+    "plugins/check/test_gate_check.py",
+    "plugins/check/test_gate_trees.py",
+]
 BUSY = "while True: pass"
 # Seconds of a stop, and between two.
 STOP_S = 0.05

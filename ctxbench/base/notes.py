@@ -26,7 +26,7 @@ TEXTS = {
     "no_memory_mode": "no memory prediction ({mode}): {reason}",
     "memory_changed": (
         "predicted {mode} memory under the installed PyTorch: {now:.0f} MiB, under that of 2020 {then:.0f} MiB "
-        "(see docs/memory.md)"
+        "(see docs/plugins/memory.md)"
     ),
     "memory_workspace": (
         "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."

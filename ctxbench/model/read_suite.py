@@ -150,7 +150,7 @@ def _first_sentence(error: ValidationError, whole: type[BaseModel] = SuiteFile) 
             f" in [{'.'.join(names[:-1])}]" if names[:-1] else ""
         )
     if problem["type"] == "missing":
-        page = "suite-files" if whole is SuiteFile else "audit"
+        page = "suite-files" if whole is SuiteFile else "plugins/audit"
         return f"the key {key!r} is missing; docs/{page}.md has an example with every key"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]

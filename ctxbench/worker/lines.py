@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from ctxbench.worker.protocol import Reply, Task
 
@@ -20,7 +20,8 @@ class ProtocolError(RuntimeError):
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {
     kind.__name__: TypeAdapter(kind) for kind in (*get_args(Task), *get_args(Reply))
 }
-_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+# Numbers that are none, such as infinity, stay what they are.
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 def plain(value: Any) -> str:

@@ -171,7 +171,7 @@ def _gpu(product: str, properties: Mapping[str, int]) -> dict[str, Any]:
         missing = [name for name, value in properties.items() if not value]
         raise UsageError(
             f"ctxbench has no data sheet of {product}, and torch does not tell its {', '.join(missing)}; "
-            "docs/prediction.md says how to write a data sheet"
+            "docs/plugins/predict.md says how to write a data sheet"
         )
     processors = properties["multi_processor_count"]
     cores = processors * _CORES.get((properties["major"], properties["minor"]), 128)

@@ -39,7 +39,7 @@ UNFOLDED = 10
 
 
 def as_json(result: GateResult, tested: SelfTest | None = None) -> str:
-    """The result, and the self-test that it comes from, as strict JSON; docs/ci.md names its keys.
+    """The result, and the self-test that it comes from, as strict JSON; docs/plugins/check.md names its keys.
 
     A number that is not known is null.
     """

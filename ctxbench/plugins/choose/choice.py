@@ -129,7 +129,7 @@ def answer(found: Sequence[Candidate], limit: int, devices: Sequence[str], mode:
         yield "=: statistically tied with the fastest one that fits on this device."
     if any(DTYPES[each.case.dtype].autocast for each in found):
         yield str(Note("autocast_cuda"))
-    yield "Predicted for PyTorch of today; see docs/memory.md and docs/prediction.md."
+    yield "Predicted for PyTorch of today; see docs/plugins/memory.md and docs/plugins/predict.md."
 
 
 def _by_kind(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> Iterator[Table]:

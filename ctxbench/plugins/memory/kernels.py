@@ -44,7 +44,7 @@ class Kernel:
     source: str
 
 
-_PROFILER = "torch.profiler, tests/test_memory_cpu.py"
+_PROFILER = "torch.profiler, tests/plugins/memory/test_memory_cpu.py"
 
 KERNELS = (
     Kernel("_softmax _log_softmax", _EVERY, rules.copies(0),
@@ -73,7 +73,8 @@ KERNELS = (
            "cuDNN reads arguments of one format; without its workspace", "Convolution.cpp, convolution_backward"),
     Kernel("convolution", ("cuda-2020",), lambda call: [*convolutions.convolution_cuda(call), winograd(call)],
            "cuDNN reads arguments of one format; wide 3x3 convolutions have a workspace",
-           "Convolution.cpp, _convolution; that it is taken, mmsegmentation's published peaks show (docs/memory.md)"),
+           "Convolution.cpp, _convolution; that it is taken, mmsegmentation's published peaks show "
+           "(docs/plugins/memory.md)"),
     Kernel("convolution_backward", ("cuda-2020",),
            lambda call: [*convolutions.convolution_backward_cuda(call), winograd(call)],
            "cuDNN reads arguments of one format; wide 3x3 convolutions have a workspace",
@@ -228,7 +229,8 @@ OUTPUTS_CPU = {
 }
 
 # Forward and backward of what kept its input beside its output until PyTorch 1.10 (issues 63027, 64000 of pytorch).
-# Softmax did so too and is left out: the modules' products, channel-first, hold a map more instead (docs/memory.md).
+# Softmax did so too and is left out: the modules' products, channel-first, hold a map more instead
+# (docs/plugins/memory.md).
 INPUT_KEPT = {"aten._log_softmax": "aten._log_softmax_backward_data", "aten.relu": "aten.threshold_backward"}
 
 # What CUDA's libraries allocate, not included in the peak: operators, name, size and when.

@@ -52,7 +52,7 @@ def time(case: Case, mode: Mode, sheet: Sheet, loss: str, optimizer: str) -> lis
         parts.append(Shown(f"- {sentence}"))
     for note in [*found.notes(case.memory_format), *[Note("autocast_cuda")] * (case.autocast_dtype is not None)]:
         parts.append(Shown(f"- {note}"))
-    parts.append(Shown("See docs/prediction.md."))
+    parts.append(Shown("See docs/plugins/predict.md."))
     return parts
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONVENTION = (
     "Predicted times: from data sheets and efficiencies that were fitted to other kernels, not measured; 80 % band; "
-    "infer: eval; train: forward and y.sum().backward() (see docs/prediction.md)"
+    "infer: eval; train: forward and y.sum().backward() (see docs/plugins/predict.md)"
 )
 
 

@@ -34,7 +34,8 @@ SOLVED = 80.0
 # What an accuracy on a few thousand cells may differ by from what is expected.
 NOISE = 3.0
 CHANCE = 10.0
-# Mean IoU in percent that Bayes's decision reaches in `segment` from so much of a scene; tests/test_recall.py has how.
+# Mean IoU in percent that Bayes's decision reaches in `segment` from so much of a scene;
+# tests/plugins/recall/test_recall.py has how.
 SEGMENT_BOUNDS = {
     "the cell alone": 32.0,
     "the cell, and how often each digit is in the scene": 54.0,
@@ -310,7 +311,7 @@ METRIC = Metric(
         "Recall: accuracy of a small network around the module, trained on scenes of handwritten digits; chance is "
         "10 %, and the recognition of the digits allows about 95 %; segment: mean IoU of noisy regions, mean over "
         "seeds; global: the framed digit, lookup: the one with the same mark, where: the one at the mirrored place, "
-        f"median over seeds, and how many of these reached {SOLVED:g} %; see docs/suites/recall.md"
+        f"median over seeds, and how many of these reached {SOLVED:g} %; see docs/plugins/recall.md"
     ),
     default=False,
     compute=compute,

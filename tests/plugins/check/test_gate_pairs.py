@@ -574,7 +574,7 @@ def test_a_server_takes_modules_from_its_tree_and_leaves_no_trace(
 
 @pytest.mark.processes
 def test_a_source_tree_of_ctxbench_brings_its_modules_and_not_its_harness(tmp_path: Path) -> None:
-    repository = Path(__file__).parents[1]
+    repository = Path(__file__).parents[3]
     shutil.copytree(repository / "modules", tmp_path / "modules", ignore=shutil.ignore_patterns("__pycache__"))
     changed = tmp_path / "modules" / "sa.py"
     text = changed.read_text()

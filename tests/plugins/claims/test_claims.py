@@ -21,7 +21,7 @@ from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 NAMES = sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
 SUITES = [name for name in NAMES if claims_of(name, load(name).file.title)]
 # About each module of a run; the claims of the other suites are about particular modules.

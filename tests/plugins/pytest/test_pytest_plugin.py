@@ -160,7 +160,7 @@ def test_pytest_starts_without_anything_heavy_and_without_pytest_benchmark(pytes
 
 
 def test_the_project_s_benchmarks_are_the_ci_suite(pytester: pytest.Pytester) -> None:
-    folder, out = Path(__file__).parents[1], pytester.path / "out.json"
+    folder, out = Path(__file__).parents[3], pytester.path / "out.json"
     result = pytester.runpytest_subprocess(
         folder / "benchmarks",
         f"--rootdir={folder}",

@@ -26,7 +26,7 @@ from ctxbench.plugins.audit.recount import Recount
 from ctxbench.plugins.audit.table import audit_table, summary
 from ctxbench.plugins.audit.verdicts import judge
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 FINDINGS = ROOT / "results" / "audit"
 # Of mmsegmentation's networks, which take ten minutes, a few rows are counted.
 STORED = sorted(path for path in FINDINGS.glob("*.csv") if path.stem != "mmsegmentation")
@@ -330,7 +330,7 @@ printed = { params = "0.1K" }
         ('block = "linear"', 'block = "linear"\nnetwork = "resnet"', 9, "row 'wide': unknown network 'resnet'"),
         ("shape = [1, 16, 4, 4]\n", "", 6, "row 'se': the row has no shape, and the table names none"),
         ("[1, 16, 4, 4]", "[1, 8, 4, 4]", 7, "row 'se': se [1, 8, 4, 4]: ValueError: se has 8 channels, fewer than"),
-        ("year = 2021\n", "", 1, "the key 'year' is missing; docs/audit.md has an example with every key"),
+        ("year = 2021\n", "", 1, "the key 'year' is missing; docs/plugins/audit.md has an example with every key"),
     ],
 )
 def test_a_wrong_file_gets_one_sentence_with_its_line(
@@ -411,12 +411,12 @@ def test_the_table_has_what_is_counted_and_says_what_is_left_out() -> None:
 
 
 def test_the_example_in_the_docs_names_every_key_and_is_a_table(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    text = (ROOT / "docs" / "plugins" / "audit.md").read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
     path = tmp_path / "paper.toml"
     path.write_text(text)
     read_published(str(path))
     for model in (Published, form.PublishedRow, form.Alternative, form.Bound, form.Keep):
         for key in model.model_fields:
             assert re.search(rf"\b{key}\b", text), key
-    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "plugins" / "audit.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in COUNTED if not name.endswith("_2020"))

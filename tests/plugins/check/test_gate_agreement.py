@@ -21,13 +21,13 @@ from ctxbench.plugins.check.result import ExitCode, GateResult, OutputVerdict, e
 from ctxbench.plugins.check.wire import Agreement, Difference
 from ctxbench.worker import tasks
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import check_commits
 
 pytestmark = pytest.mark.slow
 
-MODULE = (Path(__file__).parents[1] / "examples" / "my_module.py").read_text(encoding="utf-8")
+MODULE = (Path(__file__).parents[3] / "examples" / "my_module.py").read_text(encoding="utf-8")
 MINE = """
 import torch
 from torch import nn

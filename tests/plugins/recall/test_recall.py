@@ -61,7 +61,7 @@ from ctxbench.results.run_folder import RunFolder
 pytestmark = pytest.mark.slow  # small trainings, which take seconds together
 
 SHAPE = (16, 4, 4)
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def made(name: str, part: str = "train", seed: int = 0) -> Scenes:

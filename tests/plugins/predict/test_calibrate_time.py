@@ -13,7 +13,7 @@ from ctxbench.plugins.predict.rates import sustained
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.predict.work import Product, Work
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import calibrate_time as script
 import fit_kernels

@@ -23,7 +23,7 @@ from ctxbench.registry import networks
 from ctxbench.registry.slot import Slot, uses
 from ctxbench.report.run_data import open_run
 
-FILE = Path(__file__).parent / "fixtures" / "small_network.py"
+FILE = Path(__file__).parents[2] / "fixtures" / "small_network.py"
 SMALL = f"{FILE}:small"
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: make extras")
 
@@ -229,8 +229,8 @@ def test_the_networks_are_listed(command: Callable[..., Done]) -> None:
 
 
 def test_the_page_has_the_example_as_it_is() -> None:
-    root = Path(__file__).parents[1]
-    page = (root / "docs" / "suites" / "networks.md").read_text(encoding="utf-8")
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "plugins" / "networks.md").read_text(encoding="utf-8")
     example = (root / "examples" / "my_network.py").read_text(encoding="utf-8")
     assert page.split("```python\n")[1].split("```")[0] == example[example.index("from torch") :]
     run = case("sa", f"{root / 'examples' / 'my_network.py'}:my_network", (1, 3, 128, 128)).build()

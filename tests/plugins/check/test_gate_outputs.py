@@ -28,7 +28,7 @@ from ctxbench.table.markdown import render_markdown
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 SA, HAM = "sa-1x64x32x32", "ham_nmf-1x64x32x32"
 A_INFER, A_TRAIN, B_INFER = RowKey("a", "infer"), RowKey("a", "train"), RowKey("b", "infer")
 HOSTILE = "<script>|]`[red]*_&]]>\n::error::x\r\x1b[31m\x00\u202e\ud800 %0A"
@@ -597,7 +597,7 @@ def commands(text: str) -> list[str]:
     return re.findall(r"ctxbench check (--[^#`\n]*(?:\n +--[^#`\n]*)*)", text)
 
 
-@pytest.mark.parametrize("path", ["docs/ci.md", ".github/workflows/ci.yml"])
+@pytest.mark.parametrize("path", ["docs/plugins/check.md", ".github/workflows/ci.yml"])
 def test_the_options_that_the_docs_name_exist(path: str) -> None:
     from ctxbench.cli import imported
 
@@ -613,7 +613,7 @@ def test_the_options_that_the_docs_name_exist(path: str) -> None:
 
 
 def test_the_page_names_every_key_of_the_json_and_every_exit_code() -> None:
-    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "plugins" / "check.md").read_text(encoding="utf-8")
     content, tested = parsed(EVERYTHING), parsed(TESTED.result, TESTED)["self_test"]
     names = [*content, *content["rows"][0], *content["exact"], *content["exact"]["changes"][0]]
     for name in [*names, "self_test", *tested, *tested["spreads"][0]]:
@@ -625,11 +625,15 @@ def test_the_page_names_every_key_of_the_json_and_every_exit_code() -> None:
 def test_the_page_installs_a_torch_that_ctxbench_takes() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (torch,) = [dependency for dependency in project["dependencies"] if re.match(r"torch\b", dependency)]
-    assert (ROOT / "docs" / "ci.md").read_text(encoding="utf-8").count(f'pip install "{torch}" --index-url') == 2
+    assert (ROOT / "docs" / "plugins" / "check.md").read_text(encoding="utf-8").count(
+        f'pip install "{torch}" --index-url'
+    ) == 2
 
 
 def test_no_expression_of_github_is_pasted_into_a_script() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs" / "plugins" / "check.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert len(blocks) == 2
     for text in [*blocks, workflow]:

@@ -13,7 +13,7 @@ from ctxbench import registry
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.plugins.memory.profile import MemoryProfile
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import memory_cuda
 from allocator_history import Block, UnmatchedBlock, compare, predicted_blocks

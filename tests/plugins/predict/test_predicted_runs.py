@@ -37,7 +37,7 @@ from ctxbench.table.table import Table
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 SuiteFile = Callable[..., Path]
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 TITAN = "NVIDIA TITAN Xp"
 
 
