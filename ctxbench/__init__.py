@@ -35,11 +35,11 @@ def __dir__() -> list[str]:
 
 
 def _functions() -> Any:
-    """What plugins bring. ValueError for a name that the core has."""
-    from ctxbench.plugin import brought
+    """What plugins bring. PluginError for a name that the core has."""
+    from ctxbench.plugin import PluginError, brought
 
     found = list(brought("functions"))
     for plugin, (name, _) in found:
         if name in __all__:
-            raise ValueError(f"The plugin {plugin.name} brings the function {name!r}, which ctxbench itself has.")
+            raise PluginError(f"the plugin {plugin.name} brings the function {name!r}, which ctxbench itself has")
     return found

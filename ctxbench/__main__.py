@@ -1,6 +1,7 @@
 """The command `ctxbench`, which `python -m ctxbench` is, too."""
 
 import signal
+import sys
 
 
 def main() -> None:
@@ -8,8 +9,13 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from ctxbench import cli
+    from ctxbench.plugin import PluginError
 
+    try:
+        from ctxbench import cli
+    except PluginError as error:
+        print(f"ctxbench: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     signal.signal(signal.SIGINT, handler)
     cli.main()
 

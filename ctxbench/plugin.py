@@ -17,6 +17,10 @@ FOLDER = "ctxbench.plugins"
 NAMED = ("commands", "functions", "questions", "slots", "notes")
 
 
+class PluginError(ValueError):
+    """Plugins that do not go together, or one that cannot be loaded; a sentence says which."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command: its group and its line in the help, its function as `file:name`, its place in the group, examples."""
@@ -65,12 +69,9 @@ class Plugin:
     headings: Mapping[str, str] = field(default_factory=dict)
     conventions: Sequence[str] = ()
     checks: Sequence[str] = ()
-    # The name of the package that has the declaration; `plugins` fills it in.
+    # Its name, and that of the package that has the declaration; `plugins` fills them in.
+    name: str = ""
     package: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.package.rpartition(".")[2]
 
     def load(self, reference: str) -> Any:
         """The object that `file:name` names."""
@@ -82,8 +83,8 @@ class Plugin:
 def plugins() -> dict[str, Plugin]:
     """All plugins by name, those of ctxbench first.
 
-    ValueError for two of one name, for a name that two of them bring, and for a plugin that another one needs and that
-    is not there.
+    PluginError for two of one name, for a name that two of them bring, for a plugin that another one needs and that is
+    not there, and for one that cannot be loaded.
     """
     folder = importlib.import_module(FOLDER)
     packages = [(info.name, f"{FOLDER}.{info.name}") for info in pkgutil.iter_modules(folder.__path__)]
@@ -91,8 +92,11 @@ def plugins() -> dict[str, Plugin]:
     found: dict[str, Plugin] = {}
     for name, package in packages:
         if name in found:
-            raise ValueError(f"Two plugins are called {name}: {found[name].package} and {package}.")
-        found[name] = replace(importlib.import_module(package).PLUGIN, package=package)
+            raise PluginError(f"two plugins are called {name}: {found[name].package} and {package}")
+        try:
+            found[name] = replace(importlib.import_module(package).PLUGIN, name=name, package=package)
+        except Exception as error:
+            raise PluginError(f"the plugin {name} cannot be loaded from {package}: {error}") from error
     _check(found)
     return found
 
@@ -102,12 +106,12 @@ def _check(found: Mapping[str, Plugin]) -> None:
     for name, plugin in found.items():
         for need in plugin.needs:
             if need not in found:
-                raise ValueError(f"The plugin {name} needs the plugin {need}, which is not there.")
+                raise PluginError(f"the plugin {name} needs the plugin {need}, which is not there")
         for each in fields(plugin):
             named = getattr(plugin, each.name)
             for key in named if each.name in NAMED else ():
                 if (other := taken.setdefault((each.name, key), name)) != name:
-                    raise ValueError(f"The plugins {other} and {name} both bring {key!r} ({each.name}).")
+                    raise PluginError(f"the plugins {other} and {name} both bring {key!r} ({each.name})")
 
 
 def brought(kind: str) -> Iterator[tuple[Plugin, Any]]:

@@ -1,5 +1,6 @@
 """The site: the same Markdown as in the repository, the API from docstrings, and the reports as pages."""
 
+import pkgutil
 import re
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,8 @@ nitpicky = False
 # A link to a page of the repository that the site does not hold.
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)*((?:docs/|results/README|CITATION|CONTRIBUTING|examples/)[^)]*)\)")
 
+DOCUMENTED = re.compile(r"\.\. autofunction:: (\S+)\n")
+
 
 def first_page(app: Sphinx, name: str, source: list[str]) -> None:
     """The site begins with the README, and the order of its pages follows."""
@@ -40,6 +43,26 @@ def outside(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = OUTSIDE.sub(r"\1 (`\2` in the repository)", source[0])
 
 
+def is_there(name: str) -> bool:
+    """Whether an object can be imported by its dotted name."""
+    try:
+        return pkgutil.resolve_name(name) is not None
+    except (ImportError, AttributeError):
+        return False
+
+
+def without(app: Sphinx, name: str, source: list[str]) -> None:
+    """The page of a plugin that is not here is named without a link, and its functions are left out."""
+
+    def text(link: re.Match[str]) -> str:
+        return link[0] if (DOCS / "plugins" / f"{link[2]}.md").exists() else link[1]
+
+    here = r"(?:\./)?" if name.startswith("plugins/") else r"(?:\.\./)*plugins/"
+    source[0] = DOCUMENTED.sub(lambda found: found[0] if is_there(found[1]) else "", source[0])
+    source[0] = re.sub(rf"\[([^\]]*)\]\({here}(\w+)\.md(?:#[^)]*)?\)", text, source[0])
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", first_page)
     app.connect("source-read", outside)
+    app.connect("source-read", without)

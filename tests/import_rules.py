@@ -1,16 +1,20 @@
-"""Checks the import rules of pyproject.toml on ctxbench as it installs, with report/, modules/, networks/ and suites/.
+"""Checks the import rules of pyproject.toml on ctxbench as it installs, with report/, modules/, networks/ and suites/,
+and that a plugin imports no other than those that it needs.
 
 `python tests/import_rules.py`. In the source tree these folders lie beside ctxbench/, where import-linter does not see
 an import of `ctxbench.report` or `ctxbench.modules`.
 """
 
+import ast
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from ctxbench.plugin import FOLDER, plugins
 
 ROOT = Path(__file__).parents[1]
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
@@ -40,7 +44,32 @@ def lint(planted: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+def not_needed() -> list[str]:
+    """A line for each import of a plugin by another one that does not declare that it needs it."""
+    found = []
+    for name, plugin in plugins().items():
+        folder = ROOT / "ctxbench" / "plugins" / name
+        for path in sorted(folder.rglob("*.py")) if plugin.package.startswith(FOLDER) else ():
+            for line, other in imported_plugins(path):
+                if other not in (name, *plugin.needs):
+                    found.append(
+                        f"{path.relative_to(ROOT)}:{line} imports the plugin {other}, which is no need of {name}"
+                    )
+    return found
+
+
+def imported_plugins(path: Path) -> Iterator[tuple[int, str]]:
+    """The plugins that a file imports, by line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        names = [f"{package}{each.name}" for each in node.names]
+        for name in dict.fromkeys(each.split(".")[2] for each in names if each.startswith(f"{FOLDER}.")):
+            yield node.lineno, name
+
+
 if __name__ == "__main__":
-    done = lint({})
-    print(done.stdout + done.stderr, end="")
-    sys.exit(done.returncode)
+    done, unneeded = lint({}), not_needed()
+    print(done.stdout + done.stderr, *unneeded, sep="\n")
+    sys.exit(done.returncode or bool(unneeded))

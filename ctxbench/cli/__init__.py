@@ -19,7 +19,7 @@ from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, check_texts
 from ctxbench.engine.isolated import Apart
 from ctxbench.model.conditions import CONDITIONS
-from ctxbench.plugin import Command, Plugin, brought
+from ctxbench.plugin import Command, Plugin, PluginError, brought
 
 # How the help arranges commands, and the options of those that have many; what is named nowhere comes last.
 GROUPS = ("Measure", "Predict", "Modules", "Read and decide")
@@ -40,13 +40,13 @@ MANY_OPTIONS = 15
 def known_commands() -> dict[str, tuple[Command, Callable[[], Callable[..., None]]]]:
     """Each command by name, in the order of the help, and what imports its function.
 
-    ValueError for a name that a plugin brings and the core has.
+    PluginError for a name that a plugin brings and the core has.
     """
-    core = Plugin("the core", package=own_commands.__name__)
+    core = Plugin("what every installation has", package=own_commands.__name__)
     declared = [(core, item) for item in own_commands.COMMANDS.items()]
     for plugin, (name, command) in brought("commands"):
         if name in own_commands.COMMANDS:
-            raise ValueError(f"The plugin {plugin.name} brings the command {name!r}, which ctxbench itself has.")
+            raise PluginError(f"the plugin {plugin.name} brings the command {name!r}, which ctxbench itself has")
         declared.append((plugin, (name, command)))
     groups = [*GROUPS, *(command.group for _, (_, command) in declared)]
     declared.sort(key=lambda each: (groups.index(each[1][1].group), each[1][1].place, each[1][0]))

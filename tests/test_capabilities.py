@@ -1,0 +1,140 @@
+"""Plugins are found by their folders and entry points, load nothing heavy, and bring no name that is taken."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import ctxbench
+from ctxbench import cli, plugin
+from ctxbench.plugin import Plugin, PluginError, brought, loaded, plugins
+
+FOLDERS = {path.parent.name for path in (Path(plugin.__file__).parent / "plugins").glob("*/__init__.py")}
+DECLARED = """
+from ctxbench.plugin import Command, Plugin
+PLUGIN = Plugin(about="greets", {fields})
+"""
+GREETING = """
+def greet() -> None:
+    \"\"\"Greet.\"\"\"
+    print("hello")
+"""
+Strangers = Callable[..., None]
+
+
+@pytest.fixture
+def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Strangers]:
+    """Install packages that each declare a plugin with these fields."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(**declared: str) -> None:
+        points = []
+        for name, fields in declared.items():
+            folder = tmp_path / f"stranger_{name}"
+            folder.mkdir()
+            (folder / "__init__.py").write_text(DECLARED.format(fields=fields), encoding="utf-8")
+            (folder / "command.py").write_text(GREETING, encoding="utf-8")
+            points.append(EntryPoint(name, folder.name, plugin.FOLDER))
+        monkeypatch.setattr(plugin, "entry_points", lambda group: EntryPoints(points))
+        _forget()
+
+    yield install
+    monkeypatch.undo()
+    _forget()
+    for name in [name for name in sys.modules if name.startswith("stranger_")]:
+        del sys.modules[name]
+
+
+def _forget() -> None:
+    plugins.cache_clear()
+    cli.known_commands.cache_clear()
+
+
+def test_each_folder_is_a_plugin() -> None:
+    own = {name for name, each in plugins().items() if each.package.startswith(f"{plugin.FOLDER}.")}
+    assert own == FOLDERS
+    assert all(each.about for each in plugins().values())
+
+
+def test_what_plugins_declare_is_there() -> None:
+    for kind in ("metrics", "executions", "devices", "preload", "tables", "printed", "lines", "figures", "sentences"):
+        assert all(each is not None for each in loaded(kind))
+    for kind in ("functions", "questions", "slots"):
+        assert all(callable(owner.load(reference)) for owner, (_, reference) in brought(kind))
+    for _, load in cli.known_commands().values():
+        assert callable(load())
+
+
+def test_declarations_load_without_heavy_packages() -> None:
+    code = (
+        "import sys\nfrom ctxbench.plugin import plugins\nassert plugins()\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'pydantic', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_stranger_s_command_and_function_are_found(strangers: Strangers, capsys: pytest.CaptureFixture[str]) -> None:
+    command = 'Command("Greetings", "Greet.", run="command:greet", place=1)'
+    strangers(greeting=f'commands={{"greet": {command}}}, functions={{"greet": "command:greet"}}')
+    assert list(cli.known_commands())[-1] == "greet"
+    ctxbench.greet()
+    assert capsys.readouterr().out == "hello\n"
+    assert "greet" in dir(ctxbench)
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ({"check": ""}, "two plugins are called check: ctxbench.plugins.check and stranger_check"),
+        ({"mine": 'functions={"compare": "a:b"}'}, "the plugins compare and mine both bring 'compare' (functions)"),
+        ({"one": 'questions={"time": "a:b"}'}, "the plugins predict and one both bring 'time' (questions)"),
+        ({"mine": 'needs=("nothing",)'}, "the plugin mine needs the plugin nothing, which is not there"),
+        ({"mine": "colour=3"}, "the plugin mine cannot be loaded from stranger_mine: "),
+    ],
+)
+def test_plugins_that_do_not_go_together_are_an_error_that_names_them(
+    strangers: Strangers, declared: dict[str, str], sentence: str
+) -> None:
+    strangers(**declared)
+    with pytest.raises(PluginError) as raised:
+        plugins()
+    assert str(raised.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("fields", "read", "sentence"),
+    [
+        (
+            'commands={"run": Command("", "", run="", place=1)}',
+            lambda: cli.known_commands(),
+            "the plugin mine brings the command 'run', which ctxbench itself has",
+        ),
+        (
+            'functions={"run": "command:greet"}',
+            lambda: dir(ctxbench),
+            "the plugin mine brings the function 'run', which ctxbench itself has",
+        ),
+    ],
+)
+def test_a_name_of_the_core_is_not_taken(
+    strangers: Strangers, fields: str, read: Callable[[], Any], sentence: str
+) -> None:
+    strangers(mine=fields)
+    with pytest.raises(PluginError, match=sentence):
+        read()
+
+
+def test_objects_come_in_the_order_of_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {
+        "late": Plugin("", tables={"file:a": 3, "file:b": 1}, package="p.late"),
+        "early": Plugin("", tables={"file:c": 2}, package="p.early"),
+    }
+    monkeypatch.setattr(plugin, "plugins", lambda: made)
+    monkeypatch.setattr("ctxbench.plugin.importlib.import_module", lambda name: SimpleNamespace(a="a", b="b", c="c"))
+    assert loaded("tables") == ["b", "c", "a"]
