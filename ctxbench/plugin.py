@@ -47,9 +47,10 @@ class Plugin:
     functions: Mapping[str, str] = field(default_factory=dict)
     # The folder, a package, of its suites, each with its claims beside it.
     suites: str = ""
-    # Measured. `slots` has what `run` and `resume` cases on other machines, `questions` what a fresh process is asked,
-    # `notes` the words of codes. `devices` names what knows devices that are not here, `counters` the values of
-    # `--counter`, `preload` functions that are called before the fork: they start no thread and touch no driver.
+    # Measured. `devices` names what knows devices that are not here, `counters` the values of `--counter`, `questions`
+    # what a fresh process is asked, `preload` functions that are called before the fork, which start no thread and
+    # touch no driver, `slots` what `run` and `resume` cases on other machines, `notes` the words of codes, with those
+    # for several rows at once where they differ.
     metrics: Sequence[str] = ()
     executions: Sequence[str] = ()
     devices: str = ""
@@ -57,7 +58,7 @@ class Plugin:
     questions: Mapping[str, str] = field(default_factory=dict)
     preload: Sequence[str] = ()
     slots: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     # Shown. Tables and lines are functions of a `RunData`, with their place: those of a report, those that `run`
     # prints below its own, and lines that `report` prints. `checks` take the runs of a report before it is written.
     tables: Mapping[str, int] = field(default_factory=dict)

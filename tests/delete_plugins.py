@@ -26,8 +26,6 @@ from ctxbench.plugin import plugins
 
 # What has the programs and tests that may go with a plugin.
 OUTSIDE = ("tests", "benchmarks", "docs")
-# The program of docs/ that imports the others there, and that tests import by this name.
-OF_DOCS = "update"
 QUICK = "not processes and not timing and not slow and not long"
 # The name under which pytest knows the plugin `pytest`.
 FIXTURE = "ctxbench"
@@ -110,8 +108,6 @@ def remove(root: Path, gone: Set[str]) -> tuple[int, int, list[str]]:
     ]:
         others += [path.relative_to(root).as_posix() for path in taken]
         went |= {path.stem for path in taken}
-        if "docs" in {path.parent.name for path in taken}:
-            went.add(OF_DOCS)
         left = [path for path in left if path not in taken]
         for path in taken:
             path.unlink()
@@ -119,9 +115,9 @@ def remove(root: Path, gone: Set[str]) -> tuple[int, int, list[str]]:
 
 
 def imported(path: Path) -> set[str]:
-    """The first names of what a file imports, and of what it imports by a text alone."""
+    """The first names of what a file imports."""
     text = path.read_text(encoding="utf-8")
-    found = {OF_DOCS} if f'"{OF_DOCS}"' in text else set()
+    found = {*re.findall(r'importlib\.import_module\("(\w+)"\)', text)}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module.split(".")[0])

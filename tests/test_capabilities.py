@@ -89,22 +89,34 @@ def test_a_stranger_s_command_and_function_are_found(strangers: Strangers, capsy
 
 
 @pytest.mark.parametrize(
-    ("declared", "sentence"),
+    ("fields", "sentence"),
     [
-        ({"check": ""}, "two plugins are called check: ctxbench.plugins.check and stranger_check"),
-        ({"mine": 'functions={"compare": "a:b"}'}, "the plugins compare and mine both bring 'compare' (functions)"),
-        ({"one": 'questions={"time": "a:b"}'}, "the plugins predict and one both bring 'time' (questions)"),
-        ({"mine": 'needs=("nothing",)'}, "the plugin mine needs the plugin nothing, which is not there"),
-        ({"mine": "colour=3"}, "the plugin mine cannot be loaded from stranger_mine: "),
+        ('needs=("nothing",)', "the plugin mine needs the plugin nothing, which is not there"),
+        ("colour=3", "the plugin mine cannot be loaded from stranger_mine: "),
     ],
 )
-def test_plugins_that_do_not_go_together_are_an_error_that_names_them(
-    strangers: Strangers, declared: dict[str, str], sentence: str
-) -> None:
-    strangers(**declared)
+def test_a_plugin_that_cannot_be_is_named(strangers: Strangers, fields: str, sentence: str) -> None:
+    strangers(mine=fields)
     with pytest.raises(PluginError) as raised:
         plugins()
     assert str(raised.value).startswith(sentence)
+
+
+def test_two_plugins_of_one_name_are_both_named(strangers: Strangers) -> None:
+    (name, *_) = plugins()
+    package = plugins()[name].package
+    strangers(**{name: ""})
+    with pytest.raises(PluginError, match=f"two plugins are called {name}: {package} and stranger_{name}"):
+        plugins()
+
+
+@pytest.mark.parametrize("kind", ["commands", "functions", "questions", "slots", "notes"])
+def test_two_plugins_that_bring_one_name_are_both_named(strangers: Strangers, kind: str) -> None:
+    for owner, (name, _) in [*brought(kind)][:1]:
+        strangers(mine=f'{kind}={{"{name}": "a:b"}}')
+        with pytest.raises(PluginError) as raised:
+            plugins()
+        assert str(raised.value) == f"the plugins {owner.name} and mine both bring {name!r} ({kind})"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""What qualifies a record's numbers, as data: a code and values; and the one place for the words of each code."""
+"""What qualifies a record's numbers, as data: a code and values; and the words of the codes, to which plugins add."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from ctxbench.base.errors import UsageError
+from ctxbench.plugin import brought
 
 # The codes of notes after which no verdict rests on a row's times, or on the row.
 DISTURBED, BROKEN = "disturbed", "broken_contract"
@@ -13,47 +15,11 @@ TEXTS = {
     "remark": "{text}",
     "reused": "reused from {path}",
     "params_differ": "the declared closed form gives {declared} params, the module has {counted}",
-    "macs_differ": "MAC counters disagree: counted {counted}, closed form {declared}",
-    "macs_differ_uncounted": (
-        "MAC counters disagree: counted {counted}, closed form {declared} (not counted: {operators})"
-    ),
-    "no_macs": "{reason}",
-    "no_macs_train": "no MACs of a training step: {reason}",
-    "no_memory": "no memory prediction: {reason}",
-    "no_memory_autocast": "no memory prediction under autocast",
-    "no_peak_autocast": "the peak is not measured under autocast",
-    "autocast_cuda": "Under autocast the casts are those of PyTorch's lists for CUDA; no GPU has confirmed them.",
-    "no_memory_mode": "no memory prediction ({mode}): {reason}",
-    "memory_changed": (
-        "predicted {mode} memory under the installed PyTorch: {now:.0f} MiB, under that of 2020 {then:.0f} MiB "
-        "(see docs/plugins/memory.md)"
-    ),
-    "memory_workspace": (
-        "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."
-    ),
-    "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
-    "recall_stored": "Recall is read from {run} (torch {torch}), where the same code was trained by the same recipe.",
-    "recall_unsteady": "Two trainings with one seed differ: the module draws random numbers of its own.",
-    "recall_peeks": "It gets the labels of other scenes right on {task}: it reads them instead of the scene.",
-    "recall_diverged": "the training on {task} diverged: {reason}",
-    "no_time": "no predicted time: {reason}",
-    "no_time_mode": "no predicted time ({mode}): {reason}",
-    "time_launches": (
-        "Launch-bound: the host takes about {host_ms:.3g} ms ({us:.3g} us an operator, {origin}) to launch kernels "
-        "that take {device_ms:.3g} ms; a faster host, a CUDA graph or torch.compile changes this time."
-    ),
-    "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
-    "time_assumed": "{share:.0%} of the time is in classes without measurements: {classes}.",
-    "time_unknown": "Of no known class, their bytes alone are counted: {operators}.",
-    "time_dtype": "No efficiencies of some classes were measured in {dtype}: those of another dtype stand in.",
-    "time_layout": "The efficiencies were measured on contiguous tensors, not on {memory_format}.",
     "launch_bound": (
         "launch-bound: the host takes as long to enqueue a pass as the device to run it, so latency_{mode}_ms is the "
         'time of the host; execution = "graph" measures the inference of the device alone'
     ),
-    "no_energy": "{reason}",
     "no_network_function": "of a module alone; a network is not examined",
-    "no_slot_input": "of the module alone: it takes several maps of the network, past its slot",
     "nothing_to_train": "no training step: the module has no weight to train",
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
@@ -77,14 +43,13 @@ TEXTS = {
         "device, or the module computes in another dtype."
     ),
 }
-# What a table says of several rows at once, whose values differ.
-SHARED = {
-    "time_launches": (
-        "Launch-bound: the host's time to launch the kernels ({us:.3g} us an operator, {origin}) is longer than "
-        "theirs; a CUDA graph or torch.compile changes this time."
-    ),
-    "time_assumed": "A part of the time is in classes without measurements: {classes}.",
-}
+
+
+@cache
+def texts() -> dict[str, tuple[str, str]]:
+    """The words of each code, here and of plugins, and those for several rows at once, whose values differ."""
+    found: dict[str, str | tuple[str, str]] = {**TEXTS, **dict(note for _, note in brought("notes"))}
+    return {code: each if isinstance(each, tuple) else (each, each) for code, each in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +61,21 @@ class Note:
     about: str = ""
 
     def __str__(self) -> str:
-        return self._worded(TEXTS)
+        return self._worded(shared=False)
 
     @property
     def shared(self) -> str:
         """The words without the values of one row, where there are such."""
-        return self._worded({**TEXTS, **SHARED})
+        return self._worded(shared=True)
 
-    def _worded(self, texts: Mapping[str, str]) -> str:
+    def _worded(self, shared: bool) -> str:
         """A code that is not known here, or that has other values here, is told with its values as they are."""
         values = {
             name: ", ".join(map(str, each)) if isinstance(each, list | tuple) else each
             for name, each in self.values.items()
         }
         try:
-            return texts[self.code].format(**values)
+            return texts()[self.code][shared].format(**values)
         except (KeyError, ValueError):
             return ": ".join(
                 [self.code, *[", ".join(f"{name} {each}" for name, each in values.items())] * bool(values)]

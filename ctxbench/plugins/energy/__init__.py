@@ -5,4 +5,7 @@ from ctxbench.plugin import Plugin
 PLUGIN = Plugin(
     about="measures the energy of a pass",
     metrics=("metric:METRIC",),
+    notes={
+        "no_energy": "{reason}",
+    },
 )

@@ -7,4 +7,12 @@ PLUGIN = Plugin(
     metrics=("metric:METRIC",),
     counters=("ctxbench", "torchprofile"),
     preload=("preload:preload",),
+    notes={
+        "macs_differ": "MAC counters disagree: counted {counted}, closed form {declared}",
+        "macs_differ_uncounted": (
+            "MAC counters disagree: counted {counted}, closed form {declared} (not counted: {operators})"
+        ),
+        "no_macs": "{reason}",
+        "no_macs_train": "no MACs of a training step: {reason}",
+    },
 )

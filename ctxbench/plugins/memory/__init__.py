@@ -18,4 +18,19 @@ PLUGIN = Plugin(
     figures=("figure:FIGURES",),
     preload=("preload:preload",),
     questions={"memory": "child:memory"},
+    notes={
+        "no_memory": "no memory prediction: {reason}",
+        "no_memory_autocast": "no memory prediction under autocast",
+        "no_peak_autocast": "the peak is not measured under autocast",
+        "autocast_cuda": "Under autocast the casts are those of PyTorch's lists for CUDA; no GPU has confirmed them.",
+        "no_memory_mode": "no memory prediction ({mode}): {reason}",
+        "memory_changed": (
+            "predicted {mode} memory under the installed PyTorch: {now:.0f} MiB, under that of 2020 {then:.0f} MiB "
+            "(see docs/plugins/memory.md)"
+        ),
+        "memory_workspace": (
+            "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."
+        ),
+        "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
+    },
 )

@@ -26,4 +26,26 @@ PLUGIN = Plugin(
     conventions=("metric:CONVENTION",),
     devices="sheet:DEVICES",
     questions={"time": "child:time"},
+    notes={
+        "no_time": "no predicted time: {reason}",
+        "no_time_mode": "no predicted time ({mode}): {reason}",
+        "time_launches": (
+            (
+                "Launch-bound: the host takes about {host_ms:.3g} ms ({us:.3g} us an operator, {origin}) to launch "
+                "kernels that take {device_ms:.3g} ms; a faster host, a CUDA graph or torch.compile changes this time."
+            ),
+            (
+                "Launch-bound: the host's time to launch the kernels ({us:.3g} us an operator, {origin}) is longer "
+                "than theirs; a CUDA graph or torch.compile changes this time."
+            ),
+        ),
+        "time_era": "With the PyTorch {other}: {ms:.3g} ms.",
+        "time_assumed": (
+            "{share:.0%} of the time is in classes without measurements: {classes}.",
+            "A part of the time is in classes without measurements: {classes}.",
+        ),
+        "time_unknown": "Of no known class, their bytes alone are counted: {operators}.",
+        "time_dtype": "No efficiencies of some classes were measured in {dtype}: those of another dtype stand in.",
+        "time_layout": "The efficiencies were measured on contiguous tensors, not on {memory_format}.",
+    },
 )

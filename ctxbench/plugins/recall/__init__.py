@@ -17,4 +17,11 @@ PLUGIN = Plugin(
     titles=("sentences:title",),
     headings={"trained": "sentences:heading"},
     suites="suites",
+    notes={
+        "recall_stored": "Recall is read from {run} (torch {torch}), where the same code was trained by the same "
+        "recipe.",
+        "recall_unsteady": "Two trainings with one seed differ: the module draws random numbers of its own.",
+        "recall_peeks": "It gets the labels of other scenes right on {task}: it reads them instead of the scene.",
+        "recall_diverged": "the training on {task} diverged: {reason}",
+    },
 )
