@@ -14,7 +14,7 @@ from typing import Any
 
 FOLDER = "ctxbench.plugins"
 # What plugins bring under a name, which must be that of one plugin alone.
-NAMED = ("commands", "functions", "questions", "slots", "notes")
+NAMED = ("commands", "functions", "questions", "slots", "notes", "extras")
 
 
 class PluginError(ValueError):
@@ -42,6 +42,8 @@ class Plugin:
 
     about: str
     needs: Sequence[str] = ()
+    # Extras of ctxbench, with what is imported of the packages that each brings.
+    extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # Asked for.
     commands: Mapping[str, Command] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from conftest import Done
 
 import ctxbench
 from ctxbench import cli, registry
-from ctxbench.base.extras import PACKAGES
+from ctxbench.base.extras import packages_of
 from ctxbench.model.metrics import metrics
 
 SuiteFile = Callable[..., Path]
@@ -211,7 +211,7 @@ def test_a_command_that_needs_an_extra_refuses_before_a_process_is_started(
         monkeypatch.setattr(f"ctxbench.engine.{module}.ForkServer", lambda *_, **__: pytest.fail("started"))
     done = command(*arguments)
     assert done.returncode == 2
-    needed = " and ".join(PACKAGES[extra])
+    needed = " and ".join(packages_of(extra))
     assert f'{who} needs {needed}: pip install "ctxbench[{extra}]"' in " ".join(done.stderr.split())
 
 

@@ -1,16 +1,18 @@
 """The packages that only some commands need, and the sentence for those who lack one."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
-_EXPORTER = ("onnx", "onnxscript")
+from ctxbench.plugin import brought
+
 # What is imported, by the extra of ctxbench that brings it.
-PACKAGES = {
-    "networks": ("timm", "torchvision"),
-    "recall": ("sklearn",),
-    "onnx": (*_EXPORTER, "onnxruntime"),
-    "openvino": (*_EXPORTER, "openvino"),
-    "ray": ("ray",),
-}
+PACKAGES = {"networks": ("timm", "torchvision")}
+
+
+def packages_of(extra: str) -> Sequence[str]:
+    """What is imported of the packages that an extra of ctxbench or of a plugin brings; without an `extra`, nothing."""
+    known: dict[str, Sequence[str]] = {**PACKAGES, **dict(each for _, each in brought("extras"))}
+    return known.get(extra, ())
 
 
 def lacking(who: str, extra: str) -> str:
@@ -18,5 +20,5 @@ def lacking(who: str, extra: str) -> str:
 
     Nothing is imported. Without an `extra` nothing is needed.
     """
-    missing = [name for name in PACKAGES.get(extra, ()) if find_spec(name) is None]
+    missing = [name for name in packages_of(extra) if find_spec(name) is None]
     return f'{who} needs {" and ".join(missing)}: pip install "ctxbench[{extra}]"' if missing else ""

@@ -35,7 +35,7 @@ def describe() -> dict[str, Any]:
 
 def _runtimes() -> dict[str, str]:
     """The versions of the installed packages that executions need."""
-    names = dict.fromkeys(name for way in executions().values() for name in extras.PACKAGES.get(way.extra, ()))
+    names = dict.fromkeys(name for way in executions().values() for name in extras.packages_of(way.extra))
     return {name: found for name in names if (found := _version(name))}
 
 

@@ -24,4 +24,5 @@ PLUGIN = Plugin(
         "recall_peeks": "It gets the labels of other scenes right on {task}: it reads them instead of the scene.",
         "recall_diverged": "the training on {task} diverged: {reason}",
     },
+    extras={"recall": ("sklearn",)},
 )

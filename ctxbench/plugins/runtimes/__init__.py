@@ -2,8 +2,10 @@
 
 from ctxbench.plugin import Plugin
 
+EXPORTER = ("onnx", "onnxscript")
 PLUGIN = Plugin(
     about="runs modules in ONNX Runtime, OpenVINO and TensorRT",
     metrics=("file_size:METRIC",),
     executions=("onnxruntime:EXECUTION", "onnxruntime_dynamic:EXECUTION", "openvino:EXECUTION", "tensorrt:EXECUTION"),
+    extras={"onnx": (*EXPORTER, "onnxruntime"), "openvino": (*EXPORTER, "openvino")},
 )

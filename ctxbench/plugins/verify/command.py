@@ -15,7 +15,8 @@ from ctxbench.cli.options import (
 )
 from ctxbench.cli.printing import render
 
-# What `--deep` tries after float32.
+# The metrics of `--deep`, and what it tries after float32.
+DEEP = ("recall", "stability")
 LOW_DTYPES = ("bfloat16", "float16", "autocast-float16")
 
 
@@ -53,6 +54,8 @@ def verify(
     from ctxbench.plugins.verify.contract import judged
     from ctxbench.plugins.verify.verify import verify as check_module
 
+    if deep and (gone := [name for name in DEEP if name not in metrics()]):
+        raise UsageError(f"--deep needs plugins that are not there: {', '.join(gone)}")
     if deep and (sentence := metrics()["recall"].lacking()):
         raise UsageError(sentence)
     limits.SECONDS.check_option("--timeout", timeout)

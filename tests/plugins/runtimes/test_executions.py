@@ -13,7 +13,7 @@ from conftest import Done
 
 from ctxbench import registry
 from ctxbench.base.errors import UsageError
-from ctxbench.base.extras import PACKAGES
+from ctxbench.base.extras import packages_of
 from ctxbench.devices import Unsupported
 from ctxbench.executions import execution, executions
 from ctxbench.executions.base import Execution
@@ -205,7 +205,7 @@ def test_a_run_has_times_of_inference_the_export_and_no_training(
     assert row["error_infer"] < 1e-5
     assert row["export_operators"] > 1
     assert "no training with execution" in " ".join(map(str, row["notes"]))
-    assert PACKAGES[way.extra][-1] in folder.meta["environment"]["packages"]
+    assert packages_of(way.extra)[-1] in folder.meta["environment"]["packages"]
 
 
 @pytest.mark.processes
