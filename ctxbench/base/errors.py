@@ -15,7 +15,7 @@ LONGEST = 2**17
 LEAST_BEGUN, MOST_BEGUN = 3, 4
 _PACKAGE = Path(__file__).parents[1]
 _REGISTRY = _PACKAGE / "registry"
-_OWN_CLAIMS = _PACKAGE / "plugins" / "claims" / "own_claims.py"
+_PLUGINS = _PACKAGE / "plugins"
 
 
 _OTHER_BUILD = (
@@ -68,7 +68,7 @@ class ModuleCodeError(UsageError):
 def _is_import(file: str) -> bool:
     """Whether a frame is of what runs a user's file: ctxbench, or Python's own machinery."""
     folders = (_REGISTRY, Path(importlib.__file__).parent)
-    return file.startswith("<frozen importlib") or Path(file).parent in folders or Path(file) == _OWN_CLAIMS
+    return file.startswith("<frozen importlib") or Path(file).parent in folders or _PLUGINS in Path(file).parents
 
 
 class UnknownClass(UsageError):
