@@ -24,11 +24,14 @@ from .run_data import settings_text
 
 Floats = NDArray[np.float64]
 AXIS_TITLES = {"positions": "positions n = H x W", "batch": "batch", "channels": "channels"}
-# What the report draws of a run whose suite names no figures.
-SCALING = (
-    Figure(name="scaling", title="Scaling with H x W", x="positions", y=["macs"], scale="log", fit=True),
-    Figure(name="scaling-batch", title="Scaling with the batch", x="batch", y=["macs"], scale="log", fit=True),
-    Figure(name="scaling-channels", title="Scaling with the channels", x="channels", y=["macs"], scale="log", fit=True),
+# What the report draws of a run whose suite names no figures: see `drawn_of` for the y.
+SCALING = tuple(
+    Figure(name=name, title=f"Scaling with {what}", x=x, y=["params"], scale="log", fit=True)
+    for name, what, x in (
+        ("scaling", "H x W", "positions"),
+        ("scaling-batch", "the batch", "batch"),
+        ("scaling-channels", "the channels", "channels"),
+    )
 )
 # What names a row, and what it is drawn with.
 NAMED_BY = ("module", "name", "family", "status", "shape", "every", "named")

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from report_data import add, definition, new_run, published, record
 
 from ctxbench.base.errors import UsageError
+from ctxbench.model import metrics
 from ctxbench.model import read_suite as suite
 from ctxbench.model.metrics import quantity
 from ctxbench.model.suite_file import Figure
@@ -210,7 +211,7 @@ def test_a_quantity_that_does_not_apply_is_a_cell_with_a_reason(
 ) -> None:
     panel = steps_run(tmp_path / "run")
     energy = replace(quantity("energy_train"), reason_column="macs_uncounted")
-    monkeypatch.setitem(__import__("ctxbench.model.metrics").metrics.quantities(), "energy_train", energy)
+    monkeypatch.setitem(metrics.quantities(), "energy_train", energy)
     run = replace(panel.run, frame=panel.run.frame.assign(macs_uncounted=["no steps"] + [""] * 12))
     text = render_markdown(suite_table(run))
     assert "-<sup>1</sup>" in text

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import significant
 from ctxbench.model.metric import Quantity, RecordRow
-from ctxbench.model.metrics import quantity
+from ctxbench.model.metrics import quantities, quantity
 from ctxbench.results.rows import rows_of
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of
@@ -24,13 +24,18 @@ _LEAST = 0.95
 COSTS = ("macs", "memory_train", "latency_train", "latency_infer")
 
 
+def _costs() -> list[Quantity]:
+    """Those of COSTS that a metric here brings."""
+    return [quantities()[key] for key in COSTS if key in quantities()]
+
+
 def relative_quantities(panel: Panel) -> list[Quantity]:
     """The quantities of COSTS in which the reference has a number, not 0, and so has another row."""
     frame = panel.main
     reference = frame[is_reference(frame)]
     return [
         each
-        for each in map(quantity, COSTS)
+        for each in _costs()
         if len(reference)
         and (reference[each.column].notna() & (reference[each.column] != 0)).all()
         and frame[each.column].notna().sum() > 1
@@ -45,7 +50,7 @@ def relative_costs(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
     """Each cost over self-attention's on a log axis, a column a quantity; the rows by the last one that they have."""
     relative = {panel: relative_quantities(panel) for panel in panels}
     panels = [panel for panel in panels if relative[panel]]
-    shown = [each for each in map(quantity, COSTS) if any(each in relative[panel] for panel in panels)]
+    shown = [each for each in _costs() if any(each in relative[panel] for panel in panels)]
     frames = [panel.main.sort_values(relative[panel][-1].column, kind="stable") for panel in panels]
     names = [names_of(frame) for frame in frames]
     columns = sheet.columns(_LEAST, len(shown), max(own.width for own in names))

@@ -9,7 +9,7 @@ import pandas as pd
 from ctxbench.base.errors import UsageError
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, Unit
-from ctxbench.model.metrics import quantity
+from ctxbench.model.metrics import quantities, quantity
 from ctxbench.results.rows import rows_of
 from ctxbench.table.table import Cell, Column, Footnotes, Table
 
@@ -44,7 +44,7 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     """The table of one run. UsageError for a quantity, module or input that it does not have."""
     run = run.only(choice.modules, choice.shapes)
     frame = with_published(run)
-    chosen = [quantity(key) for key in choice.columns or DEFAULT]
+    chosen = [quantity(key) for key in choice.columns or [key for key in DEFAULT if key in quantities()]]
     shown = [column for each in map(quantity, choice.columns) for column in (each.column, f"{each.key}_published")]
     if shown and frame[shown].isna().all(axis=None):
         raise UsageError(f"no row of this run has {', '.join(choice.columns)}; leave it out of --columns")

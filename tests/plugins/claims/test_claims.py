@@ -172,7 +172,7 @@ def steps_run(path: Path, modules: tuple[str, ...], failed: int | None = None) -
 def test_the_report_shows_the_claims_of_a_users_run(tmp_path: Path) -> None:
     run = steps_run(tmp_path / "mine", ("ham_nmf", "ham_cd"), failed=24)
     report = write_report([run], tmp_path / "out", figures=[])
-    time, enough, one, falling = report.claims
+    time, enough, one, falling = report.lines
     assert time.startswith("undecided: The time of an inference grows with K: ham_nmf: no latency_infer_ms; ham_cd: ")
     assert enough == (
         "undecided (proxy): 3 to 6 steps are enough: ham_nmf: the row with module=ham_nmf, steps=24 ended with oom; "
@@ -195,7 +195,7 @@ def test_of_several_runs_each_has_its_own_claims(tmp_path: Path) -> None:
     hams = ("ham_nmf", "ham_cd", "ham_vq")
     runs = [steps_run(tmp_path / name, hams) for name in ("one", "two")]
     report = write_report(runs, tmp_path / "out", figures=[])
-    assert len(report.claims) == 8
+    assert len(report.lines) == 8
     assert {path.name for path in report.files if "claims" in path.name and path.suffix == ".md"} == {
         "steps-claims-1.md", "steps-claims-2.md",
     }  # fmt: skip
