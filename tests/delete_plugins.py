@@ -160,7 +160,7 @@ def prove(name: str, tests: bool = True) -> Proof:
         ended = "not tested"
         if tests:
             options = ["-p", "no:cacheprovider", *["-p", f"no:{FIXTURE}"] * ("pytest" in gone)]
-            report = run("tests", "-m", "pytest", "-q", *options, "-n", "2", "--dist", "loadscope", "-m", QUICK)
+            report = run("tests", "-m", "pytest", *options, "-n", "2", "--dist", "loadscope", "-m", QUICK)
             ended = next(reversed(re.findall(r"^.*\d+ passed.*$", report, re.MULTILINE)), "no test passed")
             broken += re.findall(r"^(?:FAILED|ERROR) .*$", report, re.MULTILINE)
     return Proof(name, gone, files, lines, others, ended, broken, time.monotonic() - started)

@@ -9,6 +9,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model import hparams as settings
 from ctxbench.model import read_suite as suite
 from ctxbench.model import suite_file as file
+from ctxbench.model.case import Measure
 from ctxbench.model.conditions import parse_shape
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import Overrides
@@ -318,7 +319,7 @@ def test_the_example_in_the_docs_names_every_key_and_is_a_suite(tmp_path: Path) 
     example = text.split("```toml")[2].split("```")[0].replace(', "my_module.py:MyContext"', "")
     loaded = load(tmp_path, example)
     assert len(loaded.cases()) == 2 * (1 + 2) * 2 + 1
-    for model in (file.SuiteFile, file.Axes, file.MeasureTable, file.Gate):
+    for model in (file.SuiteFile, file.Axes, Measure, file.Gate):
         for key in model.model_fields:
             assert key in example
 

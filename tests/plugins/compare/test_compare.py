@@ -16,6 +16,7 @@ from ctxbench import cli
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, order, ratio, rough_ratio
 from ctxbench.model.read_suite import load
+from ctxbench.plugin import plugins
 from ctxbench.plugins.compare import comparison
 from ctxbench.plugins.compare.ranking import Standing, dominates, front, ranked, sentence, sentences, shared_axes
 from ctxbench.plugins.verify.contract import CheckResult
@@ -41,6 +42,7 @@ def standing(
     return Standing(label, candidate, values if status == "ok" else {}, status, "why")
 
 
+@pytest.mark.skipif("recall" not in plugins(), reason="needs the plugin recall")
 def test_ability_is_on_the_front_where_it_is_known_and_its_intervals_decide() -> None:
     def able(label: str, macs: int, *segment: float) -> Standing:
         return Standing(label, label == "mine", {"macs": Number(macs), "recall_segment": Number(*segment)})

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +38,7 @@ from ctxbench.plugins.recall import training as training_file
 from ctxbench.plugins.recall.metric import (
     SEGMENT_BOUNDS,
     STEP_S,
+    Recall,
     compute,
     from_histogram,
     learned_of,
@@ -604,3 +606,9 @@ def test_a_row_has_the_accuracies_of_its_seeds_and_why_there_is_none(
     done = command("run", "--suite", suite, "--device", "cpu", "--out", tmp_path / "other")
     (row,) = RunFolder.open(tmp_path / "other").frame().to_dict("records")
     assert row["recall_lookup_reason"].endswith("has room for 8 marks (at most 32)")
+
+
+def test_the_page_names_every_key_of_a_suite() -> None:
+    page = (ROOT / "docs" / "plugins" / "recall.md").read_text(encoding="utf-8")
+    keys = tomllib.loads(page.split("```toml\n")[1].split("```")[0])["measure"]
+    assert keys.keys() == Recall.model_fields.keys()
