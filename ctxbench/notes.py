@@ -31,6 +31,7 @@ TEXTS = {
     "memory_workspace": (
         "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."
     ),
+    "memory_unchecked": "{reason}",
     "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
     "recall_stored": "Recall is read from {run} (torch {torch}), where the same code was trained by the same recipe.",
     "recall_unsteady": "Two trainings with one seed differ: the module draws random numbers of its own.",

@@ -16,8 +16,13 @@ from typing import Any
 
 import pytest
 
-from ctxbench import cli
-from ctxbench.engine.client import ForkServer
+START = str(Path(__file__).parent / "start")  # what runs first in each process that a test starts
+sys.path.insert(0, START)
+processors: Any = importlib.import_module("processors")
+processors.cap()  # before torch is imported
+
+from ctxbench import cli  # noqa: E402  # see above
+from ctxbench.engine.client import ForkServer  # noqa: E402
 
 TINY = """
 title = "tiny"
@@ -46,9 +51,6 @@ LONGEST = (
     "test_report_layout",
     "test_paper_suites",
 )
-# What puts the machine of the tests in place of the real one, here and in each process that a test starts.
-START = str(Path(__file__).parent / "start")
-sys.path.insert(0, START)
 machines: Any = importlib.import_module("machines")
 # A seed that shuffles the test files; `random` draws one, which the workers of a parallel run inherit.
 ORDER = "CTXBENCH_TEST_ORDER"
@@ -56,6 +58,8 @@ if os.environ.get(ORDER) == "random":
     os.environ[ORDER] = str(random.randrange(10**6))
 # One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Threads of the tests whose numbers depend on them.
+THREADS = int(os.environ.get("CTXBENCH_TEST_THREADS", "1"))
 # A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -69,8 +73,9 @@ def _start_on_the_machine_of_the_tests(
     """Start a process whose Python begins with `start/sitecustomize.py`, whatever environment a test gives it."""
     environment = dict(os.environ if env is None else env)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [START, environment.get("PYTHONPATH")]))
-    if machines.VARIABLE in os.environ:
-        environment[machines.VARIABLE] = os.environ[machines.VARIABLE]
+    for name in (machines.VARIABLE, processors.VARIABLE):
+        if name in os.environ:
+            environment.setdefault(name, os.environ[name])
     _start_process(process, *arguments, env=environment, **more)
 
 
@@ -130,6 +135,20 @@ def _not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 def _counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is taken from an earlier run's counts, and no test's script leaves any."""
     monkeypatch.setenv("CTXBENCH_NO_CACHE", "1")
+
+
+@pytest.fixture
+def plain_kernels() -> Iterator[None]:
+    """`THREADS` threads; without oneDNN and NNPACK, whose blocks depend on the processor."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    (nnpack,) = torch.backends.nnpack.set_flags(False)
+    with torch.backends.mkldnn.flags(enabled=False):
+        yield
+    torch.backends.nnpack.set_flags(nnpack)
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,8 @@ def batch_norm_backward_native(call: Call) -> Sizes:
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:
     """Copies, and for each thread one row of each parameter's gradient."""
-    return [*copies(0, 1)(call), 2 * math.prod(call.args[2]) * call.args[1].element_size()]
+    rows = 2 * torch.get_num_threads()
+    return [*copies(0, 1)(call), rows * math.prod(call.args[2]) * call.args[1].element_size()]
 
 
 def layer_norm_backward_cuda(call: Call) -> Sizes | str:
@@ -88,17 +89,19 @@ def group_norm_cuda(call: Call) -> Sizes:
 
 
 def group_norm_backward_cuda(call: Call) -> Sizes:
-    """Two sums for each image and channel, a factor with weights; for the input's gradient two numbers of a group."""
+    """Copies; two sums for each image and channel, a factor with weights; for the input's gradient two of a group."""
     data, weight, (batch, channels, positions, groups), mask = call.args[1], call.args[4], call.args[5:9], call.args[9]
     wide = max(data.element_size(), 4)
     by_channel = 0 if positions == 1 else 3 if mask[0] and weight is not None else 2
-    return [*[wide * batch * channels] * by_channel, *([wide * batch * groups] * 2 if mask[0] else [])]
+    sums = [*[wide * batch * channels] * by_channel, *([wide * batch * groups] * 2 if mask[0] else [])]
+    return [*copies(0, 1)(call), *sums]
 
 
 def group_norm_backward_cpu(call: Call) -> Sizes:
-    """Two sums for each image and channel, of half types in float32."""
-    batch, channels = call.args[5:7]
-    return [2 * batch * channels * max(call.args[1].element_size(), 4)]
+    """Copies; two sums for each image and channel, of half types in float32."""
+    grad, data = call.args[:2]
+    sums = 2 * math.prod(call.args[5:7]) * max(data.element_size(), 4)
+    return [*copies_in(suggest_memory_format(data), grad, data), sums]
 
 
 def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

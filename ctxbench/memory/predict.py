@@ -14,6 +14,7 @@ from torch.autograd.function import BackwardCFunction
 from ctxbench.errors import text_of
 from ctxbench.garbage import collector_off
 from ctxbench.memory.autocast import Autocast
+from ctxbench.memory.checked import unchecked
 from ctxbench.memory.convention import UnpredictableError
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device, Table
@@ -40,7 +41,8 @@ def predict_peak(
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
     prediction is for (`ctxbench.memory.kernels`), `autocast` the dtype of a forward pass under `torch.autocast`. What
-    the table does not know is in the profile's `marks`. `observe` begins a pass and returns what gets each operator
+    the table does not know is in the profile's `marks`; for the CPU it is that of this machine, its threads and the cap of
+    its instruction sets (`ONEDNN_MAX_CPU_ISA`). `observe` begins a pass and returns what gets each operator
     call and its step once it has run; it is called again where the pass has to be taken again. Raises
     UnpredictableError, with the reason, where the peak cannot be known.
     """
@@ -79,6 +81,7 @@ def predict_peak(
         workspaces=table.workspaces({step.op.split(".")[1] for step in tracker.timeline}),
         unfused=tracker.unfused,
         scans=tracker.scans,
+        unchecked=unchecked(device),
     )
 
 
