@@ -4,7 +4,6 @@ import gc
 import importlib
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -50,15 +49,11 @@ LONGEST = (
 START = str(Path(__file__).parent / "start")
 sys.path.insert(0, START)
 machines: Any = importlib.import_module("machines")
+importlib.import_module("surroundings").prepare()
 # A seed that shuffles the test files; `random` draws one, which the workers of a parallel run inherit.
 ORDER = "CTXBENCH_TEST_ORDER"
 if os.environ.get(ORDER) == "random":
     os.environ[ORDER] = str(random.randrange(10**6))
-# One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
-os.environ["OMP_NUM_THREADS"] = "1"
-# A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 
 _start_process: Any = subprocess.Popen.__init__
 
