@@ -50,10 +50,12 @@ START = str(Path(__file__).parent / "start")
 sys.path.insert(0, START)
 machines: Any = importlib.import_module("machines")
 importlib.import_module("surroundings").prepare()
-# A seed that shuffles the test files; `random` draws one, which the workers of a parallel run inherit.
-ORDER = "CTXBENCH_TEST_ORDER"
-if os.environ.get(ORDER) == "random":
-    os.environ[ORDER] = str(random.randrange(10**6))
+# A seed that shuffles the test files, and one that draws a sample of generated trials; `random` draws a seed, which the
+# workers of a parallel run inherit.
+ORDER, SAMPLE = "CTXBENCH_TEST_ORDER", "CTXBENCH_TEST_SAMPLE"
+for _name in (ORDER, SAMPLE):
+    if os.environ.get(_name) == "random":
+        os.environ[_name] = str(random.randrange(10**6))
 
 _start_process: Any = subprocess.Popen.__init__
 
@@ -102,7 +104,7 @@ def _few_objects_to_collect() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """For each reason of a skip one line: how many tests were skipped, and what to install; the order of the files."""
+    """For each reason of a skip one line: how many tests were skipped, and what to install; the seeds."""
     reasons = Counter(
         str(report.longrepr[2]).removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])
@@ -110,8 +112,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
-    if ORDER in os.environ:
-        terminalreporter.write_line(f"the order of the files: {ORDER}={os.environ[ORDER]}")
+    for name, what in ((ORDER, "the order of the files"), (SAMPLE, "the sample of generated trials")):
+        if name in os.environ:
+            terminalreporter.write_line(f"{what}: {name}={os.environ[name]}")
 
 
 @pytest.fixture(autouse=True)
