@@ -50,8 +50,10 @@ def prepare() -> None:
 
     A worker of a parallel run has had them from its beginning, but for what its environment does not say.
     """
-    home = os.environ["HOME"] if "PYTEST_XDIST_WORKER" in os.environ else _new_home()
-    kept = environment(os.environ, home)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ["TMPDIR"] = tempfile.tempdir = _temporary()
+        os.environ["HOME"] = _new_home()
+    kept = environment(os.environ, os.environ["HOME"])
     os.environ.clear()
     os.environ.update(kept)
     time.tzset()
@@ -77,6 +79,13 @@ def of_this_user(home: str) -> dict[str, str]:
     """A name that each user of the machine has for themselves, and where packages of theirs are."""
     name = f"tester{os.getuid()}"
     return {"HOME": home, "USER": name, "LOGNAME": name, "PYTHONUSERBASE": site.getuserbase()}
+
+
+def _temporary() -> str:
+    """A folder for temporary files in which a program may be started, if there is one."""
+    folders = [tempfile.gettempdir(), "/var/tmp", str(Path(__file__).parents[2])]
+    runs = (each for each in folders if os.access(each, os.W_OK) and not os.statvfs(each).f_flag & os.ST_NOEXEC)
+    return next(runs, folders[0])
 
 
 def _new_home() -> str:
