@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import surroundings
 
+import ctxbench
 from ctxbench.results.run_folder import RunFolder
 
 OWN = '''"""\u039b."""
@@ -18,10 +19,11 @@ class Own(nn.Conv2d):
     def __init__(self, channels):
         super().__init__(channels, channels, 1)
 '''
-# ASCII alone can be read and printed, no home can be written, and the date is another one than in UTC.
+# ASCII alone can be read and printed, no home can be written, and the date is another one than in UTC. Python itself
+# finds no package in a folder that ASCII cannot name.
 ODD = {
     "LC_ALL": "C",
-    "PYTHONUTF8": "0",
+    "PYTHONUTF8": "0" if f"{ctxbench.__file__}{sys.executable}".isascii() else "1",
     "PYTHONCOERCECLOCALE": "0",
     "HOME": f"{os.devnull}/none",
     "TZ": "Asia/Kathmandu",
