@@ -16,12 +16,14 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"
 	$(BIN)/python -m pytest -m timing
 
-# The same tests beside a busy loop on each core and at half a core's speed, which is how CI runs them.
+# `make test` beside a busy loop on each core, then some of it at half a core's speed: how CI runs it.
 loaded: .venv/.dev
 	$(BIN)/python tests/under_load.py
+	$(BIN)/python tests/under_caps.py
 	$(BIN)/python -m pytest -m timing
 
 # Attacks on runs, generated commands and run folders, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
+# With CTXBENCH_TEST_SAMPLE=random a new tenth of what is generated.
 long: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
 

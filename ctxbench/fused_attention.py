@@ -2,11 +2,14 @@
 
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
+
+BATCH_OF_ONE = TorchVersion(torch.__version__) >= "2.14"
 
 
 def takes_three_dimensions(*maps: Tensor) -> bool:
     """Whether these maps [heads, positions, channels] are taken as a batch of one, as PyTorch does since 2.14."""
-    return torch.torch_version.TorchVersion(torch.__version__) >= (2, 14) and all(each.dim() == 3 for each in maps)
+    return BATCH_OF_ONE and all(each.dim() == 3 for each in maps)
 
 
 def is_fusible(*maps: Tensor) -> bool:

@@ -4,7 +4,6 @@ import gc
 import importlib
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ import pytest
 
 START = str(Path(__file__).parent / "start")  # what runs first in each process that a test starts
 sys.path.insert(0, START)
+importlib.import_module("surroundings").prepare()
 processors: Any = importlib.import_module("processors")
 processors.cap()  # before torch is imported
 
@@ -52,17 +52,14 @@ LONGEST = (
     "test_paper_suites",
 )
 machines: Any = importlib.import_module("machines")
-# A seed that shuffles the test files; `random` draws one, which the workers of a parallel run inherit.
-ORDER = "CTXBENCH_TEST_ORDER"
-if os.environ.get(ORDER) == "random":
-    os.environ[ORDER] = str(random.randrange(10**6))
-# One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
-os.environ["OMP_NUM_THREADS"] = "1"
 # Threads of the tests whose numbers depend on them.
 THREADS = int(os.environ.get("CTXBENCH_TEST_THREADS", "1"))
-# A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
+# A seed that shuffles the test files, and one that draws a sample of generated trials; `random` draws a seed, which the
+# workers of a parallel run inherit.
+ORDER, SAMPLE = "CTXBENCH_TEST_ORDER", "CTXBENCH_TEST_SAMPLE"
+for _name in (ORDER, SAMPLE):
+    if os.environ.get(_name) == "random":
+        os.environ[_name] = str(random.randrange(10**6))
 
 _start_process: Any = subprocess.Popen.__init__
 
@@ -112,7 +109,7 @@ def _few_objects_to_collect() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """For each reason of a skip one line: how many tests were skipped, and what to install; the order of the files."""
+    """For each reason of a skip one line: how many tests were skipped, and what to install; the seeds."""
     reasons = Counter(
         str(report.longrepr[2]).removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])
@@ -120,8 +117,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
-    if ORDER in os.environ:
-        terminalreporter.write_line(f"the order of the files: {ORDER}={os.environ[ORDER]}")
+    for name, what in ((ORDER, "the order of the files"), (SAMPLE, "the sample of generated trials")):
+        if name in os.environ:
+            terminalreporter.write_line(f"{what}: {name}={os.environ[name]}")
 
 
 @pytest.fixture(autouse=True)

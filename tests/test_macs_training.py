@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ctxbench
 from ctxbench import registry
+from ctxbench.fused_attention import BATCH_OF_ONE
 from ctxbench.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs
 from ctxbench.macs.training import count_training_macs
 
@@ -226,7 +227,7 @@ def test_attention_that_no_fused_kernel_takes_costs_the_math_path(shapes: list[t
 def test_attention_of_three_dimensions_is_fused_since_pytorch_2_14() -> None:
     inputs = [torch.rand(shape, requires_grad=True) for shape in ((3, 5, 8), (3, 7, 8), (3, 7, 8))]
     count = check_against_a_real_step(Apply(F.scaled_dot_product_attention), *inputs)
-    products = 7 if torch.torch_version.TorchVersion(torch.__version__) >= (2, 14) else 6
+    products = 7 if BATCH_OF_ONE else 6
     assert count.macs_matmul == products * 3 * 5 * 7 * 8
 
 

@@ -222,9 +222,9 @@ class OneHead(nn.Module):
         self.project, self.mask, self.dropout = nn.Linear(8, 24, bias=False), mask, dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        maps = self.project(x).chunk(3, dim=2)
+        query, key, value = self.project(x).chunk(3, dim=2)
         mask = torch.ones(self.mask, dtype=torch.bool, device=x.device) if self.mask else None
-        out: Tensor = functional.scaled_dot_product_attention(*maps, mask, self.dropout)
+        out: Tensor = functional.scaled_dot_product_attention(query, key, value, mask, self.dropout)
         return out
 
 

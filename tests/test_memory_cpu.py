@@ -352,7 +352,7 @@ class Product(nn.Module):
         return self.function(x, self.weight)
 
 
-PRODUCTS = {  # function, shapes of input and weight
+PRODUCTS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {  # function, shapes of input and weight
     "mm": (torch.mm, (200, 64), (64, 32)),
     "mm, small": (torch.mm, (16, 16), (16, 16)),
     "addmm": (lambda x, w: torch.addmm(x[:, :32], x, w), (200, 64), (64, 32)),
@@ -395,9 +395,10 @@ def test_half_products_are_marked_where_onednn_can(
 
 def test_another_pytorch_or_processor_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     module, x = nn.ReLU(), torch.randn(2, 3)
-    predicted: Callable[[Device], list[str]] = lambda device: (
-        predict_peak(module, x, mode="infer", device=device).unchecked
-    )
+
+    def predicted(device: Device) -> list[str]:
+        return predict_peak(module, x, mode="infer", device=device).unchecked
+
     monkeypatch.setattr(torch, "__version__", "2.13.1+cpu")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     assert (predicted("cpu"), predicted("cuda")) == ([], [])

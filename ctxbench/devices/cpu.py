@@ -13,7 +13,6 @@ from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.clock import Clock
 from ctxbench.dtypes import TF32, TF32_CONVOLUTIONS
 
-
 # Instruction sets on which the kernel that PyTorch or oneDNN takes depends, by how their names begin.
 TOLD = ("avx", "amx", "neon", "asimd", "sve", "sme", "bf16", "fp16", "i8mm")
 

@@ -13,7 +13,7 @@ PROCESSORS = ("x86_64", "AMD64")
 
 
 def unchecked(device: str) -> list[str]:
-    """Sentences, each on a reason why a prediction for this device may not hold under this PyTorch or on this machine."""
+    """Sentences, each on a reason why a prediction for this device may not hold under this PyTorch or machine."""
     version, machine = torch.__version__, platform.machine()
     if device != "cpu":
         if _minor(version) == CUDA_VERSION:

@@ -1,4 +1,4 @@
-"""The processor that tests run on: its instruction sets capped, so that no number depends on what this machine can do."""
+"""The processor that tests run on: its instruction sets are capped, so that no number depends on this machine's."""
 
 import os
 from pathlib import Path
