@@ -18,6 +18,7 @@ from ctxbench import registry
 from ctxbench.memory import measure_peak, predict_peak
 from ctxbench.memory.kernel_rules import Call
 from ctxbench.memory.kernels import Device, Table
+from ctxbench.memory.norm_rules import THREAD_SUMS
 from ctxbench.mode import MODES
 
 pytestmark = [  # many small cases, which take seconds together
@@ -29,9 +30,14 @@ pytestmark = [  # many small cases, which take seconds together
 
 def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
     for mode in MODES:
-        profile = predict_peak(module, *inputs, mode=mode, device="cpu")
-        assert profile.marks == {}
-        assert profile.peak_bytes == measure_peak(module, *inputs, mode=mode), mode
+        profile, measured = (
+            predict_peak(module, *inputs, mode=mode, device="cpu"),
+            measure_peak(module, *inputs, mode=mode),
+        )
+        if torch.get_num_threads() > 1 and set(profile.marks.values()) == {THREAD_SUMS}:
+            assert profile.peak_bytes <= measured
+        else:
+            assert (profile.marks, profile.peak_bytes) == ({}, measured), mode
 
 
 @pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 32, 12, 10)])

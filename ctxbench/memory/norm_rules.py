@@ -7,6 +7,7 @@ from torch._prims_common import suggest_memory_format
 
 from ctxbench.memory.kernel_rules import Call, Sizes, copies, copies_in, copy_in_its_format, is_half, is_view, size_of
 
+THREAD_SUMS = "with several threads, sums of what is not contiguous are kept for each thread"
 HALF_SUMS = "half types that are not contiguous are summed over copies that depend on the type"
 
 
@@ -14,6 +15,8 @@ def batch_norm_cpu(call: Call) -> Sizes | str:
     """Vectors with one number for each channel, in float32 at least; how many depends on the layout."""
     data, training = call.args[0], call.args[5]
     vector = data.shape[1] * max(data.element_size(), 4)
+    if training and _sums_by_thread(data):
+        return THREAD_SUMS
     if data.is_contiguous():
         return [2 * vector]
     if is_half(data):
@@ -26,9 +29,17 @@ def batch_norm_backward_cpu(call: Call) -> Sizes | str:
     """A map for x - mean where gradient and input share a dense layout, else the per-channel sums."""
     grad, data, mask = call.args[0], call.args[1], call.args[9]
     layouts = (torch.contiguous_format, _channels_last(data))
+    if _sums_by_thread(grad) or _sums_by_thread(data):
+        return THREAD_SUMS
     if any(grad.is_contiguous(memory_format=f) and data.is_contiguous(memory_format=f) for f in layouts):
         return [size_of(data)] if mask[0] else []
     return HALF_SUMS if is_half(data) else [data.shape[1] * data.element_size()]
+
+
+def _sums_by_thread(tensor: torch.Tensor) -> bool:
+    """Whether the kernel of channels last sums this tensor, with several threads."""
+    in_channels_last = not tensor.is_contiguous() or (tensor.dim() > 2 and tensor.stride(1) == 1)
+    return torch.get_num_threads() > 1 and in_channels_last
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
