@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Without compiled files, each of the tests' many processes would compile ctxbench again.
 unexport PYTHONDONTWRITEBYTECODE
+# What a person has set for other Pythons does not reach this one.
+unexport PYTHONPATH PYTHONHOME
+export PIP_USER := 0
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
