@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Without compiled files, each of the tests' many processes would compile ctxbench again.
 unexport PYTHONDONTWRITEBYTECODE
+# What a person has set for other Pythons does not reach this one.
+unexport PYTHONPATH PYTHONHOME
+export PIP_USER := 0
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
@@ -16,12 +19,14 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"
 	$(BIN)/python -m pytest -m timing
 
-# The same tests beside a busy loop on each core and at half a core's speed, which is how CI runs them.
+# `make test` beside a busy loop on each core, then some of it at half a core's speed: how CI runs it.
 loaded: .venv/.dev
 	$(BIN)/python tests/under_load.py
+	$(BIN)/python tests/under_caps.py
 	$(BIN)/python -m pytest -m timing
 
 # Attacks on runs, generated commands and run folders, processes that are killed, clusters of several nodes, wheels, the page in a browser and the tables of the docs.
+# With CTXBENCH_TEST_SAMPLE=random a new tenth of what is generated.
 long: .venv/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m long
 

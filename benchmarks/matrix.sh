@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the quick tests, and those of the engine, under other versions of Python and torch, one environment at a time.
+# Runs the tests of `make test` under other versions of Python and torch, one environment at a time.
 #
-#   bash benchmarks/matrix.sh                         # the pairs that README names
+#   bash benchmarks/matrix.sh                         # the oldest, the pinned and the newest torch, and those between
 #   bash benchmarks/matrix.sh 3.12:2.11.0             # pairs of your own
 #
 # Each environment takes several GB while it is tested (torch brings its CUDA build) and is removed after it. The exit
@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 pairs=("$@")
-[ ${#pairs[@]} -gt 0 ] || pairs=(3.11:2.12.1 3.12:2.11.0 3.12:2.14.1 3.13:2.15.0)
+[ ${#pairs[@]} -gt 0 ] || pairs=(3.12:2.11.0 3.11:2.13.0 3.13:2.15.0 3.11:2.12.1 3.12:2.14.1)
 failed=0
 for pair in "${pairs[@]}"; do
     python=${pair%%:*} torch=${pair##*:}
@@ -19,8 +19,7 @@ for pair in "${pairs[@]}"; do
     echo "== Python $python, torch $torch"
     if "python$python" -m venv "$folder/venv" &&
         "$folder/venv/bin/pip" install --quiet -c "$folder/constraints.txt" "torch==$torch" -e ".[dev]" &&
-        "$folder/venv/bin/python" -m pytest -n 2 -m "not processes and not timing" &&
-        "$folder/venv/bin/python" -m pytest -n 2 tests/test_engine.py; then
+        "$folder/venv/bin/python" -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not timing and not long"; then
         echo "== Python $python, torch $torch: passed"
     else
         echo "== Python $python, torch $torch: FAILED"

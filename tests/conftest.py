@@ -4,7 +4,6 @@ import gc
 import importlib
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,8 +15,14 @@ from typing import Any
 
 import pytest
 
-from ctxbench import cli
-from ctxbench.engine.client import ForkServer
+START = str(Path(__file__).parent / "start")  # what runs first in each process that a test starts
+sys.path.insert(0, START)
+importlib.import_module("surroundings").prepare()
+processors: Any = importlib.import_module("processors")
+processors.cap()  # before torch is imported
+
+from ctxbench import cli  # noqa: E402  # see above
+from ctxbench.engine.client import ForkServer  # noqa: E402
 
 TINY = """
 title = "tiny"
@@ -46,19 +51,15 @@ LONGEST = (
     "test_report_layout",
     "test_paper_suites",
 )
-# What puts the machine of the tests in place of the real one, here and in each process that a test starts.
-START = str(Path(__file__).parent / "start")
-sys.path.insert(0, START)
 machines: Any = importlib.import_module("machines")
-# A seed that shuffles the test files; `random` draws one, which the workers of a parallel run inherit.
-ORDER = "CTXBENCH_TEST_ORDER"
-if os.environ.get(ORDER) == "random":
-    os.environ[ORDER] = str(random.randrange(10**6))
-# One thread, here and in what tests start: tests run side by side and are about what is recorded, not about speed.
-os.environ["OMP_NUM_THREADS"] = "1"
-# A shell that starts a job in the background makes it ignore Ctrl-C, and with it all that the job starts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
+# Threads of the tests whose numbers depend on them.
+THREADS = int(os.environ.get("CTXBENCH_TEST_THREADS", "1"))
+# A seed that shuffles the test files, and one that draws a sample of generated trials; `random` draws a seed, which the
+# workers of a parallel run inherit.
+ORDER, SAMPLE = "CTXBENCH_TEST_ORDER", "CTXBENCH_TEST_SAMPLE"
+for _name in (ORDER, SAMPLE):
+    if os.environ.get(_name) == "random":
+        os.environ[_name] = str(random.randrange(10**6))
 
 _start_process: Any = subprocess.Popen.__init__
 
@@ -69,8 +70,9 @@ def _start_on_the_machine_of_the_tests(
     """Start a process whose Python begins with `start/sitecustomize.py`, whatever environment a test gives it."""
     environment = dict(os.environ if env is None else env)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [START, environment.get("PYTHONPATH")]))
-    if machines.VARIABLE in os.environ:
-        environment[machines.VARIABLE] = os.environ[machines.VARIABLE]
+    for name in (machines.VARIABLE, processors.VARIABLE):
+        if name in os.environ:
+            environment.setdefault(name, os.environ[name])
     _start_process(process, *arguments, env=environment, **more)
 
 
@@ -107,7 +109,7 @@ def _few_objects_to_collect() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """For each reason of a skip one line: how many tests were skipped, and what to install; the order of the files."""
+    """For each reason of a skip one line: how many tests were skipped, and what to install; the seeds."""
     reasons = Counter(
         str(report.longrepr[2]).removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])
@@ -115,8 +117,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
-    if ORDER in os.environ:
-        terminalreporter.write_line(f"the order of the files: {ORDER}={os.environ[ORDER]}")
+    for name, what in ((ORDER, "the order of the files"), (SAMPLE, "the sample of generated trials")):
+        if name in os.environ:
+            terminalreporter.write_line(f"{what}: {name}={os.environ[name]}")
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +133,20 @@ def _not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 def _counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is taken from an earlier run's counts, and no test's script leaves any."""
     monkeypatch.setenv("CTXBENCH_NO_CACHE", "1")
+
+
+@pytest.fixture
+def plain_kernels() -> Iterator[None]:
+    """`THREADS` threads; without oneDNN and NNPACK, whose blocks depend on the processor."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    (nnpack,) = torch.backends.nnpack.set_flags(False)
+    with torch.backends.mkldnn.flags(enabled=False):
+        yield
+    torch.backends.nnpack.set_flags(nnpack)
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

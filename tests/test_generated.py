@@ -1,6 +1,7 @@
 """Generated command lines, suite files and damaged run folders: each command ends with a row, a table or a sentence.
 
-A failure prints the command, what was wrong of it and how to repeat the trial. CTXBENCH_TEST_SEED gives other trials.
+A failure prints the command, what was wrong of it and how to repeat the trial. CTXBENCH_TEST_SEED gives other trials,
+CTXBENCH_TEST_SAMPLE a tenth of as many.
 """
 
 import functools
@@ -27,9 +28,12 @@ from ctxbench.plugins.verify.verify import verify
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
-COMMAND_LINES, SUITE_FILES, RUN_FOLDERS, TORN_FOLDERS = 500, 200, 300, 100
 # The same trials each time unless another seed is given.
-SEED = os.environ.get("CTXBENCH_TEST_SEED", "1")
+GIVEN = next((name for name in ("CTXBENCH_TEST_SAMPLE", "CTXBENCH_TEST_SEED") if name in os.environ), None)
+SEED = os.environ[GIVEN] if GIVEN else "1"
+COMMAND_LINES, SUITE_FILES, RUN_FOLDERS, TORN_FOLDERS = (
+    trials // (10 if GIVEN == "CTXBENCH_TEST_SAMPLE" else 1) for trials in (500, 200, 300, 100)
+)
 # A seed for each trial: of hypothesis' own draws, which vary earlier ones, two thirds were alike.
 CHANCE = st.randoms(use_true_random=True)
 # What reads a run folder.
@@ -75,7 +79,9 @@ def attempt(shared_server: None, monkeypatch: pytest.MonkeyPatch, place: Path) -
 
     def attempt(arguments: Sequence[str]) -> None:
         wrong = try_command(arguments, place)
-        assert not wrong, "\n".join([repr(arguments), *wrong, f"CTXBENCH_TEST_SEED={SEED} repeats all trials"])
+        assert not wrong, "\n".join(
+            [repr(arguments), *wrong, f"{GIVEN or 'CTXBENCH_TEST_SEED'}={SEED} repeats all trials"]
+        )
 
     return attempt
 

@@ -114,7 +114,7 @@ def test_what_a_module_of_ours_refuses_is_a_sentence(
 # What a file does when it is imported, and what is said of it.
 IMPORTS = {
     "import sys\nsys.exit()": "SystemExit",
-    "import sys\nsys.exit(0)": "line 2, in <module>\n    sys.exit(0)\nSystemExit: 0",
+    "code = 0\nraise SystemExit(code)": "line 2, in <module>\n    raise SystemExit(code)\nSystemExit: 0",
     "import sys\nsys.exit('not here')": "SystemExit: not here",
     "raise GeneratorExit": "line 1, in <module>\n    raise GeneratorExit\nGeneratorExit",
     "raise KeyboardInterrupt": "KeyboardInterrupt",
@@ -202,7 +202,7 @@ def test_the_log_has_the_lines_that_ended_a_module(measured: ctxbench.Run) -> No
     for said in (
         r'sys.exit\("the extension is not built"\)\n(.*\n)?SystemExit: the extension is not built',
         r"raise KeyboardInterrupt\nKeyboardInterrupt",
-        r"raise Unprintable\n\S+Unprintable: <exception str\(\) failed>",
+        r"raise Unprintable\n.+\.Unprintable: <exception str\(\) failed>",
     ):
         assert re.search(said, log), said
 
@@ -211,7 +211,7 @@ def test_the_log_has_the_lines_that_ended_a_module(measured: ctxbench.Run) -> No
 def test_what_a_module_changes_is_in_the_notes_of_its_row(rows: pd.DataFrame, module: str) -> None:
     row = rows.loc[module]
     assert (row["status"], row["message"]) == ("ok", "")
-    notes = [str(note) for note in row["notes"] if note.code != "disturbed"]
+    notes = [str(note) for note in row["notes"] if note.code not in ("disturbed", "memory_unchecked")]
     assert len(notes) == bool(CHANGES[module])
     assert CHANGES[module] in "".join(notes)
 
@@ -228,7 +228,7 @@ def test_a_copy_that_a_module_forks_tells_nothing(one_server: ForkServer) -> Non
 def test_the_output_of_autocast_may_have_its_dtype(suite_file: SuiteFile, tmp_path: Path) -> None:
     suite = suite_file([f"{HOSTILE}:Multiplies"], axes='dtype = ["autocast-bfloat16"]')
     row = ctxbench.run(str(suite), out=tmp_path / "run").frame.loc[0]
-    assert (row["status"], [note.code for note in row["notes"]]) == ("ok", [])
+    assert (row["status"], {note.code for note in row["notes"]} - {"memory_unchecked"}) == ("ok", set())
 
 
 @pytest.mark.long

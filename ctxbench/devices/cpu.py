@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ from ctxbench.base import clocks as this_machine
 from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.devices.base import Device, NotMeasurable, Unsupported
 from ctxbench.devices.clock import Clock
+
+# Instruction sets on which the kernel that PyTorch or oneDNN takes depends, by how their names begin.
+TOLD = ("avx", "amx", "neon", "asimd", "sve", "sme", "bf16", "fp16", "i8mm")
 
 
 class Cpu(Device):
@@ -47,6 +51,7 @@ class Cpu(Device):
             "malloc": {name: value for name, value in sorted(os.environ.items()) if name.startswith("MALLOC_")},
             "blas": "mkl" if torch.backends.mkl.is_available() else "other",
             "onednn": torch.backends.mkldnn.is_available(),
+            **instruction_sets(),
         }
 
     def set_flags(self, dtype: str, threads: int | None, cudnn_benchmark: bool) -> None:
@@ -85,6 +90,35 @@ class Cpu(Device):
 
     def energy_j(self) -> float:
         raise NotMeasurable("energy is read from NVIDIA GPUs only")
+
+
+def instruction_sets() -> dict[str, Any]:
+    """What PyTorch's kernels may use of the processor: its instruction sets, oneDNN's version, and caps on both."""
+    import torch
+
+    has = torch.cpu.get_capabilities()
+    onednn = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
+    return {
+        "architecture": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "instruction_sets": sorted(name for name in has if name.startswith(TOLD) and has[name] is True),
+        "onednn_version": onednn[1] if onednn else None,
+        "onednn_max_isa": os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA"),
+    }
+
+
+def processor() -> str:
+    """The same in words, with the threads."""
+    import torch
+
+    found, threads = instruction_sets(), torch.get_num_threads()
+    cap = found["onednn_max_isa"]
+    parts = [
+        f"{threads} thread{'s' * (threads > 1)}",
+        f"{found['architecture']} with {found['cpu_capability']}",
+        f"oneDNN {found['onednn_version']}{f' up to {cap}' if cap else ''}" if found["onednn_version"] else "no oneDNN",
+    ]
+    return ", ".join(parts)
 
 
 @contextmanager

@@ -2,15 +2,25 @@
 
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
+
+BATCH_OF_ONE = TorchVersion(torch.__version__) >= "2.14"
+
+
+def takes_three_dimensions(*maps: Tensor) -> bool:
+    """Whether these maps [heads, positions, channels] are taken as a batch of one, as PyTorch does since 2.14."""
+    return BATCH_OF_ONE and all(each.dim() == 3 for each in maps)
 
 
 def is_fusible(*maps: Tensor) -> bool:
     """Whether query, key and value are as every fused kernel needs them; other calls take PyTorch's math path.
 
-    Four dimensions, none empty, the same batch and heads, and the channels of a position side by side
+    Four dimensions (since PyTorch 2.14 also three), none empty, the same batch and heads, channels side by side
     (aten/src/ATen/native/transformers/sdp_utils_cpp.h); and `torch.nn.attention.sdpa_kernel` leaves a fused kernel
     switched on. A device may have further conditions.
     """
+    if takes_three_dimensions(*maps):
+        maps = tuple(each.unsqueeze(0) for each in maps)
     switched = torch.backends.cuda  # also the CPU's
     on = switched.flash_sdp_enabled() or switched.mem_efficient_sdp_enabled() or switched.cudnn_sdp_enabled()
     return on and all(

@@ -79,7 +79,17 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     for name, key in (("power limit (W)", "power_limit_w"), ("MIG mode", "mig_mode")):
         if gpus and all(key in gpu for gpu in gpus):
             facts[name] = ", ".join(str(gpu[key]) for gpu in gpus)
-    for name, key in (("cuDNN", "cudnn"), ("allocator configuration", "allocator_config"), ("malloc", "malloc")):
+    told = (
+        ("cuDNN", "cudnn"),
+        ("allocator configuration", "allocator_config"),
+        ("malloc", "malloc"),
+        ("CPU capability", "cpu_capability"),
+        ("instruction sets", "instruction_sets"),
+        ("oneDNN", "onednn_version"),
+        ("oneDNN's largest instruction set", "onednn_max_isa"),
+    )
+    for name, key in told:
         if key in environment:
-            facts[name] = environment[key]
+            value = environment[key]
+            facts[name] = ", ".join(value) if isinstance(value, list) else value
     return facts

@@ -6,6 +6,7 @@ for it. Who waits imports none of them: the process that measures tells (`own_fi
 
 import hashlib
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -117,7 +118,8 @@ def commit_of(file: Path, changed: Path) -> str | None:
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(file.parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        # Bytes: its sentences name files, and the locale may have no letters for them.
+        return os.fsdecode(subprocess.run(command, capture_output=True, check=True).stdout).strip()
 
     try:
         git("ls-files", "--error-unmatch", str(file))

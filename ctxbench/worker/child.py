@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from ctxbench.model.messages import Progress
@@ -49,6 +50,8 @@ def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> Emit:
 def perform_whole(task: Task, emit: Emit) -> int:
     """Do a task and say Done, or print what it raised; the exit code for its process."""
     code = 1
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is printed last is told however the process ends
     try:
         tasks.perform(task, emit)
         emit(Done())

@@ -31,6 +31,7 @@ PLUGIN = Plugin(
         "memory_workspace": (
             "Up to {mib:.0f} MiB if cuDNN takes a workspace for wide 3x3 convolutions (Winograd's algorithm in steps)."
         ),
+        "memory_unchecked": "{reason}",
         "lower_bound": "A lower bound: what these operators hold inside their kernels is not known: {operators}.",
     },
 )

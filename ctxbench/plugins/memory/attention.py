@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
-from ctxbench.meta.fused_attention import is_fusible
+from ctxbench.meta.fused_attention import is_fusible, takes_three_dimensions
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.tracker import Tracker
 
@@ -36,6 +36,10 @@ def attend(
 ) -> Tensor:
     """`scaled_dot_product_attention` on meta by the path of the tracker's device; it is told what is not certain."""
     device = tracker.table.device
+    if takes_three_dimensions(query, key, value):
+        query, key, value = (each.unsqueeze(0) for each in (query, key, value))
+        mask = attn_mask if attn_mask is None or attn_mask.dim() != 3 else attn_mask.unsqueeze(0)
+        return attend(tracker, query, key, value, mask, dropout_p, is_causal, scale, enable_gqa).squeeze(0)
     maps, options = (query, key, value), (dropout_p, is_causal)
     path = _path_on_cpu(maps, attn_mask, dropout_p) if device == "cpu" else _path_on_cuda(maps, attn_mask, is_causal)
     if path == SDPBackend.MATH or device == "cuda-2020":

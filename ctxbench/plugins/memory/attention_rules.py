@@ -72,28 +72,28 @@ def safe_softmax(call: Call) -> Sizes:
     return max(copy, booleans, key=sum)
 
 
-# The torch whose fused attention on the CPU the profiler was compared with.
-CPU_FLASH_KNOWN = "2.13"
+def flash_outputs_cpu(call: Call, out: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The sums of the softmax in the dtype that they are computed in; since PyTorch 2.14 meta has float32."""
+    return out[0], out[1].to(torch.promote_types(call.args[0].dtype, torch.float32))
 
 
 def flash_cpu(call: Call) -> Sizes | str:
-    """A tile of the affinity, two numbers for each of its rows, and a tile of the output; for one thread."""
+    """For each thread a tile of the affinity, two numbers for each of its rows, and a tile of the output."""
     query, key = call.args[:2]
     if query.dtype in _HALF:
         return "half types are packed as the processor needs it"
-    if not torch.__version__.startswith(CPU_FLASH_KNOWN):
-        return f"its buffers are known for torch {CPU_FLASH_KNOWN} only, and others differ by a number a row"
     rows, columns = _tile_cpu(query, key)
-    return [rows * (columns + 2 + query.shape[3]) * query.element_size()]
+    return [torch.get_num_threads() * rows * (columns + 2 + query.shape[3]) * query.element_size()]
 
 
 def flash_backward_cpu(call: Call) -> Sizes | str:
-    """A copy of the gradient, two tiles of the affinity, and a number for each of their rows; for one thread."""
+    """A copy of the gradient; for each thread two tiles of the affinity and a number for each of their rows."""
     grad, query, key = call.args[:3]
     if query.dtype in _HALF:
         return "half types are packed as the processor needs it"
     rows, columns = _tile_cpu(query, key)
-    return [*_copies_by_token(grad), 2 * rows * columns * query.element_size(), rows * query.element_size()]
+    tiles = 2 * torch.get_num_threads() * rows * columns * query.element_size()
+    return [*_copies_by_token(grad), tiles, rows * query.element_size()]
 
 
 def _tile_cpu(query: Tensor, key: Tensor) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ctxbench.devices.cpu import processor
 from ctxbench.plugins.memory.profile import MIB, MemoryProfile
 from ctxbench.plugins.memory.remedy import WORTH_NAMING, by_line, saved_lines
 
@@ -71,6 +72,9 @@ def _inside_kernel(profile: MemoryProfile) -> Iterator[str]:
 
 
 def _not_included(profile: MemoryProfile) -> Iterator[str]:
+    yield from profile.unchecked
+    if profile.device == "cpu":
+        yield f"The prediction for the CPU is for this machine: {processor()}."
     for operator, reason in profile.marks.items():
         yield f"Not all memory is known, so the peak may be higher: {operator} ({reason})."
     if profile.high_bytes > profile.peak_bytes:

@@ -11,6 +11,13 @@ from torch._prims_common import suggest_memory_format
 
 Sizes = Sequence[int]
 
+ONEDNN = "oneDNN multiplies half types in a scratchpad, whose size depends on the instruction set and on the threads"
+# By dtype, whether oneDNN multiplies it on this processor, under the cap of ONEDNN_MAX_CPU_ISA.
+_ONEDNN_HALF = {
+    torch.bfloat16: lambda: torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    torch.float16: lambda: torch.ops.mkldnn._is_mkldnn_fp16_supported(),
+}
+
 
 @dataclass
 class Call:
@@ -119,6 +126,20 @@ def batched_product_cpu(call: Call) -> Sizes:
     if left.shape[1] * left.shape[2] * right.shape[2] < 400:  # aten/src/ATen/native/LinearAlgebra.cpp: plain loops
         return []
     return [size_of(matrix[0]) for matrix in (left, right) if not _is_blas_ready(matrix)]
+
+
+def unless_onednn(rule: Callable[[Call], Sizes]) -> Callable[[Call], Sizes | str]:
+    """A rule for products on the CPU: its bytes are not known where oneDNN multiplies."""
+    return lambda call: ONEDNN if _takes_onednn(*call.args[:3][-2:]) else rule(call)
+
+
+def _takes_onednn(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """aten/src/ATen/native/mkldnn/Matmul.cpp: half types that the processor can, above 16^3 products of numbers."""
+    supported = _ONEDNN_HALF.get(left.dtype)
+    if supported is None or not torch.backends.mkldnn.enabled or not torch.backends.mkldnn.is_available():
+        return False
+    columns = right.shape[-1] if right.dim() > 1 else 1
+    return left.numel() * columns > 16**3 and bool(supported())
 
 
 def copies_in(layout: torch.memory_format, *tensors: torch.Tensor) -> Sizes:

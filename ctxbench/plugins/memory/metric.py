@@ -44,7 +44,9 @@ def count(measurement: Measurement) -> None:
         values = {f"memory_{mode}_predicted_bytes": profile.peak_bytes, "memory_marks": json.dumps(list(marks))}
         high = [Note("memory_workspace", {"mib": profile.high_bytes / 2**20}, f"memory_{mode}")]
         may_be_higher = profile.high_bytes > profile.peak_bytes
-        measurement.report(values, *_change_since(today.peak_bytes, profile.peak_bytes, mode), *high * may_be_higher)
+        notes = [Note("memory_unchecked", {"reason": each}, f"memory_{mode}") for each in profile.unchecked]
+        notes += [*_change_since(today.peak_bytes, profile.peak_bytes, mode), *high * may_be_higher]
+        measurement.report(values, *notes)
         measurement.emit(Timeline(mode, _timeline(profile.timeline)))
     measurement.predicted_bytes = max(peaks, default=None)
 

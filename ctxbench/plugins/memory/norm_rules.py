@@ -16,6 +16,7 @@ from ctxbench.plugins.memory.kernel_rules import (
     size_of,
 )
 
+THREAD_SUMS = "with several threads, sums of what is not contiguous are kept for each thread"
 HALF_SUMS = "half types that are not contiguous are summed over copies that depend on the type"
 
 
@@ -23,6 +24,8 @@ def batch_norm_cpu(call: Call) -> Sizes | str:
     """Vectors with one number for each channel, in float32 at least; how many depends on the layout."""
     data, training = call.args[0], call.args[5]
     vector = data.shape[1] * max(data.element_size(), 4)
+    if training and _sums_by_thread(data):
+        return THREAD_SUMS
     if data.is_contiguous():
         return [2 * vector]
     if is_half(data):
@@ -35,9 +38,17 @@ def batch_norm_backward_cpu(call: Call) -> Sizes | str:
     """A map for x - mean where gradient and input share a dense layout, else the per-channel sums."""
     grad, data, mask = call.args[0], call.args[1], call.args[9]
     layouts = (torch.contiguous_format, _channels_last(data))
+    if _sums_by_thread(grad) or _sums_by_thread(data):
+        return THREAD_SUMS
     if any(grad.is_contiguous(memory_format=f) and data.is_contiguous(memory_format=f) for f in layouts):
         return [size_of(data)] if mask[0] else []
     return HALF_SUMS if is_half(data) else [data.shape[1] * data.element_size()]
+
+
+def _sums_by_thread(tensor: torch.Tensor) -> bool:
+    """Whether the kernel of channels last sums this tensor, with several threads."""
+    in_channels_last = not tensor.is_contiguous() or (tensor.dim() > 2 and tensor.stride(1) == 1)
+    return torch.get_num_threads() > 1 and in_channels_last
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
@@ -76,7 +87,8 @@ def batch_norm_backward_native(call: Call) -> Sizes:
 
 def layer_norm_backward_cpu(call: Call) -> Sizes:
     """Copies, and for each thread one row of each parameter's gradient."""
-    return [*copies(0, 1)(call), 2 * math.prod(call.args[2]) * call.args[1].element_size()]
+    rows = 2 * torch.get_num_threads()
+    return [*copies(0, 1)(call), rows * math.prod(call.args[2]) * call.args[1].element_size()]
 
 
 def layer_norm_backward_cuda(call: Call) -> Sizes | str:
@@ -97,17 +109,19 @@ def group_norm_cuda(call: Call) -> Sizes:
 
 
 def group_norm_backward_cuda(call: Call) -> Sizes:
-    """Two sums for each image and channel, a factor with weights; for the input's gradient two numbers of a group."""
+    """Copies; two sums for each image and channel, a factor with weights; for the input's gradient two of a group."""
     data, weight, (batch, channels, positions, groups), mask = call.args[1], call.args[4], call.args[5:9], call.args[9]
     wide = max(data.element_size(), 4)
     by_channel = 0 if positions == 1 else 3 if mask[0] and weight is not None else 2
-    return [*[wide * batch * channels] * by_channel, *([wide * batch * groups] * 2 if mask[0] else [])]
+    sums = [*[wide * batch * channels] * by_channel, *([wide * batch * groups] * 2 if mask[0] else [])]
+    return [*copies(0, 1)(call), *sums]
 
 
 def group_norm_backward_cpu(call: Call) -> Sizes:
-    """Two sums for each image and channel, of half types in float32."""
-    batch, channels = call.args[5:7]
-    return [2 * batch * channels * max(call.args[1].element_size(), 4)]
+    """Copies; two sums for each image and channel, of half types in float32."""
+    grad, data = call.args[:2]
+    sums = 2 * math.prod(call.args[5:7]) * max(data.element_size(), 4)
+    return [*copies_in(suggest_memory_format(data), grad, data), sums]
 
 
 def batch_norm_outputs(call: Call, out: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -18,6 +18,7 @@ from ctxbench.base.mode import Mode
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import has_compiler, without_compiler
 from ctxbench.plugins.memory.autocast import Autocast
+from ctxbench.plugins.memory.checked import unchecked
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import Device, Table
@@ -39,10 +40,11 @@ def predict_peak(
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
-    prediction is for (`ctxbench.plugins.memory.kernels`), `autocast` the dtype of a forward pass under
-    `torch.autocast`. What the table does not know is in the profile's `marks`. `observe` begins a pass and returns what
-    gets each operator call and its step once it has run; it is called again where the pass has to be taken again.
-    Raises UnpredictableError, with the reason, where the peak cannot be known.
+    prediction is for (`ctxbench.plugins.memory.kernels`), `autocast` the dtype of a forward pass under `torch.autocast`. What
+    the table does not know is in the profile's `marks`. The CPU is this machine's, with its threads and its cap on
+    instruction sets (`ONEDNN_MAX_CPU_ISA`). `observe` begins a pass and returns what gets each operator call and its
+    step once it has run; it is called again where the pass has to be taken again. Raises UnpredictableError, with the
+    reason, where the peak cannot be known.
     """
     check_mode(mode)
     table = Table(device)
@@ -79,6 +81,7 @@ def predict_peak(
         workspaces=table.workspaces({step.op.split(".")[1] for step in tracker.timeline}),
         unfused=tracker.unfused,
         scans=tracker.scans,
+        unchecked=unchecked(device),
     )
 
 

@@ -86,7 +86,8 @@ class MemoryProfile:
     `marks` are the operators whose memory inside the kernel is not known, with the reason: if there are any, the peak
     is a lower bound. `workspaces` are what the device's libraries allocate, which the peak does not include. `unfused`
     are the lines whose `scaled_dot_product_attention` takes no fused kernel, with the reason, `scans` those that call a
-    scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass.
+    scan of `ctxbench.meta.scan`, with the bytes that a fused kernel would read and write in the pass. `unchecked` are
+    sentences on a PyTorch or a processor that the rules of kernels were not compared with.
     """
 
     module: str
@@ -99,6 +100,7 @@ class MemoryProfile:
     workspaces: dict[str, str]
     unfused: dict[str, str] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=list)
 
     def reads_by_step(self) -> dict[int, list[Allocation]]:
         """The blocks that each step reads; a step that reads none has an empty list."""

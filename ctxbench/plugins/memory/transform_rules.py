@@ -43,13 +43,15 @@ def of_complex(call: Call) -> Sizes:
 
 
 def resize_cpu(call: Call) -> Sizes:
-    """Small or narrow outputs are made in channels last, from a copy and into one; others from tables of the axes.
+    """Small outputs are made in channels last, from a copy and into one; others from tables of the axes.
 
-    aten/src/ATen/native/cpu/UpSampleKernel.cpp, _use_vectorized_kernel_cond_2d.
+    Of large ones those in channels last, or on one thread those of up to three channels
+    (aten/src/ATen/native/cpu/UpSampleKernel.cpp, _use_vectorized_kernel_cond_2d).
     """
     data, out = call.args[0], call.out[0]
     height, width = out.shape[2:]
-    if out.shape[1] < 4 or height + width <= 128 or data.is_contiguous(memory_format=torch.channels_last):
+    in_channels_last = data.is_contiguous(memory_format=torch.channels_last)
+    if height + width <= 128 or (in_channels_last if out.shape[1] > 3 else torch.get_num_threads() == 1):
         return [size_of(t) for t in (data, out) if not t.is_contiguous(memory_format=torch.channels_last)]
     return [2 * (8 + data.element_size()) * (height + width)]  # two positions and their weights for each row and column
 

@@ -454,7 +454,7 @@ case "$*" in *read-tree*)
     echo '{said}' >&2
     exit 128;;
 esac
-exec {real} "$@"
+exec '{real}' "$@"
 """
     )
     fake.chmod(0o755)

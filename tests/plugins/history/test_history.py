@@ -80,7 +80,7 @@ def test_each_commit_is_counted_in_its_own_tree(names: list[str], ask: Ask, tmp_
 def test_a_commit_is_counted_once(names: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ask("HEAD~4..HEAD~2")
     monkeypatch.setattr(made, "baseline_tree", None)  # would be called for a commit that is not kept
-    assert ask("HEAD~4..HEAD~2") == first
+    assert repr(ask("HEAD~4..HEAD~2")) == repr(first)  # the bounds of a count are NaN, which no NaN equals
     with pytest.raises(TypeError):
         ask("HEAD")
 

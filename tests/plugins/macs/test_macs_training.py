@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ctxbench
 from ctxbench import registry
+from ctxbench.meta.fused_attention import BATCH_OF_ONE
 from ctxbench.plugins.macs.counter import MacCount, OperatorCounter, UncountableError, count_macs
 from ctxbench.plugins.macs.training import count_training_macs
 
@@ -212,7 +213,7 @@ def test_attention_counts_as_fused_if_some_devices_kernel_takes_it() -> None:
 @pytest.mark.parametrize(
     ("shapes", "forward"),
     [
-        ([(3, 5, 8), (3, 7, 8), (3, 7, 8)], 2),
+        ([(1, 1, 3, 5, 8), (1, 1, 3, 7, 8), (1, 1, 3, 7, 8)], 2),
         ([(1, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)], 4),
         ([(1, 3, 5, 8), (1, 3, 7, 8), (2, 3, 7, 8)], 3),
     ],
@@ -221,6 +222,13 @@ def test_attention_that_no_fused_kernel_takes_costs_the_math_path(shapes: list[t
     inputs = [torch.rand(shape, requires_grad=True) for shape in shapes]
     count = check_against_a_real_step(Apply(F.scaled_dot_product_attention), *inputs)
     assert count.macs_matmul == 3 * forward * 3 * 5 * 7 * 8
+
+
+def test_attention_of_three_dimensions_is_fused_since_pytorch_2_14() -> None:
+    inputs = [torch.rand(shape, requires_grad=True) for shape in ((3, 5, 8), (3, 7, 8), (3, 7, 8))]
+    count = check_against_a_real_step(Apply(F.scaled_dot_product_attention), *inputs)
+    products = 7 if BATCH_OF_ONE else 6
+    assert count.macs_matmul == products * 3 * 5 * 7 * 8
 
 
 def test_attention_whose_channels_are_apart_is_not_fused() -> None:

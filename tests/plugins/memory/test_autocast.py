@@ -76,6 +76,8 @@ class UnderAutocast(nn.Module):
         return out
 
 
+@pytest.mark.processor
+@pytest.mark.usefixtures("plain_kernels")
 @pytest.mark.parametrize("mode", MODES)
 def test_the_peak_on_the_cpu_is_that_of_pytorch_s_own_autocast(mode: Mode) -> None:
     module, x = Breads(), torch.randn(2, 32, 40, 40)

@@ -10,7 +10,6 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ctxbench.base.mode import MODES, Mode
-from ctxbench.plugins.memory.attention_rules import CPU_FLASH_KNOWN
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.measure import measure_peak
 from ctxbench.plugins.memory.predict import predict_peak
@@ -179,15 +178,11 @@ def test_the_pytorch_of_2020_takes_the_math_path() -> None:
 
 
 @pytest.fixture
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _no_fast_path(plain_kernels: None) -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    with torch.backends.mkldnn.flags(enabled=False):
-        yield
+    yield
     torch.backends.mha.set_fastpath_enabled(fast)
-    torch.set_num_threads(threads)
 
 
 def assert_exact(module: nn.Module, tokens: Tensor) -> None:
@@ -197,19 +192,8 @@ def assert_exact(module: nn.Module, tokens: Tensor) -> None:
         assert profile.peak_bytes == measure_peak(module, tokens, mode=mode), mode
 
 
-_known_here = pytest.mark.skipif(
-    not torch.__version__.startswith(CPU_FLASH_KNOWN), reason="fused attention on the CPU is known for one torch only"
-)
-
-
-def test_fused_attention_on_the_cpu_of_another_torch_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.plugins.memory.attention_rules.CPU_FLASH_KNOWN", "1.0")
-    profile = predict_peak(SelfAttention(2, 8), torch.randn(2, 5, 16), mode="infer", device="cpu")
-    assert "known for torch 1.0 only" in " ".join(profile.marks.values())
-
-
-@_known_here
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.processor
+@pytest.mark.usefixtures("_no_fast_path")
 @pytest.mark.parametrize("length", [5, 40, 200, 800])
 @pytest.mark.parametrize(("mask", "causal"), [("", False), ("", True), ("bool", False), ("float", False)])
 def test_the_cpu_path_equals_the_profiler(length: int, mask: str, causal: bool) -> None:
@@ -217,19 +201,42 @@ def test_the_cpu_path_equals_the_profiler(length: int, mask: str, causal: bool) 
     assert_exact(SelfAttention(1, 8, mask, causal).double(), torch.randn(2, length, 8, dtype=torch.float64))
 
 
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.processor
+@pytest.mark.usefixtures("_no_fast_path")
 def test_the_math_path_on_the_cpu_equals_the_profiler() -> None:
     with sdpa_kernel(SDPBackend.MATH):
         assert_exact(SelfAttention(2, 8), torch.randn(2, 40, 16))
         assert_exact(SelfAttention(2, 8, causal=True), torch.randn(2, 40, 16))
 
 
-@_known_here
-@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.processor
+@pytest.mark.usefixtures("_no_fast_path")
 def test_multihead_attention_equals_the_profiler() -> None:
     assert_exact(Heads(batch_first=True), torch.randn(2, 40, 16))
     assert_exact(Heads(), torch.randn(40, 2, 16))
     assert_exact(Heads(dropout=0.1), torch.randn(40, 2, 16))
+
+
+class OneHead(nn.Module):
+    """Attention of maps [batch, positions, channels]."""
+
+    def __init__(self, mask: tuple[int, ...] = (), dropout: float = 0.0) -> None:
+        super().__init__()
+        self.project, self.mask, self.dropout = nn.Linear(8, 24, bias=False), mask, dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.project(x).chunk(3, dim=2)
+        mask = torch.ones(self.mask, dtype=torch.bool, device=x.device) if self.mask else None
+        out: Tensor = functional.scaled_dot_product_attention(query, key, value, mask, self.dropout)
+        return out
+
+
+@pytest.mark.processor
+@pytest.mark.usefixtures("_no_fast_path")
+@pytest.mark.parametrize("mask", [(), (40, 40), (2, 40, 40)], ids=str)
+def test_three_dimensions_on_the_cpu_equal_the_profiler(mask: tuple[int, ...]) -> None:
+    assert_exact(OneHead(mask), torch.randn(2, 40, 8))
+    assert_exact(OneHead(mask, dropout=0.1), torch.randn(2, 40, 8))
 
 
 def test_half_types_on_the_cpu_are_marked() -> None:

@@ -1,6 +1,9 @@
 """The tracker with its CPU table equals the profiler's allocation peak to the byte, on one thread."""
 
-from collections.abc import Callable, Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,28 +19,26 @@ from ctxbench.base.mode import MODES
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import Device, Table
 from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.norm_rules import THREAD_SUMS
 from ctxbench.plugins.memory.predict import predict_peak
 
-pytestmark = pytest.mark.slow  # many small cases, which take seconds together
-
-
-@pytest.fixture(autouse=True)
-def _plain_kernels() -> Iterator[None]:
-    """One thread; without oneDNN and NNPACK, whose blocks depend on the processor."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    (nnpack,) = torch.backends.nnpack.set_flags(False)
-    with torch.backends.mkldnn.flags(enabled=False):
-        yield
-    torch.backends.nnpack.set_flags(nnpack)
-    torch.set_num_threads(threads)
+pytestmark = [  # many small cases, which take seconds together
+    pytest.mark.slow,
+    pytest.mark.processor,
+    pytest.mark.usefixtures("plain_kernels"),
+]
 
 
 def assert_exact(module: nn.Module, *inputs: Tensor) -> None:
     for mode in MODES:
-        profile = predict_peak(module, *inputs, mode=mode, device="cpu")
-        assert profile.marks == {}
-        assert profile.peak_bytes == measure_peak(module, *inputs, mode=mode), mode
+        profile, measured = (
+            predict_peak(module, *inputs, mode=mode, device="cpu"),
+            measure_peak(module, *inputs, mode=mode),
+        )
+        if torch.get_num_threads() > 1 and set(profile.marks.values()) == {THREAD_SUMS}:
+            assert profile.peak_bytes <= measured
+        else:
+            assert (profile.marks, profile.peak_bytes) == ({}, measured), mode
 
 
 @pytest.mark.parametrize("shape", [(2, 32, 16, 16), (1, 32, 12, 10)])
@@ -345,6 +346,104 @@ def test_onednn_is_marked_and_not_guessed() -> None:
         profile = predict_peak(nn.Conv2d(8, 8, 3), torch.randn(2, 8, 9, 9), mode="infer", device="cpu")
     assert list(profile.marks) == ["aten.convolution"]
     assert "processor" in profile.marks["aten.convolution"]
+
+
+class Product(nn.Module):
+    """A product with a parameter."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.weight)
+
+
+PRODUCTS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {  # function, shapes of input and weight
+    "mm": (torch.mm, (200, 64), (64, 32)),
+    "mm, small": (torch.mm, (16, 16), (16, 16)),
+    "addmm": (lambda x, w: torch.addmm(x[:, :32], x, w), (200, 64), (64, 32)),
+    "bmm": (torch.bmm, (4, 100, 64), (4, 64, 32)),
+    "bmm, transposed": (lambda x, w: x @ w.transpose(1, 2), (4, 100, 64), (4, 32, 64)),
+    "baddbmm": (lambda x, w: torch.baddbmm(x[..., :32], x, w), (4, 100, 64), (4, 64, 32)),
+    "mv": (torch.mv, (200, 640), (640,)),
+    "addmv": (lambda x, w: torch.addmv(x[:, 0], x, w), (200, 640), (640,)),
+    "dot": (torch.dot, (640,), (640,)),
+    "linear": (functional.linear, (2, 100, 64), (32, 64)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_with_onednn_are_exact_or_marked(name: str, dtype: torch.dtype) -> None:
+    function, shape, weight = PRODUCTS[name]
+    module, x = Product(function, weight).to(dtype), torch.randn(shape).to(dtype)
+    with torch.backends.mkldnn.flags(enabled=True):
+        for mode in MODES:
+            profile, measured = predict_peak(module, x, mode=mode, device="cpu"), measure_peak(module, x, mode=mode)
+            assert profile.peak_bytes <= measured if profile.marks else profile.peak_bytes == measured
+            assert all("oneDNN multiplies" in reason for reason in profile.marks.values())
+
+
+@pytest.mark.parametrize(("dtype", "question"), [(torch.bfloat16, "bf16"), (torch.float16, "fp16")], ids=str)
+def test_half_products_are_marked_where_onednn_can(
+    dtype: torch.dtype, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x = Product(torch.mm, (64, 32)).to(dtype), torch.randn(200, 64).to(dtype)
+    for can in (False, True):
+        monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{question}_supported", lambda can=can: can)
+        with torch.backends.mkldnn.flags(enabled=True):
+            marks = predict_peak(module, x, mode="infer", device="cpu").marks
+            assert list(marks) == ["aten.mm"] * can
+            assert predict_peak(module.float(), x.float(), mode="infer", device="cpu").marks == {}
+        module.to(dtype)
+        assert predict_peak(module, x, mode="infer", device="cpu").marks == {}  # oneDNN is off
+
+
+def test_another_pytorch_or_processor_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = nn.ReLU(), torch.randn(2, 3)
+
+    def predicted(device: Device) -> list[str]:
+        return predict_peak(module, x, mode="infer", device=device).unchecked
+
+    monkeypatch.setattr(torch, "__version__", "2.13.1+cpu")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert (predicted("cpu"), predicted("cuda")) == ([], [])
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr(torch, "__version__", "2.16.0")
+    on_cpu, on_cuda = predicted("cpu"), predicted("cuda")
+    assert on_cpu == [
+        "The rules of the CPU's kernels were compared with PyTorch 2.11 to 2.15, not with 2.16.0.",
+        "The rules of the CPU's kernels were compared on x86-64 processors, not on aarch64.",
+    ]
+    assert on_cuda == ["The rules of CUDA's kernels were read in the sources of PyTorch 2.13, not of 2.16.0."]
+
+
+# Predictions for the CPU beside measured peaks, with oneDNN as it is; prints those that differ without a mark.
+OWN_PROCESSOR = """
+import torch
+from ctxbench import registry
+from ctxbench.plugins.memory.measure import measure_peak
+from ctxbench.plugins.memory.predict import predict_peak
+
+for key in ("sa", "a2", "ham_nmf", "linear", "se", "coord", "agent", "external"):
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        module = registry.get(key).build(64, {"rank": 8} if key.startswith("ham") else {}).to(dtype)
+        x = torch.randn(1, 64, 24, 20).to(dtype)
+        for mode in ("infer", "train"):
+            profile = predict_peak(module, x, mode=mode, device="cpu")
+            if not profile.marks and profile.peak_bytes != measure_peak(module, x, mode=mode):
+                print(key, str(dtype).removeprefix("torch."), mode, sep=" ", end="; ")
+"""
+
+
+def test_what_this_processor_does_is_known() -> None:
+    environment = {**os.environ, "CTXBENCH_TEST_CPU": "none"}
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_PROCESSOR], env=environment, capture_output=True, text=True, check=True
+    )
+    if done.stdout:
+        pytest.skip(f"this processor allocates what the rules of the CPU do not know: {done.stdout}")
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda-2020", "cpu"])
