@@ -40,11 +40,11 @@ def predict_peak(
     """Predict the peak of one pass of `module` on `inputs` under `CONVENTION`; neither is changed.
 
     Tensors may be on any device, meta included; only their shapes, strides and dtypes are read. `device` is what the
-    prediction is for (`ctxbench.plugins.memory.kernels`), `autocast` the dtype of a forward pass under `torch.autocast`. What
-    the table does not know is in the profile's `marks`. The CPU is this machine's, with its threads and its cap on
-    instruction sets (`ONEDNN_MAX_CPU_ISA`). `observe` begins a pass and returns what gets each operator call and its
-    step once it has run; it is called again where the pass has to be taken again. Raises UnpredictableError, with the
-    reason, where the peak cannot be known.
+    prediction is for (`kernels.py`), `autocast` the dtype of a forward pass under `torch.autocast`. What the table does
+    not know is in the profile's `marks`. The CPU is this machine's, with its threads and its cap on instruction sets
+    (`ONEDNN_MAX_CPU_ISA`). `observe` begins a pass and returns what gets each operator call and its step once it has
+    run; it is called again where the pass has to be taken again. Raises UnpredictableError, with the reason, where the
+    peak cannot be known.
     """
     check_mode(mode)
     table = Table(device)
