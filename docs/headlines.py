@@ -25,7 +25,7 @@ from ctxbench.report.run_data import RunData
 from ctxbench.results import claims
 from ctxbench.results.rows import rows_of
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "research"))
 
 import check_commits
 import gate_on_this_machine as gate
