@@ -1,4 +1,4 @@
-"""What each command costs: processor time (user and system, children included) in units of `import torch`.
+"""Costs of each command: processor time (user and system, children included) in units of `import torch`.
 
 Each is run once before it is measured, so that counts are kept from that run, and once with all counted anew.
 Run: python benchmarks/commands.py [repeats]. Writes results/commands.csv; the machine decides nothing.

@@ -55,7 +55,7 @@ class Pass:
 
     @property
     def family(self) -> str:
-        """What most of it is: transformer, hybrid, or a convnet, whose convolutions may be grouped or depthwise."""
+        """Main kind of layer: transformer, hybrid, or a convnet, whose convolutions may be grouped or depthwise."""
         macs: Counter[str] = Counter()
         for (work, _), count in self.kernels.items():
             amount = work.product.macs if work.product else work.flops / 2 if work.is_product else 0
@@ -103,7 +103,7 @@ def _read(frame: pd.DataFrame, folder: Path) -> Iterator[Pass]:
 
 
 def _seen(row: Any) -> tuple[bool, Kernels]:
-    """Whether the network may be merged, and its kernels; none if it cannot run."""
+    """Merge flag of the network, and its kernels; none if it cannot run."""
     problem = ""
     for how in ({}, {"img_size": row.image}):  # the second for networks of one size, which is another by default
         try:

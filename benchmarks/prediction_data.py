@@ -62,7 +62,7 @@ def neusight(path: Path) -> Iterator[Measured]:
 
 
 def work_of(operator: str, d: Sequence[int]) -> Work:
-    """What a kernel of NeuSight had to do."""
+    """Work of a kernel of NeuSight."""
     if operator in ("bmm", "linear"):
         return matrix_product(Product(*d[:4]))
     if operator == "conv":

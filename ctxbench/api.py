@@ -86,12 +86,12 @@ class Run:
 
     @property
     def failed(self) -> int:
-        """How many cases have another status than `ok`."""
+        """Number of cases with another status than `ok`."""
         return self.folder.failed
 
 
 def _holds(value: Any) -> bool:
-    """Whether a cell of a frame is not empty."""
+    """Return whether a cell of a frame is not empty."""
     import pandas as pd
 
     return bool(len(value)) if isinstance(value, str | list | dict) else not pd.isna(value)
@@ -221,7 +221,7 @@ def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: A
 
 
 def shown(apart: Apart, case: Case, question: str, *arguments: Any) -> Found[Number]:
-    """What a child tells a person of a case; the number is in what it says first."""
+    """Output of a child about a case; the number is in its first item."""
     parts: list[Shown] = apart.ask(case, question, list[Shown], *arguments)
     told = [plain_table(each.columns, each.rows) if each.columns else each.text for each in parts]
     assert parts[0].value is not None

@@ -1,4 +1,4 @@
-"""What a page says first: a few plain sentences made from the numbers."""
+"""Summary at the top of a page: a few plain sentences made from the numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Place:
 
 
 def run_sentences(panel: Panel) -> list[str]:
-    """Who is best in each quantity of the Pareto front, by which factor, who ties, and how many rows failed.
+    """Best module in each quantity of the Pareto front, its factor, its ties, and the number of failed rows.
 
     Only rows under the same conditions that ended ok are compared.
     """
@@ -70,7 +70,7 @@ def run_sentences(panel: Panel) -> list[str]:
 
 
 def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
-    """How each later run stands to the first one in each quantity that differs, and how many rows failed."""
+    """Comparison of each later run with the first one in each quantity that differs, and the number of failed rows."""
     names = [run.name for run in runs]
     found = []
     for each in compared():
@@ -112,7 +112,7 @@ def _text(row: RecordRow, each: Quantity, unit: Unit) -> str:
 
 
 def _leader(each: Quantity, places: Sequence[Place]) -> str:
-    """Who is best in one quantity, what ties with it, and by which factor the others follow."""
+    """Best module in one quantity, its ties, and the factor by which the others follow."""
     left_out = [f"{place.label} ({place.value.obstacle})" for place in places if place.value.obstacle]
     places = [place for place in places if not place.value.obstacle]
     if len(places) < 2:
@@ -170,7 +170,7 @@ def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: boo
 
 
 def _ended(frame: pd.DataFrame) -> list[str]:
-    """How many rows failed and which; nothing to say of a single row that did not."""
+    """Number and names of failed rows; nothing for a single row that did not fail."""
     failed = frame[frame["status"] != "ok"]
     if failed.empty:
         return [f"None of the {len(frame)} rows failed."] if len(frame) > 1 else []

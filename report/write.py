@@ -38,7 +38,7 @@ FORMATS: dict[str, Callable[[Table, str, str], str]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was written: the page, and every file with it; `lines` are what plugins say of the runs.
+    """Written files: the page, and every file with it; `lines` are the plugins' remarks on the runs.
 
     `hints` are lines on tables that are too wide for a page.
     """

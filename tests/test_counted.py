@@ -1,4 +1,4 @@
-"""What was counted before is told again: when, when not, and with a cache folder that is of no use."""
+"""Cached counts: reused, not reused, and with a cache folder that is of no use."""
 
 import errno
 from collections.abc import Callable, Iterator

@@ -147,7 +147,7 @@ def test_the_device_is_the_current_one_before_any_flag_is_set(
 
 
 class NVMLError(Exception):  # NVML's name, like that below
-    """What NVML raises, by a class for each code."""
+    """Exception of NVML, by a class for each code."""
 
 
 class NVMLError_NotSupported(NVMLError):

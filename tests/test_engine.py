@@ -181,7 +181,7 @@ def command(suite: Path, out: Path) -> list[str]:
 
 
 def finished(path: Path) -> int:
-    """How many processes of a run have finished."""
+    """Number of finished processes of a run."""
     return sum(map(len, RunFolder.open(path).finished().values())) if (path / "processes.csv").exists() else 0
 
 

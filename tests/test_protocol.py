@@ -1,4 +1,4 @@
-"""What crosses a process: every message comes back as it was, what is unknown is refused, a wrong name is no column."""
+"""Messages between processes: each comes back as it was, unknown ones are refused, a wrong name is no column."""
 
 import json
 import math

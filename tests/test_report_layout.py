@@ -1,4 +1,4 @@
-"""How figures are laid out: headings, wrapped names, labels that do not collide, colours by family; thirty modules."""
+"""Layout of figures: headings, wrapped names, labels that do not collide, colours by family; thirty modules."""
 
 import itertools
 from collections.abc import Sequence

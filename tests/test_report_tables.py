@@ -483,7 +483,7 @@ def test_text_from_outside_is_escaped(hostile: Table) -> None:
 
 
 def has_latex() -> bool:
-    """Whether pdflatex and the package threeparttable are there."""
+    """Return whether pdflatex and the package threeparttable are there."""
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return False
     return subprocess.run(["kpsewhich", "threeparttable.sty"], capture_output=True, check=False).returncode == 0

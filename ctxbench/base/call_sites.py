@@ -1,4 +1,4 @@
-"""Where in a module an operator was called: the submodule that ran, the source line, and in the backward pass the node.
+"""Call sites of operators in a module: the submodule that ran, the source line, and in the backward pass the node.
 
 Each cost is booked to such a place: memory, multiply-accumulates, predicted and measured times.
 """
@@ -138,5 +138,5 @@ def _is_harness(file: str) -> bool:
 
 
 def is_library(path: Path) -> bool:
-    """Whether a file is Python's own or of an installed package."""
+    """Return whether a file is Python's own or of an installed package."""
     return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)

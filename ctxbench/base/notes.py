@@ -1,4 +1,4 @@
-"""What qualifies a record's numbers, as data: a code and values; and the words of the codes, to which plugins add."""
+"""Notes on a record's numbers, as data: a code and values; and the words of the codes, to which plugins add."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def texts() -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a reader must know of a row or, if `about` is the key of a quantity, of that number."""
+    """Qualification of a row or, if `about` is the key of a quantity, of that number."""
 
     code: str
     values: Mapping[str, Any] = field(default_factory=dict)

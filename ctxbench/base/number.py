@@ -55,7 +55,7 @@ class Number:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the interval is known."""
+        """Return whether the interval is known."""
         return math.isfinite(self.high - self.low)
 
     @property
@@ -69,7 +69,7 @@ class Number:
 
     @property
     def obstacle(self) -> str:
-        """Why no verdict rests on it; empty if one may."""
+        """Reason for no verdict on this number; empty if one is possible."""
         from ctxbench.base.statistics import FEWEST_PROCESSES  # imports numpy, which names and columns do not need
 
         if self.disturbed:
@@ -77,7 +77,7 @@ class Number:
         return f"fewer than {FEWEST_PROCESSES} processes" if self.high == math.inf else ""
 
     def through(self, made: Callable[[float], float]) -> "Number":
-        """What a function that only rises, or only falls, makes of it."""
+        """Apply a monotonic function to value and interval."""
         low, high = sorted(map(made, self.ends)) if self.has_interval else (self.low, self.high)
         processes = {number: made(value) for number, value in self.processes.items()}
         return replace(self, value=made(self.value), low=low, high=high, processes=processes)
@@ -150,12 +150,12 @@ def _justified_decimals(value: float, low: float, high: float) -> int:
 
 
 def _decimals_for(value: float, digits: int) -> int:
-    """How many decimals show `digits` significant digits of a value other than 0."""
+    """Number of decimals that show `digits` significant digits of a value other than 0."""
     return digits - 1 - math.floor(math.log10(abs(value)))
 
 
 def obstacle(first: Number, second: Number) -> str:
-    """Why no verdict rests on the two; empty if one may."""
+    """Reason for no verdict on the two numbers; empty if one is possible."""
     if first.origin != second.origin:
         return f"one is {first.origin}, the other {second.origin}"
     if FAR * first.high < second.low or FAR * second.high < first.low:
@@ -229,12 +229,12 @@ def order(first: Number, second: Number) -> int:
 
 
 def only_far(first: Number, second: Number) -> bool:
-    """Whether two times that are told apart have no ratio to tell, since other work disturbed one."""
+    """Return whether two times that differ significantly have no ratio, since other work disturbed one."""
     return bool(first.obstacle or second.obstacle)
 
 
 def times(first: Number, second: Number) -> str:
-    """How many times the second the first is: `1.60x [1.55, 1.66]`, or `1.60x`; `far` if no more is known."""
+    """Ratio of the first to the second: `1.60x [1.55, 1.66]`, or `1.60x`; `far` if no more is known."""
     if only_far(first, second):
         return "far"
     value, interval = ratio(first, second).texts()

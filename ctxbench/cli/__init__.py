@@ -213,7 +213,7 @@ def _handle_signals() -> None:
 
 
 def _while_interrupted(error: BaseException) -> bool:
-    """Whether what failed was the handling of Ctrl-C, which may have left a package half imported."""
+    """Return whether the handling of Ctrl-C failed, which may have left a package half imported."""
     before = error.__context__
     return before is not None and (isinstance(before, KeyboardInterrupt) or _while_interrupted(before))
 

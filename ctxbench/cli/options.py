@@ -194,7 +194,7 @@ def names(texts: list[str] | None) -> list[str] | None:
 
 
 def overrides_of(conditions: Mapping[str, Texts], also_on: str | None = None, **measure: float | None) -> "Overrides":
-    """What these options replace in a suite."""
+    """Overrides of a suite's values by these options."""
     from ctxbench.model.read_suite import Overrides
 
     limits.SECONDS.check_option("--sample-time", measure.get("sample_s"))

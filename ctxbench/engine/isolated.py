@@ -37,7 +37,7 @@ class Apart:
         self._stack.close()
 
     def entry(self, reference: str) -> Entry:
-        """What is known of the class of a reference. UsageError if its file does anything else than declare it."""
+        """Entry of the class of a reference. UsageError if its file does anything else than declare it."""
         reference = registry.absolute(reference)
         if reference not in self._entries:
             told, _ = self._ask(f"loading {reference.rpartition(':')[0]}", "module", str, reference)
@@ -53,14 +53,14 @@ class Apart:
         return self._shapes[name]
 
     def ask(self, case: "Case", question: str, kind: Any, *arguments: Any) -> Any:
-        """What a child tells of a case; what its module prints is shown. UsageError if that fails."""
+        """Answer of a child about a case; output of its module is shown. UsageError if that fails."""
         told, printed = self._ask(f"{case.title} {list(case.shape)}", question, kind, case, *arguments)
         for text in printed:
             say(text, stderr=True)
         return told[0]
 
     def _ask(self, about: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:
-        """What a child answers; what its module printed, and what is to be noted of it."""
+        """Answers of a child; then the output of its module, and remarks on the module."""
         from ctxbench.engine import client, remote
 
         if self._server is None:

@@ -29,7 +29,7 @@ class Planned:
 
 
 def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
-    """What `run_suite` would measure, without measuring it: static metrics and one matrix product a device.
+    """Plan of what `run_suite` would measure, without measuring it: static metrics and one matrix product a device.
 
     The seconds are warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs
     and the device's matmul rate suggest; and the trainings of a metric that trains.

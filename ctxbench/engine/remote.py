@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Answered:
-    """What a process told; a sentence if it was asked for what cannot be, what its function raised; how it ended."""
+    """Reply of a process; a sentence for an invalid request, an exception of its function; its exit."""
 
     told: list[Any] = field(default_factory=list)
     wrong: str = ""

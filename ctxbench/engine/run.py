@@ -102,7 +102,7 @@ def check_installed(file: SuiteFile, static: bool = False) -> None:
 def meta_of(
     suite: Suite, plan: Plan, cases: Sequence[Case], environment: Mapping[str, Any], static: bool = False
 ) -> dict[str, Any]:
-    """What `run.json` says of a run that begins."""
+    """Metadata in `run.json` of a run that begins."""
     return {
         "suite": suite.name,
         "state": "running",
@@ -199,7 +199,7 @@ def _measure_of(suite: Suite, in_process: bool) -> Measure:
 
 
 def _executors(stack: ExitStack, measure: Measure, in_process: bool, shown: progress.Quiet) -> tuple[Executor, Launch]:
-    """What measures once, and what starts a new interpreter for each round."""
+    """Executor that measures once, and launcher of a new interpreter for each round."""
     if in_process:
         return InProcess(), lambda: nullcontext(InProcess())
     server = stack.enter_context(ForkServer(malloc=measure.malloc))

@@ -42,7 +42,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Measure(BaseModel):
-    """How a case's latency is measured: in how many processes, and how long in each, for each mode (infer, train).
+    """Latency measurement of a case: in how many processes, and how long in each, for each mode (infer, train).
 
     A latency's interval is over `processes`, which are fresh interpreters; fewer than three give none.
     `malloc` "keep": a CPU process keeps the memory that it frees; "default": as users' own processes do.

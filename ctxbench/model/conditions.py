@@ -1,4 +1,4 @@
-"""What tells the cases of a module apart, besides its hyper-parameters: one table, read by all that names a condition.
+"""Conditions of a module's cases, besides its hyper-parameters: one table, read by all that names a condition.
 
 A new condition is a field of `Conditions`, its column in `ctxbench.model.record.Record`, an argument of
 `ctxbench.run`, and what it means where it is measured (`ctxbench.worker.measurement`).
@@ -101,7 +101,7 @@ class Condition:
 
     @property
     def help(self) -> str:
-        """What the option takes, without a full stop."""
+        """Help text of the option, without a full stop."""
         return self.about or f"{', '.join(self.values[:-1])} or {self.values[-1]}"
 
     def choices(self) -> list[str]:
@@ -115,7 +115,7 @@ class Condition:
         return self.check(value)
 
     def is_said(self, value: Any) -> bool:
-        """Whether a value does not go without saying."""
+        """Return whether a value is not the default."""
         return self.always or value != self.default
 
 
@@ -215,7 +215,7 @@ def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def phrases(values: Mapping[str, Iterable[Any]]) -> list[str]:
-    """What cases were computed under, for a person, from their values of conditions; the network comes last."""
+    """Conditions of cases, for a person, from their values; the network comes last."""
     found: list[str] = []
     for each in (*(CONDITIONS[name] for name in CONDITIONS if name != "network"), CONDITIONS["network"]):
         own = sorted(set(values.get(each.name, ())), key=lambda value: (value is not None, value))

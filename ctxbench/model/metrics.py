@@ -1,4 +1,4 @@
-"""What can be measured, one metric a file: every file of `ctxbench/metrics/` that declares a `METRIC`, and of plugins.
+"""Metrics, one a file: every file of `ctxbench/metrics/` that declares a `METRIC`, and of plugins.
 
 Imports no torch: the parent, the suites and the report read names, titles, units and columns from here.
 """

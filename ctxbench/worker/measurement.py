@@ -31,7 +31,7 @@ from ctxbench.worker.output import at_one_position, check_output, check_type
 
 
 class CaseMeasurement:
-    """What metrics see of a case (`ctxbench.model.metric.Measurement`)."""
+    """View of a case for metrics (`ctxbench.model.metric.Measurement`)."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class CaseMeasurement:
         self.report({}, *[Note("changes_input")] * (not torch.equal(self.x, self._input())))
 
     def _no_training(self) -> Note | None:
-        """Why there is no training step, such as of a Fourier transform without weights; None if there is one."""
+        """Note on a missing training step, such as of a Fourier transform without weights; None if there is one."""
         if reason := self.execution.no_training:
             return Note("no_training", {"execution": self.case.execution, "reason": reason})
         trained = any(parameter.requires_grad for parameter in self.model.parameters())
@@ -142,7 +142,7 @@ class CaseMeasurement:
 
     @cached_property
     def built(self) -> Built:
-        """What the passes of inference run; the weights are those of the first call."""
+        """Module that the passes of inference run; the weights are those of the first call."""
         if self.execution.exports:  # a runtime gives a list of tensors, whatever the module returns
             with torch.inference_mode():
                 check_type(self.model.eval()(self.x), self.case)

@@ -1,4 +1,4 @@
-"""What a fresh process may be asked: a question is a name for a function, which is called there.
+"""Questions for a fresh process: a question is a name for a function, which is called there.
 
 Arguments, and what the function returns, cross as JSON; its annotations say what the arguments are. A function with a
 parameter `emit` tells what it has to tell by that, one after the other.
@@ -29,7 +29,7 @@ Emit = Callable[[Reply], bytes]
 
 
 def describe_machine() -> dict[str, Any]:
-    """What machine, software and settings these are, as in `run.json`."""
+    """Description of machine, software and settings, as in `run.json`."""
     return environment.describe()
 
 

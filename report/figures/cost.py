@@ -25,7 +25,7 @@ COSTS = ("macs", "memory_train", "latency_train", "latency_infer")
 
 
 def _costs() -> list[Quantity]:
-    """Those of COSTS that a metric here brings."""
+    """Quantities of COSTS that a metric here brings."""
     return [quantities()[key] for key in COSTS if key in quantities()]
 
 

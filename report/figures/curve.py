@@ -53,7 +53,7 @@ Lines = dict[str, list[Series]]
 
 
 def has_curve(panels: Sequence[Panel], figure: Figure) -> bool:
-    """Whether any panel has a line of it."""
+    """Return whether any panel has a line of it."""
     return bool(drawn_of(panels, figure))
 
 
@@ -110,7 +110,7 @@ def _rows_of(own: Lines) -> list[int]:
 
 
 def _is_list(own: Lines) -> bool:
-    """Whether the lines are many, and differ in words."""
+    """Return whether the lines are many, and differ in words."""
     return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
 
 
@@ -120,7 +120,7 @@ def _height(own: Lines) -> float:
 
 
 def _beside(own: Lines, sheet: Sheet) -> int:
-    """How many entries of the legend stand beside each other."""
+    """Number of columns of the legend."""
     longest = _ENTRY if _is_list(own) else max(len(line) for label in _labels(own) for line in label.split("\n"))
     return max(1, int(sheet.width / (CHARACTER * longest + KEY)))
 
@@ -154,7 +154,7 @@ def _title(panel: Panel, own: Lines, figure: Figure, each: Quantity) -> str:
 
 
 def _labels(own: Lines) -> list[str]:
-    """What the lines are called, each name once."""
+    """Labels of the lines, each once."""
     every = _all(own)
     return list(dict.fromkeys(_label(line, every) for line in every))
 
@@ -200,14 +200,14 @@ def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure,
 
 
 def _marked(line: Series, lines: Sequence[Series], count: int) -> NDArray[np.int64]:
-    """Which of its points a line marks: not too many, and where several lines coincide, each in turn."""
+    """Marked points of a line: not too many, and where several lines coincide, each in turn."""
     same = [each for each in lines if len(each.y) == len(line.y) and np.allclose(each.y, line.y, _SAME, 0, True)]
     some = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
     return some[same.index(line) % count :: len(same)]
 
 
 def _unsure(line: Series) -> NDArray[np.bool_]:
-    """Which rows have a time without an interval."""
+    """Mask of the rows with a time without an interval."""
     each = line.quantity
     return line.frame[each.detail("low_ms")].isna().to_numpy() if each.has_interval else np.zeros(len(line.y), bool)
 

@@ -1,4 +1,4 @@
-"""What a figure is. Plugins declare theirs as `FIGURES`."""
+"""Figure. Plugins declare theirs as `FIGURES`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

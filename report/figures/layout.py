@@ -1,4 +1,4 @@
-"""What figures share: a part for each panel below the line that names its input, families, wrapped names."""
+"""Layout shared by figures: a part for each panel below the line that names its input, families, wrapped names."""
 
 import itertools
 import re
@@ -33,7 +33,7 @@ _BREAKS = re.compile(r"(?:(?<=[ :_/-])|(?=[(\[]))(?![^\[]*\])")
 
 @dataclass(frozen=True)
 class Sheet:
-    """How wide a figure is printed, inches, and whether a title and what the rows share stand above it."""
+    """Printed width of a figure in inches, with or without a title and the rows' common conditions above it."""
 
     width: float = WIDTHS["page"]
     heading: bool = True
@@ -53,7 +53,7 @@ class Sheet:
         return cls(inches, heading)
 
     def columns(self, least: float, most: int, beside: float = 0.0) -> int:
-        """How many axes, each `least` inches wide, stand side by side: at most `most`, with `beside` left for names."""
+        """Number of axes side by side, each `least` inches wide: at most `most`, with `beside` left for names."""
         return max(1, min(most, int((self.width - beside) / least)))
 
 
@@ -61,7 +61,7 @@ PAGE = Sheet()
 
 
 class OfPanel(Protocol):
-    """What is drawn of one panel."""
+    """Part of a figure for one panel."""
 
     @property
     def panel(self) -> Panel: ...

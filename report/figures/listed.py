@@ -74,7 +74,7 @@ def _values(line: Series, panel: Panel, each: Quantity) -> dict[str, Number]:
 
 
 def _points(own: dict[str, Number], words: Sequence[str], base: str, each: Quantity) -> dict[str, _Point]:
-    """What is drawn of a module, by word; nothing where it has no number at `base`."""
+    """Points of a module, by word; nothing where it has no number at `base`."""
     if not base:
         factor, symbol = each.unit.factor, each.unit.symbol
         return {

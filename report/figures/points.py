@@ -48,7 +48,7 @@ def _pareto_rows(panel: Panel, mode: Mode) -> pd.DataFrame:
 
 
 def has_pareto(panels: Sequence[Panel]) -> bool:
-    """Whether any panel has two rows with all three costs, which plugins bring."""
+    """Return whether any panel has two rows with all three costs, which plugins bring."""
     if not {"macs", *(f"memory_{mode}" for mode in MODES)} <= quantities().keys():
         return False
     return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in MODES)

@@ -88,12 +88,12 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
 
 
 def blames(row: pd.Series) -> bool:
-    """Whether a row's warnings say that its module did something."""
+    """Return whether a row's warnings say that its module did something."""
     return any("the module" in str(note) for note in row["notes"])
 
 
 def difference(name: str, row: pd.Series) -> str:
-    """What is not as it must be in the row of a hostile module; empty if all is."""
+    """Difference from the expected row of a hostile module; empty if none."""
     status, sentence = EXPECTED[name]
     said = " ".join([row["message"], *map(str, row["notes"])])
     if row["status"] != status or sentence not in said:

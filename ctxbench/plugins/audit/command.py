@@ -69,7 +69,7 @@ def _blocks(texts: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 
 def _counted(apart: Apart, case: "Case", names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
-    """What a child counts of a case."""
+    """Counts of a case by a child."""
     from ctxbench.plugins.audit.counts import Counts
 
     found: Counts = apart.ask(case, "counts", Counts, [*names])

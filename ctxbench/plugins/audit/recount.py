@@ -17,7 +17,7 @@ Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, st
 
 @dataclass
 class Recount:
-    """What is counted of the rows of a table, each number once; `blocks` take the place of those with these names."""
+    """Counts for the rows of a table, each number once; `blocks` take the place of those with these names."""
 
     path: Path
     table: Published

@@ -33,7 +33,7 @@ def choose(
     progress: QuietGate | None = None,
     **conditions: Any,
 ) -> Found[list[choice.Candidate]]:
-    """Which modules fit into `memory` bytes at an input [B, C, H, W], and how fast each is: all predicted.
+    """Modules that fit into `memory` bytes at an input [B, C, H, W], with their times: all predicted.
 
     `device` names devices with a data sheet, such as `a100-40gb`; `modules` are by default those of the registry;
     `conditions` are `dtype` and `network`. With `largest_batch` the largest B that fits is found, too. Raises

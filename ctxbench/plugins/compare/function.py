@@ -94,7 +94,7 @@ def _is_broken(
     progress: QuietGate | None,
     on_part: "Callable[[Text | str], object]",
 ) -> bool:
-    """Whether a candidate breaks the contract with any of its settings; `on_part` is told what was checked."""
+    """Return whether a candidate breaks the contract with any of its settings; `on_part` is told what was checked."""
     with progress or QuietGate() as shown:
         checked = list(comparison.check_contract(request, candidate, server, channels, shown.stage))
     for name, results in checked:

@@ -1,4 +1,4 @@
-"""Who stands where: an order by one quantity, the Pareto front, and plain sentences about two modules."""
+"""Ranking of modules: an order by one quantity, the Pareto front, and plain sentences about two modules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def shared_axes(standings: Sequence[Standing]) -> list[str]:
 
 
 def dominates(first: Standing, second: Standing, axes: Sequence[str]) -> bool:
-    """Whether the first is nowhere worse than the second and somewhere better; not where a verdict is missing."""
+    """True if the first is nowhere worse than the second and somewhere better; not where a verdict is missing."""
     if any(obstacle(first.values[axis], second.values[axis]) for axis in axes):
         return False
     orders = [order_by(axis, first, second) for axis in axes]
@@ -99,7 +99,7 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
 
 
 def _unsettled(standings: Sequence[Standing], axis: str) -> str:
-    """Why a quantity of some row is no ground for a verdict; empty if none is."""
+    """Reason against a verdict from a quantity of some row; empty if there is none."""
     return next((why for row in standings if row.status == "ok" if (why := row.values[axis].obstacle)), "")
 
 
@@ -112,7 +112,7 @@ def _told(candidate: Standing, other: Standing, axes: Sequence[str], own: Mappin
 
 
 def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
-    """How the candidate stands to another module, in plain words."""
+    """Comparison of the candidate with another module, in a sentence."""
     reasons = [f"{one.label} ended with {one.status}" for one in (candidate, other) if one.status != "ok"]
     obstacles = {} if reasons else {axis: obstacle(candidate.values[axis], other.values[axis]) for axis in axes}
     orders = {axis: order_by(axis, candidate, other) for axis, reason in obstacles.items() if not reason}
@@ -165,7 +165,7 @@ def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
 
 
 def _also(axes: Sequence[str]) -> str:
-    """What is the same of two rows: counts are equal, times are not told apart."""
+    """Common costs of two rows: counts are equal, times are not told apart."""
     equal = [quantity(axis).noun for axis in axes if not quantity(axis).has_interval]
     alike = [quantity(axis).noun for axis in axes if quantity(axis).has_interval]
     text = f"; the same {listed(equal)}" if equal else ""

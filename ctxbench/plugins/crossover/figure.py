@@ -31,7 +31,7 @@ def _pairings(panel: Panel) -> list[Pairing]:
 
 
 def has_crossover(panels: Sequence[Panel]) -> bool:
-    """Whether any panel has two sizes of both modules of a pair."""
+    """Return whether any panel has two sizes of both modules of a pair."""
     return any(costs_of(_pairings(panel)) for panel in panels)
 
 
@@ -71,7 +71,7 @@ def _rows(panel: Panel, found: Sequence[Pairing]) -> pd.DataFrame:
 
 
 def _lines(found: Sequence[Pairing], cost: Quantity, width: int) -> int:
-    """How many lines the legend has."""
+    """Number of lines in the legend."""
     return sum(_entry(each, found, cost, width).count("\n") + 1 for each in found)
 
 

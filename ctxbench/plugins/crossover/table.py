@@ -61,7 +61,7 @@ class Pairing:
 
 
 def _obstacle(row: RecordRow, quantity: Quantity) -> str:
-    """Why a cost of a row is not compared; empty if it is."""
+    """Reason why a cost of a row is not compared; empty if it is."""
     value = read_number(row, quantity)
     if value is None:
         return str(row["status"]) if row["status"] != "ok" else "not known"
@@ -141,7 +141,7 @@ def text_of(found: Crossover | None, sizes: Sequence[Size]) -> str:
 
 
 def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[str]:
-    """What qualifies a crossover: other crossings, what was left out, no interval, what is said of the costs."""
+    """Notes on a crossover: other crossings, rows left out, a missing interval, notes on the costs."""
     said = [] if found is None or found.is_single else [course(pairing, found, pairing.sizes(cost))]
     if left_out := pairing.left_out(cost):
         said.append(left_out)
@@ -197,7 +197,7 @@ def crossover_table(run: RunData) -> Table | None:
 
 
 def labels(found: Sequence[Pairing]) -> list[Filled]:
-    """What names a row: both modules, the conditions that differ, the sizes."""
+    """Labels of a row: both modules, the conditions that differ, the sizes."""
 
     def column(key: str, header: str, texts: Iterable[str]) -> Filled:
         return Column(key, "", header, "label"), [Cell(text) for text in texts]

@@ -1,4 +1,4 @@
-"""How the costs of modules moved over commits: counted in each commit's own tree, or measured in runs of it."""
+"""Costs of modules over commits: counted in each commit's own tree, or measured in runs of it."""
 
 import hashlib
 import json
@@ -130,7 +130,7 @@ Costs = dict[str, dict[str, list[float]]]
 
 
 def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
-    """What each case costs at a commit, and why a module or case has none."""
+    """Costs of each case at a commit, and reasons for modules or cases without any."""
     asked = json.dumps([commit.name, suite.file.model_dump(mode="json")], sort_keys=True)
     folder = user_cache_path("ctxbench") / "history" / counting_code()
     path = folder / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"

@@ -26,7 +26,7 @@ def history(
     progress: QuietGate | None = None,
     **conditions: Any,
 ) -> Found[History]:
-    """What modules cost at the last commits of a range such as `v1..main`, and where a cost changed.
+    """Costs of modules at the last commits of a range such as `v1..main`, and the commits that changed one.
 
     `runs` are run folders, whose times stand at their commits; `conditions` are `shape`, `device`, ... as in
     `ctxbench.run`. Raises UsageError outside of a git repository, and for an unknown range or module.

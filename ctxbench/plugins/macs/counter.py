@@ -133,7 +133,7 @@ class OperatorCounter(TorchDispatchMode):
         self._covered = False  # inside an operator that has been counted as a whole
 
     def count(self) -> MacCount:
-        """What has run so far."""
+        """Count of the calls so far."""
         return MacCount(self.macs_matmul, dict(self.uncounted), dict(self._by_place))
 
     def add(self, name: str, args: Sequence[Any], output: Any) -> None:

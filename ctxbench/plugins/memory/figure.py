@@ -36,7 +36,7 @@ class Course:
         return max(float(live["mib"].max()) for live in self.modes.values())
 
     def same_as(self, other: "Course") -> bool:
-        """Whether both say the same of the same module: a prediction does not depend on the machine."""
+        """Return whether both say the same of the same module: a prediction does not depend on the machine."""
         alike = label_of(self.row) == label_of(other.row) and self.modes.keys() == other.modes.keys()
         return alike and all(live.equals(other.modes[mode]) for mode, live in self.modes.items())
 

@@ -37,7 +37,7 @@ def predict_memory(
 
 
 def memory_of(apart: Apart, case: Case, mode: str, target: str, plot: str | None = None) -> Found[Number]:
-    """What `predict_memory` finds, of a case; its pass is drawn into the file `plot`."""
+    """Result of `predict_memory` for a case; its pass is drawn into the file `plot`."""
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
     if target not in TARGETS:

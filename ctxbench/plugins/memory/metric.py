@@ -52,7 +52,7 @@ def count(measurement: Measurement) -> None:
 
 
 def outside_convention(measurement: Measurement) -> Note | None:
-    """Why the convention does not cover a case's execution; None if it does."""
+    """Note that the convention does not cover a case's execution; None if it does."""
     reason = measurement.execution.no_memory
     return Note("no_memory", {"reason": reason}) if reason else None
 
@@ -93,7 +93,7 @@ def lower_bound(row: RecordRow) -> list[Note]:
 
 
 def convention(values: ColumnValues) -> str:
-    """What the peaks are of, and for which device they are predicted."""
+    """Definition of the peaks, and the device that they are predicted for."""
     targets = ", ".join(TARGETS.get(name, name) for name in values("memory_predicted_for"))
     predicted = f" predicted: for {targets}, without a device;" if targets else ""
     return f"Memory: peak, MiB = 2^20 bytes;{predicted} {CONVENTION}"

@@ -28,7 +28,7 @@ def count(measurement: Measurement) -> None:
 
 
 def convention(values: ColumnValues) -> str:
-    """What the peaks are of, and for which software."""
+    """Definition of the peaks, and the software that they are for."""
     return (
         f"Memory, PyTorch of 2020: peak, predicted for CUDA under the PyTorch of 2020, without a device; {CONVENTION}"
     )

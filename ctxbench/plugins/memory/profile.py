@@ -41,7 +41,7 @@ class Allocation:
         return str(self.place)
 
     def alive_at(self, step: int) -> bool:
-        """Whether the block is in memory during a step."""
+        """Return whether the block is in memory during a step."""
         return self.born <= step and (self.died is None or step < self.died)
 
 

@@ -1,4 +1,4 @@
-"""What a module adds to the time of a network's pass, and its time alone on the inputs that its slots get."""
+"""Time added by a module to a network's pass, and its time alone on the inputs that its slots get."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median

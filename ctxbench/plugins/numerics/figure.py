@@ -35,7 +35,7 @@ def _modules(panels: Sequence[Panel]) -> list[_Module]:
 
 
 def has_energy(panels: Sequence[Panel]) -> bool:
-    """Whether any row has accumulated energies."""
+    """Return whether any row has accumulated energies."""
     return bool(_modules(panels))
 
 
@@ -62,7 +62,7 @@ def energies(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
 
 
 def _shades(shown: Sequence[_Module]) -> str:
-    """What the shades of a colour are, where a module has several settings."""
+    """Meaning of the shades of a colour, where a module has several settings."""
     several = {", ".join(each.rows["settings"]): each.name for each in shown if len(each.rows) > 1}
     of = next(iter(several)) if len(several) == 1 else "; ".join(f"{name}: {text}" for text, name in several.items())
     return f" The shades of a colour, from dark to light: {of}." if several else ""

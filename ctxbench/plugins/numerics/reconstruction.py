@@ -61,7 +61,7 @@ def least_error(x: "Tensor", rank: int) -> float:
 
 
 def _reconstructed(measurement: Measurement, breads: Decomposition, x: "Tensor", seed: int) -> "Tensor":
-    """What the module makes of X with bases drawn from `seed`; online ones first see what `breads` makes of maps."""
+    """Reconstruction of X with bases drawn from `seed`; online ones are first updated on `breads` of maps."""
     import torch
 
     model, batch = decomposition(measurement, seed), measurement.case.shape[0]

@@ -1,4 +1,4 @@
-"""What `ctxbench predict` prints: the time of a pass on a device that is not here, and what bounds it, by operator."""
+"""Output of `ctxbench predict`: the time of a pass on a device that is not here, and its bounds by operator."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What is known of a device: from kernels that were measured on it, or on cards of its model."""
+"""Knowledge of a device: from kernels that were measured on it, or on cards of its model."""
 
 import math
 from dataclasses import replace

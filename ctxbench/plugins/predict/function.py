@@ -40,7 +40,7 @@ def predict_time(
 
 
 def time_of(apart: Apart, case: Case, mode: str, target: str, loss: str, optimizer: str) -> Found[Number]:
-    """What `predict_time` finds, of a case."""
+    """Result of `predict_time` for a case."""
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
     if loss not in LOSSES:

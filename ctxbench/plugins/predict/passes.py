@@ -54,7 +54,7 @@ class PassTime:
 
     @property
     def is_launch_bound(self) -> bool:
-        """Whether launching takes longer than what is launched."""
+        """Return whether launching takes longer than what is launched."""
         return self.host_ms > self.device_ms
 
     @property
@@ -73,7 +73,7 @@ class PassTime:
         return list(dict.fromkeys(names))
 
     def notes(self, memory_format: str = "contiguous", about: str = "") -> list[Note]:
-        """What a reader must know of this number, which is of the quantity `about`."""
+        """Notes on this number, which is of the quantity `about`."""
         found: list[tuple[str, dict[str, Any]]] = []
         if self.is_launch_bound:
             host = {"us": self.host_us, "origin": self.host_origin}

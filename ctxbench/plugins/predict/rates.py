@@ -1,4 +1,4 @@
-"""How much of a data sheet's figures each class of kernels reaches: fitted to measured kernels, or assumed.
+"""Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
 `efficiencies.csv` and `devices.csv` are written by benchmarks/calibrate_time.py; their first lines say from which
 measurements. The error of a predicted time has parts: the device's, which all its kernels share; the class's on this
@@ -162,7 +162,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Effects:
-    """What is known of a device: the factor that its classes share with its error, and each class's own.
+    """Effects of a device: the factor that its classes share with its error, and each class's own.
 
     A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
     device at hand may differ by from the measured one, `least_between` the least that its classes differ by.
@@ -203,7 +203,7 @@ def effects(
 
 
 def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
-    """What holds for a kernel in a dtype on a device of which so much is known."""
+    """Rate of a kernel in a dtype on a device with these known effects."""
     dtype = "float32" if dtype == TF32 and not work.is_product else dtype
     found, own, groups, spread = _efficiency(work, dtype)
     dtype_known = dtype if own == "float32" else own
@@ -257,7 +257,7 @@ def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, str, list[str], flo
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted: efficiencies by class and dtype, each device's measured factors by era, the shared error.
+    """Fitted values: efficiencies by class and dtype, each device's measured factors by era, the shared error.
 
     `watts` of float32's units and of tensor cores ("float16").
     """
@@ -291,7 +291,7 @@ def calibration() -> Calibration:
 
 
 def factor_of(value: float, count: int, within: float) -> Factor:
-    """What so many kernels, or networks, say of a class on a device."""
+    """Factor of a class on a device, from so many kernels or networks."""
     return Factor(((0.0, math.log(value)),), math.hypot(FACTOR_SD, within / math.sqrt(count)))
 
 

@@ -1,4 +1,4 @@
-"""What a training step has beside the pass of its module: the loss that it starts from, and the optimizer's step."""
+"""Parts of a training step beside the pass of its module: the loss that it starts from, and the optimizer's step."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a kernel has to do, and the time that a device's data sheet and an efficiency give it."""
+"""Work of a kernel, and the time that a device's data sheet and an efficiency give it."""
 
 import math
 from collections.abc import Iterator
@@ -147,7 +147,7 @@ class Work:
 
     @property
     def is_product(self) -> bool:
-        """Whether tensor cores can compute it."""
+        """Return whether tensor cores can compute it."""
         return self.kind == "fused attention" or (self.product is not None and self.kind != "depthwise convolution")
 
     def ways(self, sheet: Sheet, itemsize: int = 4) -> Iterator[tuple[float, float]]:

@@ -48,7 +48,7 @@ SMALL_CALLS = 200
 
 @dataclass(frozen=True)
 class Subject:
-    """What is profiled: a module and its input, on one device or on meta, and the dtype of its passes."""
+    """Subject of a profile: a module and its input, on one device or on meta, and the dtype of its passes."""
 
     module: nn.Module
     x: Tensor
@@ -66,7 +66,7 @@ class Subject:
         return torch.autocast(self.x.device.type, dtype=self.autocast) if self.autocast else nullcontext()
 
     def modes(self, asked: Sequence[Mode]) -> list[Mode]:
-        """Those of the modes that the module has. UsageError if it has none of them."""
+        """Available modes among those asked for. UsageError if it has none of them."""
         trains = any(parameter.requires_grad for parameter in self.module.parameters())
         found = [mode for mode in asked if mode == "infer" or trains]
         if not found:
@@ -179,7 +179,7 @@ def measured_profile(
 
 
 def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
-    """What needs no clock; of a compiled module the compiler decides what runs."""
+    """Facts that need no clock; of a compiled module the compiler decides what runs."""
     if subject.compiles:
         return Known(missing=["no MACs and no bytes: the compiler decides what runs; --execution eager tells them"])
     given = (subject.module, subject.x)
@@ -195,7 +195,7 @@ def _recorded(subject: Subject, mode: Mode) -> Calls:
 
 
 def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:
-    """What a device reaches: a large product's FLOP/s, an addition's bytes/s, the time of a call on one number."""
+    """Roof of a device: a large product's FLOP/s, an addition's bytes/s, the time of a call on one number."""
 
     def seconds(name: str) -> float:
         with torch.inference_mode():

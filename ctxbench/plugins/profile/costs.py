@@ -1,4 +1,4 @@
-"""What the calls of a pass cost, by place and operator: work, bytes and times, and the rates that a device reaches."""
+"""Costs of the calls of a pass, by place and operator: work, bytes and times, and the rates that a device reaches."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ UNKNOWN = Place(node="not attributed")
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a device can do: FLOP/s, bytes/s, and the seconds that a call takes which computes nothing."""
+    """Roof of a device: FLOP/s, bytes/s, and the seconds of a call that computes nothing."""
 
     flops: float
     bandwidth: float
@@ -25,7 +25,7 @@ class Roof:
 
 @dataclass(slots=True)
 class Cost:
-    """What the calls of one operator at one place cost in one pass.
+    """Costs of the calls of one operator at one place in one pass.
 
     `macs` are by torchprofile's convention, `flops` those of products. `moved_bytes` are read and written,
     `saved_bytes` kept for the backward pass, `peak_bytes` in memory at the pass's peak. `ideal_ms` is the time at the

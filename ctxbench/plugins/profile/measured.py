@@ -33,7 +33,7 @@ Calls = Sequence[tuple[str, Place]]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the profiler saw a thread do, in nanoseconds; `number` is autograd's, -1 for none, `id` the profiler's."""
+    """Profiler event of a thread, in nanoseconds; `number` is autograd's, -1 for none, `id` the profiler's."""
 
     name: str
     start: int
@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a GPU did for the event with the id `by`, in nanoseconds."""
+    """GPU kernel of the event with the id `by`, in nanoseconds."""
 
     name: str
     start: int
@@ -148,7 +148,7 @@ class _Matching:
 
 
 def _is_operator(name: str) -> bool:
-    """Whether an event is an operator or a kernel, not what autograd or the compiler has around them."""
+    """Return whether an event is an operator or a kernel, not what autograd or the compiler has around them."""
     return name.startswith(_COMPILED) or ("::" in name and not name.startswith(("autograd::", "torch::autograd::")))
 
 

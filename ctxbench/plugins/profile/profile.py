@@ -59,7 +59,7 @@ class Part:
 
     @property
     def bound(self) -> Bound:
-        """What its time goes to; "" where nothing is known of its work."""
+        """Bound of its time; "" where its work is unknown."""
         if not self.calls:
             return ""
         if self.calls * self.roof.call_s * 1e3 > self.ms.value / 2:
@@ -115,7 +115,7 @@ class Pass:
 
     @property
     def overhead(self) -> Number:
-        """How many times as long a pass takes with the profiler as without."""
+        """Ratio of a pass's time with the profiler to that without."""
         return measured([long / plain for long, plain in zip(self.profiled_ms, self.pass_ms, strict=True)])
 
     @property

@@ -29,7 +29,7 @@ _COPY = "copy"
 
 @dataclass
 class Known:
-    """What is known of a pass without hardware; `missing` says why something is not."""
+    """Known facts of a pass without hardware; `missing` has the reasons for the others."""
 
     costs: Costs = field(default_factory=Costs)
     operators: Sequence[Operator] = ()

@@ -120,7 +120,7 @@ def ability(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
 
 
 def _entry(row: RecordRow) -> str:
-    """What the legend calls a row."""
+    """Legend entry of a row."""
     return str(wrapped(label_of(row), _ENTRY))
 
 

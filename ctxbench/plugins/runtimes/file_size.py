@@ -1,4 +1,4 @@
-"""What an exported module became: how long that took, the file, the operators that the runtime has left."""
+"""Facts of an exported module: duration of the export, the file, the operators left by the runtime."""
 
 from ctxbench.base.mode import Mode
 from ctxbench.model.metric import MIB, Column, Measurement, Metric, Pass, Quantity, Unit

@@ -1,4 +1,4 @@
-"""Whether a module survives a dtype: where its numbers first are not finite, and how a short training goes."""
+"""Stability of a module in a dtype: its first values that are not finite, and a short training."""
 
 import copy
 import math
@@ -91,7 +91,7 @@ def _loss(measurement: Measurement, drawn: "nn.Module", x: "Tensor") -> None:
 
 
 def sentence(row: RecordRow) -> str:
-    """What became of a row's module in its dtype; "" if it was not asked."""
+    """Sentence on the stability of a row's module in its dtype; "" if not asked for."""
     told = [_told(row, part) for part in PARTS if row[f"finite_{part}"] is not None]
     if row["loss_gap"] is not None:
         left_out = f", {row['loss_left_out']} steps left out" if row["loss_left_out"] else ""
@@ -108,7 +108,7 @@ def _told(row: RecordRow, part: str) -> str:
 
 
 def _beside(part: str) -> "Callable[[RecordRow], str]":
-    """What reads which operator ended a part, as `(exp at block.py:12)`."""
+    """Reader of the operator that ended a part, as `(exp at block.py:12)`."""
 
     def read(row: RecordRow) -> str:
         overflow = row[f"overflow_{part}"]

@@ -1,4 +1,4 @@
-"""Whether a module survives a dtype: the first value that is not finite, with its line, and a short training's loss."""
+"""Stability of a module in a dtype: the first value that is not finite, with its line, and a short training's loss."""
 
 import copy
 import math
@@ -104,7 +104,7 @@ class _Pass(TorchDispatchMode):
 
     @property
     def is_finite(self) -> bool:
-        """Whether output and gradients are."""
+        """Return whether output and gradients are finite."""
         return not _not_finite(self._results)
 
     @property

@@ -40,7 +40,7 @@ PROPERTIES = {
 
 
 def expected_ms(name: str, on: Sheet) -> float:
-    """What the prediction says of a kernel on a device whose own kernels are not known."""
+    """Predicted milliseconds of a kernel on a device whose own kernels are not known."""
     plain = on.model_copy(update={"kernels_ms": {}, "title": "none"})
     known = kernel(name)
     operators = operators_of(known.module, *known.inputs("meta"), mode="infer", device=on.backend)

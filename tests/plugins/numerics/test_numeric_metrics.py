@@ -27,7 +27,7 @@ every_ham = pytest.mark.parametrize("ham", ["ham_nmf", "ham_cd", "ham_vq"])
 
 
 def computed(metric: str, module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
-    """What a metric reports of a case; a note is none of it."""
+    """Values that a metric reports of a case, without notes."""
     found: dict[str, Any] = {}
 
     def take(message: object) -> None:

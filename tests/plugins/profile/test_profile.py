@@ -40,7 +40,7 @@ ROOF = Roof(1e12, 1e11, 1e-6)
 
 
 class Packed:
-    """What autograd keeps in place of a saved tensor, as long as the graph is there."""
+    """Stand-in that autograd keeps for a saved tensor, as long as the graph is there."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor

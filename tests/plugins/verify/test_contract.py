@@ -37,7 +37,7 @@ CORE = [check for check in CHECKS if check not in COMPILERS]
 
 
 def told(value: CheckStarted | CheckDone) -> Told:
-    """What a process sends of this."""
+    """Message of a process with this value."""
     return Told(plain(value))
 
 
