@@ -33,7 +33,7 @@ from ctxbench.worker import fork_server
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
 from ctxbench.worker.processes import WAITS_S, patiently
-from ctxbench.worker.protocol import MeasureCase, NoProcess, Reply, Told
+from ctxbench.worker.protocol import MeasureCase, NoProcess, Payload, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 Command = Callable[..., Done]
@@ -395,5 +395,5 @@ def test_reading_what_a_file_declares_leaves_no_compiled_file_beside_it(
     with ForkServer(static=False) as server:
         replies: list[Reply] = []
         server.run(task_of("module", f"{path}:Block"), replies.append)
-    assert [type(reply) for reply in replies] == [Told]
+    assert [type(reply) for reply in replies] == [Payload]
     assert os.listdir(tmp_path) == ["block.py"]

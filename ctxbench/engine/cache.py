@@ -27,17 +27,17 @@ from ctxbench.worker.lines import decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
 
 # Set to anything, it has all counted anew.
-SWITCH = "CTXBENCH_NO_CACHE"
+NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
 # What counts besides ctxbench.
 PACKAGES = ("torch", "torchprofile", "numpy")
 
 
-class Counted:
+class CachedExecutor:
     """An executor that keeps what a task without a clock told, and tells it again without the process."""
 
     def __init__(self, executor: Executor, note: Callable[[str], object] = lambda text: None) -> None:
         self._executor, self._note = executor, note
-        self._is_off = bool(os.environ.get(SWITCH))
+        self._is_off = bool(os.environ.get(NO_CACHE_ENV))
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         if self._is_off or not isinstance(task, MeasureCase) or not _is_fixed(task):

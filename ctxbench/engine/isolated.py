@@ -1,4 +1,4 @@
-"""Runs the code of users' files apart from the command's own process, and says in a sentence what it did instead."""
+"""Loads user code in a child process, and tells in a sentence if the process ended otherwise."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ctxbench.model.conditions import Shape
 
 
-class Apart:
+class IsolatedLoader:
     """While it is entered, the registry asks a child of its fork server what a user's file declares.
 
     This process then runs no code of a user's. The server starts with the first question; where many are to come,

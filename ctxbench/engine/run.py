@@ -14,7 +14,7 @@ from ctxbench.base import clocks as this_machine
 from ctxbench.base import disk
 from ctxbench.base.errors import EngineError, UsageError, unknown
 from ctxbench.engine import progress
-from ctxbench.engine.cache import Counted
+from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.one_process import Executor, Plan
@@ -203,7 +203,7 @@ def _executors(stack: ExitStack, measure: Measure, in_process: bool, shown: prog
     if in_process:
         return InProcess(), lambda: nullcontext(InProcess())
     server = stack.enter_context(ForkServer(malloc=measure.malloc))
-    return Counted(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
+    return CachedExecutor(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
 
 
 def _measure(

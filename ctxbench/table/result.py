@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, repr=False)
-class Found(Generic[Value]):
+class Result(Generic[Value]):
     """Result of a command: `value` as it is, and the tables and sentences that the command prints, in their order."""
 
     value: Value

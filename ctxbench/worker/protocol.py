@@ -23,7 +23,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Payload:
     """Return value or message of a question's function, as JSON."""
 
     value: str
@@ -109,6 +109,6 @@ class Imported:
 
 Task = Ask | MatmulRate | MeasureCase
 Reply = (
-    Ready | Started | Done | Ended | NoProcess | WrongInput | Told | Answer | Imported |
+    Ready | Started | Done | Ended | NoProcess | WrongInput | Payload | Answer | Imported |
     Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip

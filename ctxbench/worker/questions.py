@@ -22,7 +22,7 @@ from ctxbench.plugin import brought
 from ctxbench.registry import networks
 from ctxbench.results import environment
 from ctxbench.worker.lines import plain
-from ctxbench.worker.protocol import Answer, Ask, Reply, Told, WrongInput
+from ctxbench.worker.protocol import Answer, Ask, Payload, Reply, WrongInput
 
 # Tells the parent; the result is the parent's byte, where the sender waits for one.
 Emit = Callable[[Reply], bytes]
@@ -76,13 +76,13 @@ def answer(task: Ask, emit: Emit) -> None:
     sys.dont_write_bytecode = True  # reading leaves a user's folders as they are
     with reported(emit):
         try:
-            emit(Told(plain(function(*arguments))))
+            emit(Payload(plain(function(*arguments))))
         except UsageError as error:
             emit(WrongInput(str(error)))
 
 
 def _tell(emit: Emit, value: Any) -> bytes:
-    return emit(value if isinstance(value, Answer) else Told(plain(value)))
+    return emit(value if isinstance(value, Answer) else Payload(plain(value)))
 
 
 @contextlib.contextmanager

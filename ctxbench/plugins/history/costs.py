@@ -15,7 +15,7 @@ from platformdirs import user_cache_path
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, ratio_of_runs, rough_ratio
-from ctxbench.engine.cache import SWITCH, counting_code
+from ctxbench.engine.cache import NO_CACHE_ENV, counting_code
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import QuietGate
 from ctxbench.model.grid import Suite
@@ -134,7 +134,7 @@ def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
     asked = json.dumps([commit.name, suite.file.model_dump(mode="json")], sort_keys=True)
     folder = user_cache_path("ctxbench") / "history" / counting_code()
     path = folder / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"
-    is_off = bool(os.environ.get(SWITCH))
+    is_off = bool(os.environ.get(NO_CACHE_ENV))
     if not is_off:
         with suppress(OSError, ValueError):
             kept: Costs = json.loads(path.read_text(encoding="utf-8"))

@@ -26,7 +26,7 @@ from ctxbench.plugins.predict.probes import KERNELS, kernel
 from ctxbench.plugins.predict.rates import rate
 from ctxbench.plugins.predict.sheet import Sheet, sheet
 from ctxbench.worker.lines import plain
-from ctxbench.worker.protocol import Reply, Told
+from ctxbench.worker.protocol import Payload, Reply
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -69,15 +69,15 @@ class Server:
     def run(self, task: Any, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         self.name, self.threads, self.asked = map(json.loads, task.arguments)
         if self.properties is not None:
-            on_message(Told(plain(self.properties)))
+            on_message(Payload(plain(self.properties)))
         for ms in self.controls[:1]:
-            on_message(Told(plain(KernelTime("control", ms))))
+            on_message(Payload(plain(KernelTime("control", ms))))
         told = self.asked[: self.kernels]
         for name in told:
             ms = 0.4 if name == "small 200" else self.factor * expected_ms(name, self.on)
-            on_message(Told(plain(KernelTime(name, ms, *(self.load if name == told[-1] else ())))))
+            on_message(Payload(plain(KernelTime(name, ms, *(self.load if name == told[-1] else ())))))
         for ms in self.controls[1:]:
-            on_message(Told(plain(KernelTime("control", ms))))
+            on_message(Payload(plain(KernelTime("control", ms))))
         return Exit(0, 0, False, "RuntimeError: no such device")
 
 
