@@ -155,7 +155,7 @@ class Fit:
     @property
     def text(self) -> str:
         """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
-        number = slope(self.line).through(math.exp) if self.scale == "log-y" else slope(self.line)
+        number = slope(self.line).map_monotonic(math.exp) if self.scale == "log-y" else slope(self.line)
         return number.text(decimals=2 if self.scale == "log" else None)
 
     def at(self, x: Floats) -> Floats:

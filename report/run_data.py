@@ -135,7 +135,7 @@ class RunData:
         if threads and "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
             chosen = frame["threads"].iloc[0]
             count = self.environment.get("torch_threads") if pd.isna(chosen) else int(chosen)
-            found += [CONDITIONS["threads"].phrase(count)] if count else []
+            found += [CONDITIONS["threads"].label(count)] if count else []
         sizes = [frame[name].unique() for name in SHAPE.columns]
         texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
         found.append(f"input [{', '.join(texts)}]")

@@ -113,8 +113,10 @@ def _text(row: RecordRow, each: Quantity, unit: Unit) -> str:
 
 def _leader(each: Quantity, places: Sequence[Place]) -> str:
     """Best module in one quantity, its ties, and the factor by which the others follow."""
-    left_out = [f"{place.label} ({place.value.obstacle})" for place in places if place.value.obstacle]
-    places = [place for place in places if not place.value.obstacle]
+    left_out = [
+        f"{place.label} ({place.value.reason_not_comparable})" for place in places if place.value.reason_not_comparable
+    ]
+    places = [place for place in places if not place.value.reason_not_comparable]
     if len(places) < 2:
         return f"Not compared in {each.noun}: {listed(left_out)}."
     best = places[0]

@@ -89,9 +89,9 @@ def test_a_number_is_written_with_the_decimals_that_it_is_given() -> None:
 
 
 def test_a_function_that_falls_turns_the_interval_and_leaves_an_unknown_one() -> None:
-    time = Number(4.0, 2.0, 5.0, processes={1: 4.0}, origin="measured").through(lambda ms: 10 / ms)
+    time = Number(4.0, 2.0, 5.0, processes={1: 4.0}, origin="measured").map_monotonic(lambda ms: 10 / ms)
     assert (time.value, time.low, time.high, time.processes, time.origin) == (2.5, 2.0, 5.0, {1: 2.5}, "measured")
-    unknown = Number(4.0, 0.0, math.inf).through(lambda ms: 10 / ms)
+    unknown = Number(4.0, 0.0, math.inf).map_monotonic(lambda ms: 10 / ms)
     assert (unknown.value, unknown.low, unknown.high) == (2.5, 0.0, math.inf)
 
 

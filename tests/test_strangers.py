@@ -32,7 +32,7 @@ from ctxbench.model.messages import Doing
 from ctxbench.worker import fork_server
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
-from ctxbench.worker.processes import WAITS_S, patiently
+from ctxbench.worker.processes import WAITS_S, retry_fork
 from ctxbench.worker.protocol import MeasureCase, NoProcess, Payload, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
@@ -293,14 +293,14 @@ def refusing(number: int, times: int) -> Callable[[], int]:
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
 def test_a_short_want_of_processes_is_waited_out(number: int, clock: Clock) -> None:
-    assert patiently(refusing(number, 2)) == 7
+    assert retry_fork(refusing(number, 2)) == 7
     assert clock.slept == [*WAITS_S]
 
 
 @pytest.mark.parametrize(("number", "waits"), [(errno.EAGAIN, [*WAITS_S]), (errno.ENOENT, [])])
 def test_what_lasts_is_an_error(number: int, waits: Sequence[float], clock: Clock) -> None:
     with pytest.raises(OSError, match="temporarily unavailable"):
-        patiently(refusing(number, 3))
+        retry_fork(refusing(number, 3))
     assert clock.slept == waits
 
 

@@ -21,7 +21,7 @@ class Exit:
     notes: tuple[Note, ...] = ()
 
     @property
-    def sudden(self) -> str:
+    def unexpected_exit(self) -> str:
         """Unexpected end, as a clause that follows a name; "" if the task was done."""
         if self.signal:
             return f"was killed by {signal_name(self.signal)}; {last_line(self.output)}"

@@ -68,6 +68,6 @@ class IsolatedLoader:
         answered = remote.ask(self._server, question, kind, *arguments)
         ended, failure = answered.ended, answered.failure
         sentence = answered.wrong or (failure and f"{about}: {failure.message}")
-        if sentence := sentence or (ended.sudden and f"{about} {ended.sudden}"):
+        if sentence := sentence or (ended.unexpected_exit and f"{about} {ended.unexpected_exit}"):
             raise UsageError(sentence)
         return answered.told, [text for text in (ended.output.rstrip(), *map(str, ended.notes)) if text]

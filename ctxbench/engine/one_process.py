@@ -184,7 +184,7 @@ class _Listener:
         self.doing = "start"
 
     def __call__(self, message: Reply) -> None:
-        self.refused = self.refused or _strange(message)
+        self.refused = self.refused or _invalid(message)
         if self.refused:
             return
         match message:
@@ -215,7 +215,7 @@ class _Listener:
 _KINDS = {int: "whole number", float: "finite number", str: "text"}
 
 
-def _strange(message: Reply) -> str:
+def _invalid(message: Reply) -> str:
     """Invalid content of a message, as a clause; empty if it is valid."""
     match message:
         case Values(values):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 # Two outputs are equal if their difference, relative to their largest element, is below this.
 AGREES = {torch.float64: 1e-12, torch.float32: 1e-5}
 # Standard deviation of the noise on every parameter.
-GATE_NOISE = 0.1
+PARAMETER_NOISE = 0.1
 # (seed, scale of the input): a saturated softmax can hide a path at one scale, an inactive ReLU at one seed.
 TRIALS = ((0, 0.1), (0, 1.0), (1, 0.1), (1, 1.0), (2, 3.0))
 
@@ -18,7 +18,7 @@ def with_noise(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         for parameter in module.eval().parameters():
             if parameter.is_floating_point() or parameter.is_complex():
-                parameter.add_(GATE_NOISE * torch.randn_like(parameter))
+                parameter.add_(PARAMETER_NOISE * torch.randn_like(parameter))
     return module
 
 

@@ -241,7 +241,7 @@ class Measurement(Protocol):
         """Put values into columns of the record, and notes beside them."""
         ...
 
-    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+    def mark_missing(self, columns: Sequence[str], note: Note | None = None) -> None:
         """Say why this case has no number in these columns; without a note if another column tells it."""
         ...
 

@@ -90,7 +90,7 @@ def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number 
         return None
     if derive := quantity.derive:
         time = read_number(row, quantities()[derive.source])
-        return time and time.through(lambda ms: derive.value(row, ms))
+        return time and time.map_monotonic(lambda ms: derive.value(row, ms))
     if not quantity.has_interval:
         measured = column and column == quantity.measured_column
         ends = quantity.interval(row) or ()

@@ -92,7 +92,7 @@ def read_published(name_or_path: str, beside: Path | None = None) -> Published:
     try:
         return Published.model_validate(content)
     except ValidationError as error:
-        where = place_of(path, plain_keys(error.errors()[0]["loc"]))
+        where = location_of(path, plain_keys(error.errors()[0]["loc"]))
         raise UsageError(f"{where}: {_first_sentence(error, Published)}") from None
 
 
@@ -103,7 +103,7 @@ def published_path(name_or_path: str) -> Path:
     return _built_in("published", "published table", name_or_path)
 
 
-def place_of(path: Path, keys: tuple[str, ...]) -> str:
+def location_of(path: Path, keys: tuple[str, ...]) -> str:
     """`FILE, line 7`, where the last of these keys stands."""
     return f"{path}, line {line_of(disk.read_text(path), keys)}"
 

@@ -134,8 +134,8 @@ class Rows:
         """A latency with its interval over processes. Missing if it has none, or other work disturbed it."""
         time = quantity(f"latency_{mode}")
         value = read_number(self.row(time.column, **wanted), time)
-        if value is None or value.obstacle:
-            raise Missing(value.obstacle if value else f"no {time.column}")
+        if value is None or value.reason_not_comparable:
+            raise Missing(value.reason_not_comparable if value else f"no {time.column}")
         if value.origin != "measured":
             raise Missing(f"{time.column} is {value.origin}, not measured")
         return value

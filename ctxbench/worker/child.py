@@ -47,7 +47,7 @@ def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> Emit:
     return emit
 
 
-def perform_whole(task: Task, emit: Emit) -> int:
+def run_task(task: Task, emit: Emit) -> int:
     """Do a task and say Done, or print what it raised; the exit code for its process."""
     code = 1
     if isinstance(sys.stdout, TextIOWrapper):

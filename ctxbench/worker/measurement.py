@@ -71,7 +71,7 @@ class CaseMeasurement:
         """Compute what needs data and no clock, with the threads of the case."""
         for metric in wanted:
             if metric.compute and self.case.network:
-                self.lacks([column for column, _ in metric.promised(static=False)], Note("no_network_function"))
+                self.mark_missing([column for column, _ in metric.promised(static=False)], Note("no_network_function"))
             elif metric.compute:
                 self._set_flags()
                 self.emit(Doing(metric.name))
@@ -85,7 +85,7 @@ class CaseMeasurement:
             modes = ("infer",)
             timed = [metric for metric in wanted if metric.measure or metric.time]
             promised = [column for metric in timed for column, _ in metric.promised(static=False)]
-            self.lacks([column for column in promised if "_train" in column], note)
+            self.mark_missing([column for column in promised if "_train" in column], note)
         for metric in wanted:
             for mode in modes if metric.measure else ():
                 assert metric.measure is not None
@@ -132,7 +132,7 @@ class CaseMeasurement:
         if values or notes:
             self.emit(Values(values, notes))
 
-    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+    def mark_missing(self, columns: Sequence[str], note: Note | None = None) -> None:
         """Say why this case has no number in these columns; without a note if another column tells it."""
         self.emit(Missing(columns, note))
 

@@ -28,7 +28,7 @@ def end_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
 
-def patiently(start: Callable[[], Started]) -> Started:
+def retry_fork(start: Callable[[], Started]) -> Started:
     """Retry `start`, which starts a process. OSError where the system has had none to give for some seconds."""
     for wait_s in WAITS_S:
         try:

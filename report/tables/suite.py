@@ -252,7 +252,9 @@ def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> lis
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
         rows = {int(i): read_number(records[int(i)], quantity) for i in group.index}
         broken = {i for i in rows if any(each.code == BROKEN for each in records[i]["notes"])}
-        values = {i: value for i, value in rows.items() if value and not value.obstacle and i not in broken}
+        values = {
+            i: value for i, value in rows.items() if value and not value.reason_not_comparable and i not in broken
+        }
         if len(values) < 2:
             continue
         choose = min if quantity.better == "smaller" else max

@@ -74,7 +74,7 @@ class Estimate:
 
     def verdict(self, row: RowKey, status: Status, verdict: Verdict | None, replicates: int, reason: str) -> RowVerdict:
         """The verdict on the row, with these figures as relative changes."""
-        change, control = self.change.through(_relative), _relative(self.control)
+        change, control = self.change.map_monotonic(_relative), _relative(self.control)
         return RowVerdict(row, status, verdict, change, control, replicates, reason)
 
 

@@ -42,7 +42,7 @@ class Pairing:
         found = []
         for n, *records in self.rows:
             first, second = (read_number(row, quantity) for row in records)
-            if first and second and not any(_obstacle(row, quantity) for row in records):
+            if first and second and not any(_reason_not_compared(row, quantity) for row in records):
                 found.append(Size(n, first, second))
         return found
 
@@ -51,7 +51,7 @@ class Pairing:
         found: dict[str, list[str]] = {}
         for n, *records in self.rows:
             for row in records:
-                if reason := _obstacle(row, quantity):
+                if reason := _reason_not_compared(row, quantity):
                     found.setdefault(f"{label_of(row)}: {reason}", []).append(str(n))
         texts = []
         for reason, sizes in found.items():
@@ -60,7 +60,7 @@ class Pairing:
         return f"Left out: {'; '.join(texts)}." if texts else ""
 
 
-def _obstacle(row: RecordRow, quantity: Quantity) -> str:
+def _reason_not_compared(row: RecordRow, quantity: Quantity) -> str:
     """Reason why a cost of a row is not compared; empty if it is."""
     value = read_number(row, quantity)
     if value is None:

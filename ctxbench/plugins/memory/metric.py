@@ -23,7 +23,7 @@ def count(measurement: Measurement) -> None:
     from ctxbench.plugins.memory.predict import predict_peak
 
     if note := outside_convention(measurement):
-        measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
+        measurement.mark_missing([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
     autocast = measurement.case.autocast_dtype
@@ -37,7 +37,7 @@ def count(measurement: Measurement) -> None:
             today = profile if target == "cuda" else predict(device="cuda")
         except UnpredictableError as error:
             note = Note("no_memory_mode", {"mode": mode, "reason": str(error)})
-            measurement.lacks([f"memory_{mode}_predicted_bytes"], note)
+            measurement.mark_missing([f"memory_{mode}_predicted_bytes"], note)
             continue
         peaks.append(today.peak_bytes)
         marks |= dict.fromkeys(profile.marks)
@@ -74,10 +74,10 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     from ctxbench.plugins.memory.measure import measure_allocation
 
     if outside_convention(measurement):
-        measurement.lacks([f"memory_{mode}_bytes"])
+        measurement.mark_missing([f"memory_{mode}_bytes"])
         return
     if measurement.case.autocast_dtype:
-        measurement.lacks([f"memory_{mode}_bytes"], Note("no_peak_autocast"))
+        measurement.mark_missing([f"memory_{mode}_bytes"], Note("no_peak_autocast"))
         return
     measurement.emit(Doing(f"memory_{mode}"))
     peak = measure_allocation(measurement.model, measurement.x, mode=mode)

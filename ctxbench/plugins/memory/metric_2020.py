@@ -17,14 +17,14 @@ def count(measurement: Measurement) -> None:
     columns = {mode: f"memory_{mode}_predicted_2020_bytes" for mode in MODES}
     note = outside_convention(measurement)
     if note or measurement.case.network:
-        measurement.lacks([*columns.values()], note)
+        measurement.mark_missing([*columns.values()], note)
         return
     predict = partial(predict_peak, *measurement.on_meta, autocast=measurement.case.autocast_dtype, device="cuda-2020")
     for mode, column in columns.items():
         try:
             measurement.report({column: predict(mode=mode).peak_bytes})
         except UnpredictableError as error:
-            measurement.lacks([column], Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
+            measurement.mark_missing([column], Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
 
 
 def convention(values: ColumnValues) -> str:

@@ -37,7 +37,7 @@ def count(measurement: Measurement) -> None:
     if measurement.case.module == EMPTY:
         return
     if not given_to:
-        measurement.lacks(["alone_params", "alone_macs"], Note("no_slot_input"))
+        measurement.mark_missing(["alone_params", "alone_macs"], Note("no_slot_input"))
         return
     modules = {id(module): module for module, _ in given_to}
     values = {"alone_params": sum(map(count_params, modules.values())), "alone_macs": parts.get(SLOT, 0)}

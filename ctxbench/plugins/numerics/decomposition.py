@@ -74,6 +74,6 @@ def low_rank_map(shape: tuple[int, int, int, int], seed: int = 0) -> "tuple[Tens
     return clean.reshape(shape), noisy.reshape(shape)
 
 
-def numbers_in(measurement: Measurement) -> int:
+def elements_in(measurement: Measurement) -> int:
     """Number of elements of the case's input."""
     return math.prod(measurement.case.shape)

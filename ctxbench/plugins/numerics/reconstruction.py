@@ -8,8 +8,8 @@ from ctxbench.plugins.numerics.decomposition import (
     NO_DECOMPOSITION,
     Decomposition,
     decomposition,
+    elements_in,
     low_rank_map,
-    numbers_in,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def compute(measurement: Measurement) -> None:
     if model is None:
         measurement.report({"reconstruction_reason": NO_DECOMPOSITION})
         return
-    if numbers_in(measurement) > LARGEST:
+    if elements_in(measurement) > LARGEST:
         measurement.report({"reconstruction_reason": f"the input has more than {LARGEST:,} numbers"})
         return
     with torch.no_grad():

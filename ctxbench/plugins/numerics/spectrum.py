@@ -11,8 +11,8 @@ from ctxbench.plugins.numerics.decomposition import (
     NOISE,
     RANK,
     decomposition,
+    elements_in,
     low_rank_map,
-    numbers_in,
 )
 from ctxbench.plugins.numerics.jacobian import effective_rank
 
@@ -27,7 +27,7 @@ MAPS = ("clean", "in", "out")
 
 def compute(measurement: Measurement) -> None:
     """Report effective ranks, energies and, of a ham, the gain in signal to noise, or why there are none."""
-    if numbers_in(measurement) > LARGEST:
+    if elements_in(measurement) > LARGEST:
         reason = f"the input has more than {LARGEST:,} numbers"
         measurement.report({"spectrum_reason": reason, "gain_reason": reason})
         return

@@ -173,7 +173,7 @@ def measured_profile(
         times = measure(make(), device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
         made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, notes=found.missing)
         passes[mode], calls[mode] = replace(made, advice=advice(made, found.memory)), times.last
-    threads = CONDITIONS["threads"].phrase(torch.get_num_threads())
+    threads = CONDITIONS["threads"].label(torch.get_num_threads())
     name = f"{device.name}, {threads}" if device.has_threads else device.name
     return Profile(subject.about, name, passes, sources_of(passes.values())), calls
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ctxbench.base.mode import Mode
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, RecordRow, Unit, diagnostic
-from ctxbench.plugins.numerics.decomposition import numbers_in
+from ctxbench.plugins.numerics.decomposition import elements_in
 from ctxbench.plugins.numerics.precision import draw, relative_error
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     """Report both parts once, before a pass is checked, or why they are not known."""
     if mode != "infer":  # which each module has
         return
-    if reason := _obstacle(measurement):
+    if reason := _reason_not_measured(measurement):
         measurement.report({"finite_reason": reason, "loss_reason": reason})
         return
     drawn, x = draw(measurement)
@@ -40,13 +40,13 @@ def measure(measurement: Measurement, mode: Mode) -> None:
             measurement.report({reason_column: describe_failure(error).message})
 
 
-def _obstacle(measurement: Measurement) -> str:
+def _reason_not_measured(measurement: Measurement) -> str:
     case = measurement.case
     if case.execution != "eager":
         return "it is told of eager execution"
     if case.network:
         return "it is told of a module alone"
-    if measurement.device.kind == "cpu" and numbers_in(measurement) > LARGEST:
+    if measurement.device.kind == "cpu" and elements_in(measurement) > LARGEST:
         return f"the input has more than {LARGEST:,} numbers, which takes minutes on a CPU"
     return ""
 
