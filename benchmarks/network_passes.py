@@ -19,10 +19,10 @@ import torch
 from prediction_data import device
 
 import ctxbench.plugins.predict
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.predict.operators import Operator, operators_of
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.training import CrossEntropy, step_of
 from ctxbench.plugins.predict.work import Work
 
@@ -44,7 +44,7 @@ class Pass:
     batch: int
     mode: str
     layout: str
-    sheet: Sheet
+    sheet: DeviceSpec
     seconds: float
     kernels: Kernels
 
@@ -73,7 +73,7 @@ class Pass:
     def operators(self) -> list[Operator]:
         """The kernels as a pass that `ctxbench.plugins.predict.passes` takes."""
         return [
-            Operator("", "forward", Place(), (work,), dtype)
+            Operator("", "forward", CallSite(), (work,), dtype)
             for (work, dtype), count in self.kernels.items()
             for _ in range(count)
         ]

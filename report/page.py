@@ -14,7 +14,7 @@ from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Column, Table
 
 from .figures.kinds import Written
-from .figures.layout import PAGE, Sheet
+from .figures.layout import PAGE, FigureSize
 from .figures.style import inline_svg
 from .panels import Panel
 from .run_data import RunData
@@ -174,7 +174,7 @@ def _concerned(table: Table) -> dict[int, dict[str, None]]:
 
 
 def report_command(
-    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool, sheet: Sheet
+    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool, sheet: FigureSize
 ) -> str:
     """The command that makes the report's page and figures again, in the folder where this one was given.
 

@@ -23,7 +23,7 @@ from ctxbench.model.suite_file import POINTS, Figure
 from ..curves import AXIS_TITLES, Fit, Floats, Series, drawn_of, fit_of, is_numeric
 from ..panels import DISTURBED, Panel, origin_of
 from ..tables.cells import heading
-from .layout import CHARACTER, KEY, LINE, PAGE, Sheet, parts, wrapped
+from .layout import CHARACTER, KEY, LINE, PAGE, FigureSize, parts, wrapped
 from .listed import listed_axes
 from .style import DASHES, FAINT, PALE, PAPER, SMALL, Drawing, Look, looks
 from .ticks import log_axis
@@ -57,7 +57,7 @@ def has_curve(panels: Sequence[Panel], figure: Figure) -> bool:
     return bool(drawn_of(panels, figure))
 
 
-def curve(panels: Sequence[Panel], figure: Figure, sheet: Sheet = PAGE) -> Drawing:
+def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> Drawing:
     """The drawing: a part a panel, and in it axes for each quantity; one legend a part."""
     found = drawn_of(panels, figure)
     ys = [each for each, _ in found]
@@ -119,13 +119,13 @@ def _height(own: Lines) -> float:
     return _LINE * max(map(len, own.values())) + _ASIDE if _is_list(own) else _HEIGHT
 
 
-def _beside(own: Lines, sheet: Sheet) -> int:
+def _beside(own: Lines, sheet: FigureSize) -> int:
     """Number of columns of the legend."""
     longest = _ENTRY if _is_list(own) else max(len(line) for label in _labels(own) for line in label.split("\n"))
     return max(1, int(sheet.width / (CHARACTER * longest + KEY)))
 
 
-def _legend_lines(own: Lines, sheet: Sheet) -> int:
+def _legend_lines(own: Lines, sheet: FigureSize) -> int:
     return -(-sum(label.count("\n") + 1 for label in _labels(own)) // _beside(own, sheet)) if not _is_list(own) else 2
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from ctxbench.model.suite_file import Figure
 
 from ..panels import Panel
-from .layout import Sheet
+from .layout import FigureSize
 from .style import Drawing
 
 
@@ -23,7 +23,7 @@ class Kind:
     title: str
     needs: str
     available: Callable[[Sequence[Panel]], bool]
-    draw: Callable[[Sequence[Panel], Sheet], Drawing]
+    draw: Callable[[Sequence[Panel], FigureSize], Drawing]
     curve: Figure | None = None
     drawn: Literal["usually", "always", "asked"] = "usually"
     place: int = 0

@@ -18,7 +18,7 @@ from . import points as figure_points
 from . import samples as figure_samples
 from .kind import Kind
 from .labels import freeze_layout
-from .layout import PAGE, Sheet
+from .layout import PAGE, FigureSize
 from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
 
 # What a figure can be written as besides SVG.
@@ -95,7 +95,7 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
 
 
 def write_figure(
-    panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = (), sheet: Sheet = PAGE
+    panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = (), sheet: FigureSize = PAGE
 ) -> Written:
     """Draw a figure and write `<name>.svg` into the folder, and the same in each of the formats, which are in WRITERS.
 

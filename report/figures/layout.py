@@ -32,7 +32,7 @@ _BREAKS = re.compile(r"(?:(?<=[ :_/-])|(?=[(\[]))(?![^\[]*\])")
 
 
 @dataclass(frozen=True)
-class Sheet:
+class FigureSize:
     """Printed width of a figure in inches, with or without a title and the rows' common conditions above it."""
 
     width: float = WIDTHS["page"]
@@ -57,7 +57,7 @@ class Sheet:
         return max(1, min(most, int((self.width - beside) / least)))
 
 
-PAGE = Sheet()
+PAGE = FigureSize()
 
 
 class OfPanel(Protocol):
@@ -105,7 +105,7 @@ def names_of(frame: pd.DataFrame) -> Names:
 
 def parts(
     title: str,
-    sheet: Sheet,
+    sheet: FigureSize,
     drawn: Sequence[tuple[Panel, pd.DataFrame]],
     heights: Sequence[float],
     origins: Collection[str] = ("measured",),
@@ -159,7 +159,7 @@ def legend_below(axes: Axes) -> None:
 def multiples(
     title: str,
     shown: Sequence[Shown],
-    sheet: Sheet,
+    sheet: FigureSize,
     least: float,
     height: float,
     share: bool = False,

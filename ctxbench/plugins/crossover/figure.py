@@ -12,7 +12,7 @@ from ctxbench.model.metric import Quantity
 from ctxbench.plugins.crossover.crossover import Crossover, Size, ratio_between
 from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, text_of
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, Sheet, legend_below, parts, wrapped
+from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, FigureSize, legend_below, parts, wrapped
 from ctxbench.report.figures.style import DASHES, FAINT, INK, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, origin_of
@@ -35,7 +35,7 @@ def has_crossover(panels: Sequence[Panel]) -> bool:
     return any(costs_of(_pairings(panel)) for panel in panels)
 
 
-def crossovers(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def crossovers(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A panel for each cost: a line for each pair, the band of its interval, and the crossover with its interval."""
     shown = {panel: found for panel in panels if costs_of(found := _pairings(panel))}
     costs = costs_of([each for found in shown.values() for each in found])

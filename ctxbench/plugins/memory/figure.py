@@ -11,7 +11,7 @@ from ctxbench.model.metric import MIB, RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.memory.metric import TARGETS
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import NAME, PAGE, Sheet, multiples, wrapped
+from ctxbench.report.figures.layout import NAME, PAGE, FigureSize, multiples, wrapped
 from ctxbench.report.figures.style import INK, SMALL, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, label_of, origin_of
@@ -60,7 +60,7 @@ def has_memory(panels: Sequence[Panel]) -> bool:
     return bool(courses_of(panels))
 
 
-def memory_over_time(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def memory_over_time(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Training filled, inference dashed, on a log axis; the peaks are marked and written above."""
     courses = courses_of(panels)
     shown = courses[:MOST_COURSES]

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import PAGE, Sheet, multiples
+from ctxbench.report.figures.layout import PAGE, FigureSize, multiples
 from ctxbench.report.figures.style import FAINT, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel
@@ -39,7 +39,7 @@ def has_energy(panels: Sequence[Panel]) -> bool:
     return bool(_modules(panels))
 
 
-def energies(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
     shown = _modules(panels)
     title = "Energy in the largest singular values, before and after"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ctxbench.base.dtypes import TF32
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import CHANNELS_LAST, NARROW, Class, Work
 
 Era = Literal["cuda", "cuda-2020"]
@@ -72,7 +72,7 @@ class Rate:
         """The error of one kernel: the standard deviation of the logarithm of its time."""
         return math.hypot(self.device, self.own, self.within)
 
-    def seconds(self, work: Work, sheet: Sheet, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
+    def seconds(self, work: Work, sheet: DeviceSpec, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
         """The time of a kernel without its launch, and whether arithmetic bounds it."""
         flops, moved = np.array(list(work.ways(sheet, itemsize(dtype)))).T
         unit = unit_of(work, dtype)
@@ -91,7 +91,7 @@ def unit_of(work: Work, dtype: str) -> str:
     return dtype if work.is_product or dtype == "float64" else "float32"
 
 
-def conversion_s(work: Work, sheet: Sheet, dtype: str) -> float:
+def conversion_s(work: Work, sheet: DeviceSpec, dtype: str) -> float:
     """Seconds to convert maps for tensor cores: kernels for 16 bits read channels last, those for TF32 both layouts."""
     converts = sheet.has_tensor_cores and work.is_product and itemsize(dtype) == 2
     return work.converted_bytes / (CONVERSION * sheet.bandwidth) if converts else 0.0

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import product
 from typing import Literal
 
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 
 Class = Literal[
     "large product",
@@ -150,7 +150,7 @@ class Work:
         """Return whether tensor cores can compute it."""
         return self.kind == "fused attention" or (self.product is not None and self.kind != "depthwise convolution")
 
-    def ways(self, sheet: Sheet, itemsize: int = 4) -> Iterator[tuple[float, float]]:
+    def ways(self, sheet: DeviceSpec, itemsize: int = 4) -> Iterator[tuple[float, float]]:
         """FLOPs and bytes of each way to compute it; the fastest counts."""
         # What a pooling window costs beside its bytes was measured on GPUs.
         flops = 0.0 if self.kind == "pooling" and sheet.backend == "cpu" else self.flops

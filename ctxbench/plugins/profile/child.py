@@ -26,7 +26,7 @@ from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import Device as Kind
 from ctxbench.plugins.memory.one_pass import prepared, run_pass, weight_tensors
 from ctxbench.plugins.predict.probes import kernel
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.costs import Roof, Span
 from ctxbench.plugins.profile.measured import Calls, Recorder, measure, torch_profiler
@@ -74,7 +74,7 @@ class Subject:
         return found
 
 
-def profile_case(case: Case, modes: Sequence[Mode], sheet: Sheet | None, trace: str | None) -> Profile:
+def profile_case(case: Case, modes: Sequence[Mode], sheet: DeviceSpec | None, trace: str | None) -> Profile:
     """The profile of a case: measured, or predicted for the device of a data sheet.
 
     Its timelines are written into the folder `trace`.
@@ -93,7 +93,9 @@ def profile_case(case: Case, modes: Sequence[Mode], sheet: Sheet | None, trace: 
     return profile
 
 
-def profile_module(module: nn.Module, shape: Shape, asked: Sequence[Mode], dtype: str, target: Sheet | None) -> Profile:
+def profile_module(
+    module: nn.Module, shape: Shape, asked: Sequence[Mode], dtype: str, target: DeviceSpec | None
+) -> Profile:
     """The profile of a module that is there already, on its own device, or on that of a data sheet."""
     tensor = next((each for _, each in weight_tensors(module)), torch.empty(0))
     own = getattr(torch, DTYPES[dtype].parameters)
@@ -147,7 +149,7 @@ def _measured_case(case: Case, asked: Sequence[Mode], about: str) -> tuple[Profi
     return replace(profile, passes=passes), calls
 
 
-def predicted_profile(subject: Subject, modes: Sequence[Mode], sheet: Sheet) -> tuple[Profile, Timelines]:
+def predicted_profile(subject: Subject, modes: Sequence[Mode], sheet: DeviceSpec) -> tuple[Profile, Timelines]:
     """The profile on the device of a data sheet, and its calls one after another. Nothing is measured."""
     passes: dict[Mode, Pass] = {}
     calls: dict[Mode, Sequence[Span]] = {}
