@@ -247,7 +247,7 @@ def time_control(measurement: Measurement) -> None:
 
 METRIC = Metric(
     name="latency",
-    place=40,
+    order=40,
     about="milliseconds per pass",
     columns=[
         Column("latency_origin", str),

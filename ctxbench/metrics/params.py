@@ -30,7 +30,7 @@ def count(measurement: Measurement) -> None:
 
 METRIC = Metric(
     name="params",
-    place=10,
+    order=10,
     about="parameters",
     columns=[Column("params", int)],
     quantities=[

@@ -75,7 +75,7 @@ MATMUL_SHARE = Quantity(
 
 METRIC = Metric(
     name="rates",
-    place=200,
+    order=200,
     about="what derives from a time and the size of its case",
     columns=[],
     quantities=[

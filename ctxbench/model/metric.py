@@ -300,7 +300,7 @@ def diagnostic(
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric, declared as `METRIC` in a file of this folder; `place` orders the files.
+    """One metric, declared as `METRIC` in a file of this folder; `order` sorts the files.
 
     `about` is a phrase for help and docs, `convention` the sentence under a table that says what the numbers are.
     Unless `asked_for`, it is measured wherever it applies. A suite that names no metrics gets the `default` ones.
@@ -318,7 +318,7 @@ class Metric:
     """
 
     name: str
-    place: int
+    order: int
     about: str
     columns: Sequence[Column]
     quantities: Sequence[Quantity]

@@ -42,7 +42,7 @@ def in_order(declared: list[Metric]) -> dict[str, Metric]:
             if name in taken:
                 raise ValueError(f"The {name} is declared twice, by the metrics {taken[name]} and {metric.name}.")
             taken[name] = metric.name
-    return {metric.name: metric for metric in sorted(declared, key=lambda metric: (metric.place, metric.name))}
+    return {metric.name: metric for metric in sorted(declared, key=lambda metric: (metric.order, metric.name))}
 
 
 def _settings(metric: Metric) -> Iterable[str]:

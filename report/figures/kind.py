@@ -16,7 +16,7 @@ class Kind:
     """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
 
     A `curve` has tables of its numbers, too. Drawn are those that the suite names and those `always` drawn; where it
-    names none, all but those that have to be `asked` for. `place` is that among all.
+    names none, all but those that have to be `asked` for. `order` sorts all.
     """
 
     name: str
@@ -26,4 +26,4 @@ class Kind:
     draw: Callable[[Sequence[Panel], FigureSize], Drawing]
     curve: Figure | None = None
     drawn: Literal["usually", "always", "asked"] = "usually"
-    place: int = 0
+    order: int = 0

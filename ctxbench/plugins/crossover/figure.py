@@ -132,5 +132,5 @@ def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, mark
 
 FIGURES = (
     Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
-         has_crossover, crossovers, place=50),
+         has_crossover, crossovers, order=50),
 )  # fmt: skip

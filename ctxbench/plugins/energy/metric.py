@@ -63,7 +63,7 @@ def finish(measurement: Measurement) -> None:
 
 METRIC = Metric(
     name="energy",
-    place=60,
+    order=60,
     about="joules per pass, on NVIDIA GPUs",
     columns=[*by_mode("energy_{mode}_j", float), Column("energy_idle_w", float)],
     quantities=[

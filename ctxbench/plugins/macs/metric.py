@@ -72,7 +72,7 @@ def convention(values: ColumnValues) -> str:
 
 METRIC = Metric(
     name="macs",
-    place=20,
+    order=20,
     about="multiply-accumulates of a forward pass and of a training step",
     columns=[
         Column("macs", int),

@@ -129,5 +129,5 @@ def _caption(courses: Sequence[Course], shown: Sequence[Course]) -> str:
 
 FIGURES = (
     Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
-         has_memory, memory_over_time, place=80),
+         has_memory, memory_over_time, order=80),
 )  # fmt: skip

@@ -101,7 +101,7 @@ def convention(values: ColumnValues) -> str:
 
 METRIC = Metric(
     name="memory",
-    place=30,
+    order=30,
     about="peak memory of a pass, predicted and measured",
     columns=[
         *by_mode("memory_{mode}_bytes", int),

@@ -36,7 +36,7 @@ def convention(values: ColumnValues) -> str:
 
 METRIC = Metric(
     name="memory_2020",
-    place=31,
+    order=31,
     about="peak memory of a pass, predicted for the PyTorch of 2020, as its papers print it",
     default=False,
     columns=by_mode("memory_{mode}_predicted_2020_bytes", int),

@@ -81,7 +81,7 @@ def combine(processes: Sequence[RecordRow]) -> dict[str, Any]:
 
 METRIC = Metric(
     name="added",
-    place=45,
+    order=45,
     about="what a module adds to the time of a network",
     columns=[
         Column(f"{what}_{mode}{end}_ms", float, least=float("-inf"))

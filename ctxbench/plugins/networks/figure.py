@@ -89,5 +89,5 @@ def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[flo
 
 FIGURES = (
     Kind("network", "MACs of networks", "rows of modules in networks",
-         has_network, macs_of_networks, drawn="always", place=90),
+         has_network, macs_of_networks, drawn="always", order=90),
 )  # fmt: skip

@@ -71,7 +71,7 @@ def _parts(model: "nn.Module", x: "Tensor") -> dict[str, int]:
 
 METRIC = Metric(
     name="slot",
-    place=36,
+    order=36,
     about="what a module costs alone on the inputs that a network's slots get",
     columns=[
         Column("slots", str),

@@ -83,5 +83,5 @@ def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
 
 FIGURES = (
     Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
-         has_energy, energies, drawn="always", place=70),
+         has_energy, energies, drawn="always", order=70),
 )  # fmt: skip

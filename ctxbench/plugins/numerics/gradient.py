@@ -90,7 +90,7 @@ def _joined(gradients: "Mapping[str, Tensor]", names: Iterable[str]) -> "Tensor"
 
 METRIC = Metric(
     name="gradient",
-    place=80,
+    order=80,
     about="the one-step gradient against back-propagation through all steps, in float64",
     columns=[
         *(Column(f"gradient_cosine_{of}", float, least=-math.inf) for of in (INPUT, "parameters")),

@@ -109,7 +109,7 @@ def _result(model: "nn.Module", x: "Tensor", mode: Mode, run: "Callable[[Tensor]
 
 METRIC = Metric(
     name="precision",
-    place=75,
+    order=75,
     about="relative error of output and gradients against float64",
     columns=[*by_mode("error_{mode}", float), Column("error_reason", str)],
     quantities=[

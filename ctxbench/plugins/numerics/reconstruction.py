@@ -75,7 +75,7 @@ def _reconstructed(measurement: Measurement, breads: Decomposition, x: "Tensor",
 
 METRIC = Metric(
     name="reconstruction",
-    place=82,
+    order=82,
     about="relative error of a decomposition's reconstruction, its spread over seeds, and the least of its rank",
     columns=[
         *(Column(f"reconstruction_{name}", float) for name in ("error", "spread", "least")),

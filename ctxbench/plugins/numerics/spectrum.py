@@ -99,7 +99,7 @@ def _of_ham(measurement: Measurement, seed: int) -> dict[str, float]:
 
 METRIC = Metric(
     name="spectrum",
-    place=83,
+    order=83,
     about="singular values before and after a module, and the signal-to-noise gain of a ham",
     columns=[
         *(Column(f"spectrum_{what}_{of}", float) for what in ("rank", "energy") for of in MAPS),

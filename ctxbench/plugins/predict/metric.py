@@ -62,7 +62,7 @@ def _predict(measurement: Measurement, mode: Mode, on: DeviceSpec) -> None:
 
 METRIC = Metric(
     name="predicted_time",
-    place=35,
+    order=35,
     about="time of a pass on a device that is known by its data sheet, predicted; fills the columns of `latency`",
     asked_for=False,
     default=False,

@@ -155,7 +155,7 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
 
 FIGURES = (
     Kind("recall", "Recall by task", "two rows with the metric recall",
-         has_recall, recall_by_task, drawn="always", place=100),
+         has_recall, recall_by_task, drawn="always", order=100),
     Kind("ability", "Ability against cost", "two rows with the metric recall, and what they cost",
-         has_ability, ability, drawn="always", place=110),
+         has_ability, ability, drawn="always", order=110),
 )  # fmt: skip

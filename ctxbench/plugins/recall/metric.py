@@ -264,7 +264,7 @@ def sentence(row: RecordRow) -> str:
 
 METRIC = Metric(
     name="recall",
-    place=86,
+    order=86,
     about="what context a module can bring: accuracy of a small trained network on synthetic tasks",
     columns=[
         *(Column(f"recall_{kind}", float, most=100.0) for kind in KINDS),

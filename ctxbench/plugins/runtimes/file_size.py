@@ -11,7 +11,7 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
 METRIC = Metric(
     name="export",
-    place=72,
+    order=72,
     about="seconds to export and to open a module in a runtime, size of the file, operators left",
     columns=[
         Column("export_s", float),

@@ -119,7 +119,7 @@ def _beside(part: str) -> "Callable[[RecordRow], str]":
 
 METRIC = Metric(
     name="stability",
-    place=76,
+    order=76,
     about="input scale and line at which a pass first gives infinity or NaN, and the loss of a short training",
     columns=[
         *(Column(f"finite_{part}", int) for part in PARTS),
