@@ -66,7 +66,7 @@ CHANGES = {
     "NeverEnds": "",
     "PrintsALot": "",
     "ClearsEnvironment": "",
-    "SetsThreads": "the module sets what all in its process then uses: torch.get_num_threads changes from 2 to 1",
+    "SetsThreads": "the module changes global settings of its process: torch.get_num_threads changes from 2 to 1",
     "SetsDtype": "torch.get_default_dtype changes from torch.float32 to torch.float64",
     "EditsInput": "the module changes its input in place",
     "OtherDtype": "the output has another dtype than the input: float32 in, float64 out",

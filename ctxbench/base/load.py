@@ -42,7 +42,7 @@ def shares_gpu(machine_state: str | None) -> bool:
 
 
 def notes(state: Mapping[str, Any]) -> list[Note]:
-    """Notes on a machine that is not at rest when a measurement begins, or not at its full clock under load."""
+    """Notes on a machine that is not idle when a measurement begins, or not at its full clock under load."""
     found = []
     if state.get("other_processes"):
         found.append(Note("gpu_shared", {"processes": len(state["other_processes"])}))

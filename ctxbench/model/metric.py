@@ -124,7 +124,7 @@ class Column:
             return f"{'an object' if self.json is dict else 'a list'} in JSON"
         if self.type is str:
             return f"one of {', '.join(self.choices)}" if self.choices else "a text"
-        kind = "an integer of 64 bits" if self.type is int else "a finite number"
+        kind = "a 64-bit integer" if self.type is int else "a finite number"
         if self.most < math.inf:
             return f"{kind} from {self.least:g} to {self.most:g}"
         if self.least == POSITIVE:

@@ -223,7 +223,7 @@ def _lacking(quantity: Quantity, row: RecordRow) -> str:
     """Missing columns of a row that a quantity derives from, as a sentence; empty if none is missing."""
     needs = (quantities()[quantity.derive.source].column, *quantity.derive.needs) if quantity.derive else ()
     missing = [name for name in needs if row[name] is None]
-    return f"It derives from {listed(missing)}, which this row does not have." if missing else ""
+    return f"Needs {listed(missing)}, which {'are' if missing[1:] else 'is'} missing here." if missing else ""
 
 
 def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:

@@ -14,7 +14,7 @@ INNOCENT = "linear"
 EXPECTED = {
     "Leaves": ("crashed", "the process ended in first_infer with exit code 0"),
     "LeavesLater": ("crashed", "the process ended in latency_"),
-    "StopsTheClock": ("ok", "the module replaces time.monotonic, time.monotonic_ns, time.perf_counter"),
+    "StopsTheClock": ("ok", "the module monkey-patches time.monotonic, time.monotonic_ns, time.perf_counter"),
     "Remembers": ("error", "StaleOutput: after the input has changed in its place"),
     "RemembersTheLast": ("error", "StaleOutput: after the input has changed in its place"),
     "WritesEverywhere": ("ok", "the module wrote into the pipe of the measurement, which was ignored"),

@@ -170,7 +170,7 @@ def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
 @pytest.mark.parametrize(
     ("controls", "sentence"),
     [
-        ((5.0, 6.0), "was not at rest: a control workload before and after the kernels took 5.00 to 6.00 ms"),
+        ((5.0, 6.0), "was not idle: a control workload before and after the kernels took 5.00 to 6.00 ms"),
         ((5.0,), "could not be measured on cuda: it last printed: RuntimeError: no such device"),
     ],
 )

@@ -209,7 +209,7 @@ def test_columns_may_derive_from_predicted_times(run: Path) -> None:
     table = compact_table(open_run(run), Choice(["throughput_infer", "matmul_share"], ["sa"]))
     assert texts(table, "throughput_infer") == ["0.0100", "10.0", "5.00"]
     assert texts(table, "matmul_share") == ["-"] * 3
-    assert "It derives from matmul_macs_per_s, which this row does not have." in table.notes
+    assert "Needs matmul_macs_per_s, which is missing here." in table.notes
 
 
 def test_a_ranking_has_predicted_times(run: Path) -> None:
