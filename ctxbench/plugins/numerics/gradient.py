@@ -62,7 +62,7 @@ def _reason_not_measured(measurement: Measurement) -> str:
     if measurement.case.hparams.get("gradient", defaults["gradient"]) == "bptt":
         return "it is the gradient through all steps that the other is compared with"
     if elements_in(measurement) > LARGEST:
-        return f"the input has more than {LARGEST:,} numbers, for which every step's memory in float64 is too much"
+        return f"the input has more than {LARGEST:,} elements, for which every step's memory in float64 is too much"
     return ""
 
 

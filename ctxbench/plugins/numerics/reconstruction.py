@@ -30,7 +30,7 @@ def compute(measurement: Measurement) -> None:
         measurement.report({"reconstruction_reason": NO_DECOMPOSITION})
         return
     if elements_in(measurement) > LARGEST:
-        measurement.report({"reconstruction_reason": f"the input has more than {LARGEST:,} numbers"})
+        measurement.report({"reconstruction_reason": f"the input has more than {LARGEST:,} elements"})
         return
     with torch.no_grad():
         x = model.matrix(low_rank_map(measurement.case.shape)[1])

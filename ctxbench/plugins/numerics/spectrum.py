@@ -28,7 +28,7 @@ MAPS = ("clean", "in", "out")
 def compute(measurement: Measurement) -> None:
     """Report effective ranks, energies and, of a ham, the gain in signal to noise, or why there are none."""
     if elements_in(measurement) > LARGEST:
-        reason = f"the input has more than {LARGEST:,} numbers"
+        reason = f"the input has more than {LARGEST:,} elements"
         measurement.report({"spectrum_reason": reason, "gain_reason": reason})
         return
     found, curves = zip(*(_of_module(measurement, seed) for seed in range(SEEDS)), strict=True)

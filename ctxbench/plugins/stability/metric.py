@@ -47,7 +47,7 @@ def _reason_not_measured(measurement: Measurement) -> str:
     if case.network:
         return "it is told of a module alone"
     if measurement.device.kind == "cpu" and elements_in(measurement) > LARGEST:
-        return f"the input has more than {LARGEST:,} numbers, which takes minutes on a CPU"
+        return f"the input has more than {LARGEST:,} elements, which takes minutes on a CPU"
     return ""
 
 
