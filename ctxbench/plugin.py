@@ -1,4 +1,4 @@
-"""What a plugin declares, and the plugins that there are. Imports nothing of ctxbench, and no plugin's code but this.
+"""Declaration of a plugin, and the list of plugins. Imports nothing of ctxbench, and no plugin's code but this.
 
 A plugin is a folder of `ctxbench/plugins/`, or an installed package that declares an entry point of the group
 `ctxbench.plugins`, whose name is that of the plugin and whose value is the package. The package has one `PLUGIN`.

@@ -14,7 +14,7 @@ from ctxbench.base import clocks as this_machine
 from ctxbench.base import disk
 from ctxbench.base.errors import EngineError, UsageError, unknown
 from ctxbench.engine import progress
-from ctxbench.engine.cache import Counted
+from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.one_process import Executor, Plan
@@ -102,7 +102,7 @@ def check_installed(file: SuiteFile, static: bool = False) -> None:
 def meta_of(
     suite: Suite, plan: Plan, cases: Sequence[Case], environment: Mapping[str, Any], static: bool = False
 ) -> dict[str, Any]:
-    """What `run.json` says of a run that begins."""
+    """Metadata in `run.json` of a run that begins."""
     return {
         "suite": suite.name,
         "state": "running",
@@ -199,11 +199,11 @@ def _measure_of(suite: Suite, in_process: bool) -> Measure:
 
 
 def _executors(stack: ExitStack, measure: Measure, in_process: bool, shown: progress.Quiet) -> tuple[Executor, Launch]:
-    """What measures once, and what starts a new interpreter for each round."""
+    """Executor that measures once, and launcher of a new interpreter for each round."""
     if in_process:
         return InProcess(), lambda: nullcontext(InProcess())
     server = stack.enter_context(ForkServer(malloc=measure.malloc))
-    return Counted(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
+    return CachedExecutor(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
 
 
 def _measure(

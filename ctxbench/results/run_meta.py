@@ -19,7 +19,7 @@ class _Gpu(_Part):
 
 
 class _Environment(_Part):
-    """What tells whether two machines' measurements may be compared."""
+    """Facts that decide if two machines' measurements may be compared."""
 
     packages: dict[str, str | None] = {}
     gpus: list[_Gpu] = []

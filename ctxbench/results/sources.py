@@ -21,7 +21,7 @@ PACKAGE = "ctxbench"
 
 
 def own_files(names: Iterable[str]) -> dict[str, str]:
-    """Those files of imported modules that are a person's own, with their SHA-256: none of ctxbench or a library."""
+    """Files of imported modules that are a person's own, with their SHA-256: none of ctxbench or a library."""
     return {str(file): sha256(file) for name in names if (file := _own_file(name))}
 
 
@@ -75,12 +75,12 @@ def relative_reference(reference: str) -> str:
 
 
 def row_name(module: str, network: str) -> str:
-    """What `imports` in `run.json` calls the code of a module, alone or in a network."""
+    """Name in `imports` of `run.json` for the code of a module, alone or in a network."""
     return f"{module} in {relative_reference(network)}" if network else module
 
 
 def source_of(file: Path) -> dict[str, Any]:
-    """Where a source file lies (from the working folder, if inside it), its hash, and the commit that it is of."""
+    """Location of a source file (from the working folder, if inside it), its hash, and the commit that it is of."""
     file = disk.whole(file)
     digest_of = hashlib.sha256(disk.read_bytes(file)).hexdigest()
     return {"file": relative(file), "sha256": digest_of, "commit": commit_of(file, file)}
@@ -93,7 +93,7 @@ def sources_of(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
 
 
 def changed_files(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
-    """Which files of the code of these cases are others than those of a run; what `run.json` does not tell is the same.
+    """Changed files of the code of these cases since a run; files that `run.json` lacks count as unchanged.
 
     ctxbench itself is its folder.
     """

@@ -37,7 +37,7 @@ def own_claims(suite_file: Mapping[str, Any], title: str) -> Sequence[Claim]:
 
 
 def _binds_claims(file: Path) -> bool:
-    """Whether the file, which may be that of the suite's module, gives something the name; it is not run for that."""
+    """True if the file, which may be that of the suite's module, binds the name; it is not run for that."""
     try:
         tree = ast.parse(disk.read_bytes(file), str(file))
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -47,7 +47,7 @@ def _binds_claims(file: Path) -> bool:
 
 
 def _guarded(claim: Claim, file: Path) -> Callable[[Rows], Finding]:
-    """How the claim is decided. UsageError where that fails, or gives no finding."""
+    """Decision function of the claim. UsageError where that fails, or gives no finding."""
 
     def decide(rows: Rows) -> Finding:
         try:

@@ -1,4 +1,4 @@
-"""What a run says of its suite's claims: a table, and a line for each on the terminal."""
+"""Findings of a run on its suite's claims: a table, and a line for each on the terminal."""
 
 import tomllib
 from collections.abc import Sequence

@@ -87,7 +87,7 @@ def _per_group(slices: Sequence[torch.Tensor], columns: int, out: Sequence[torch
 
 
 def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> Any:
-    """What PyTorch chooses on the CPU for these shapes; the tensors it is asked with have one element each."""
+    """Backend that PyTorch chooses on the CPU for these shapes; the query's tensors have one element each."""
     stand_ins = [
         None if tensor is None else torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
         for tensor in (data, weight, bias)
