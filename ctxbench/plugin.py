@@ -61,6 +61,8 @@ class Plugin:
     preload: Sequence[str] = ()
     slots: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
+    # Kept: functions of the `RunFolder` of a run that ends, which give keys of its run.json.
+    finished: Sequence[str] = ()
     # Shown. Tables and lines are functions of a `RunData`, with their place: those of a report, those that `run`
     # prints below its own, and lines that `report` prints. `checks` take the runs of a report before it is written.
     tables: Mapping[str, int] = field(default_factory=dict)
