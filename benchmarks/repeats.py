@@ -1,4 +1,4 @@
-"""How far several runs of the same cases agree: for a step of gpu.py and for research/repeatability.py."""
+"""Agreement of several runs of the same cases: for a step of gpu.py and for research/repeatability.py."""
 
 import itertools
 import math
@@ -32,13 +32,13 @@ class Row:
         return [abs(math.log(a / b)) for a, b in itertools.combinations(self.ms, 2)]
 
     def agree(self) -> list[bool]:
-        """Whether two runs differ by no more than both intervals explain, for each pair of runs."""
+        """Return whether two runs differ by no more than both intervals explain, for each pair of runs."""
         pairs = itertools.combinations(range(len(self.ms)), 2)
         explained = [math.hypot(self.half(a), self.half(b)) for a, b in pairs]
         return [move <= most for move, most in zip(self.moves(), explained, strict=True)]
 
     def contained(self) -> list[bool]:
-        """Whether a run's interval contains another run's median, for each ordered pair of runs."""
+        """Return whether a run's interval contains another run's median, for each ordered pair of runs."""
         return [self.low[a] <= self.ms[b] <= self.high[a] for a, b in itertools.permutations(range(len(self.ms)), 2)]
 
 

@@ -76,7 +76,7 @@ def columns() -> dict[str, list[str]]:
 
 
 def lead() -> str:
-    """What the idle runs of `quick` say, in a sentence."""
+    """Sentence on the idle runs of `quick`."""
     agree, _, typical, _, most, *_ = columns()["quick-idle"]
     of = RunFolder.open(RUNS / "quick-idle-1").meta["environment"]
     return (

@@ -1,4 +1,4 @@
-"""What was counted before on this machine is read again: counts depend on code, versions and settings, never on time.
+"""Cache of counts on this machine: counts depend on code, versions and settings, never on time.
 
 Runs keep counts of ctxbench's own modules alone: of another one, no list of files tells all that its counts depend on.
 A torch that is edited where it is installed, or patched as Python starts, is not known from another.
@@ -29,7 +29,7 @@ from ctxbench.worker.lines import decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
 
 # Set to anything, it has all counted anew.
-SWITCH = "CTXBENCH_NO_CACHE"
+NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
 # What counts besides ctxbench.
 PACKAGES = ("torch", "torchprofile", "numpy")
 # No entry that was written is larger.
@@ -39,15 +39,15 @@ MOST_BYTES = 2**24
 class Cache:
     """Contents by key, for this code of ctxbench and these versions alone; never a reason to stop.
 
-    What is not, to the byte, what was written for a key is not there.
+    A file that is not, to the byte, what was written for its key is not there.
     """
 
     def __init__(self, name: str, note: Callable[[str], object] = lambda text: None) -> None:
         self._name, self._note = name, note
-        self.is_off = bool(os.environ.get(SWITCH))
+        self.is_off = bool(os.environ.get(NO_CACHE_ENV))
 
     def read(self, key: bytes) -> bytes | None:
-        """What is kept for a key; None if nothing is."""
+        """Content kept for a key; None if nothing is."""
         path = self._path(key)
         with suppress(OSError, UsageError):
             if not self.is_off and path.stat().st_size <= MOST_BYTES:
@@ -79,7 +79,7 @@ class Cache:
         return user_cache_path("ctxbench") / self._name / counting_code()
 
 
-class Counted:
+class CachedExecutor:
     """An executor that keeps what a task without a clock told, and tells it again without the process."""
 
     def __init__(self, executor: Executor, note: Callable[[str], object] = lambda text: None) -> None:
@@ -106,7 +106,7 @@ class Counted:
 
 
 def _is_fixed(task: MeasureCase) -> bool:
-    """Whether nothing is measured of a module that ctxbench brings."""
+    """Return whether the task measures nothing and is about a module that ctxbench brings."""
     case = task.case
     return (
         not devices.has_clock(case.device) and not case.network and case.reference.startswith(f"{registry.BUILT_IN}.")
@@ -114,7 +114,7 @@ def _is_fixed(task: MeasureCase) -> bool:
 
 
 def _sealed(path: Path, content: bytes) -> bytes:
-    """What a file holds: the content, and a last line with a checksum over it and what the file is for."""
+    """Content of a file: what is kept, and a last line with a checksum over it and what the file is for."""
     identity = f"{path.parent.name}/{path.name}\n".encode()
     return content + hashlib.sha256(identity + content).hexdigest().encode() + b"\n"
 

@@ -29,7 +29,7 @@ def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
 
 
 def is_filled(rows: "Iterable[RecordRow]", column: str) -> bool:
-    """Whether any row has a value in a column."""
+    """Return whether any row has a value in a column."""
     return any(row[column] is not None for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""How the costs of modules moved over commits: counted in each commit's own tree, or measured in runs of it."""
+"""Costs of modules over commits: counted in each commit's own tree, or measured in runs of it."""
 
 import json
 import os
@@ -126,7 +126,7 @@ Costs = dict[str, dict[str, list[float]]]
 
 
 def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
-    """What each case costs at a commit, and why a module or case has none."""
+    """Costs of each case at a commit, and reasons for modules or cases without any."""
     file = suite.file
     named = [*file.axes.device, *(str(case["device"]) for case in file.cases if "device" in case)]
     asked = json.dumps([commit.name, file.model_dump(mode="json")], sort_keys=True).encode()

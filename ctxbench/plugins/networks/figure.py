@@ -10,7 +10,7 @@ from ctxbench.base.number import significant
 from ctxbench.model.metric import RecordRow
 from ctxbench.plugins.networks.in_slot import SLOT
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import PAGE, Sheet, legend_below, names_of, parts
+from ctxbench.report.figures.layout import PAGE, FigureSize, legend_below, names_of, parts
 from ctxbench.report.figures.style import INK, PAPER, SMALL, Drawing
 from ctxbench.report.panels import Panel, label_of
 
@@ -44,7 +44,7 @@ def _parts(text: str) -> Mapping[str, int]:
     return found
 
 
-def macs_of_networks(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def macs_of_networks(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A bar for each module in each network at its largest input: the MACs of its parts, and what the module
     adds to the others."""
     largest: dict[str, tuple[Panel, pd.DataFrame]] = {}
@@ -88,5 +88,5 @@ def _bars(drawing: Drawing, axes: Axes, records: Sequence[RecordRow], places: Se
 
 FIGURES = (
     Kind("network", "MACs of networks", "rows of modules in networks",
-         has_network, macs_of_networks, drawn="always", place=90),
+         has_network, macs_of_networks, drawn="always", order=90),
 )  # fmt: skip
