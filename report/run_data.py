@@ -17,6 +17,7 @@ from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Published
 from ctxbench.model.suite_file import parse_pair
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
@@ -140,7 +141,8 @@ class RunData:
         texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
         found.append(f"input [{', '.join(texts)}]")
         apart = ("shape", "threads", "device")
-        return found + phrases({name: frame[name].iloc[:1] for name in same if name not in apart})
+        shared = rows_of(frame[same].iloc[:1])
+        return found + phrases({name: [row[name] for row in shared] for name in same if name not in apart})
 
     def differing(self) -> list[str]:
         """The conditions of which this run has more than one, `settings` (hyper-parameters) first."""

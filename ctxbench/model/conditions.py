@@ -75,9 +75,10 @@ class Condition:
     """A condition of a case: it names a field of `Case`, a key of suites, an option and, unless `columns` do, a column.
 
     `title` heads the column, `about` is the help of the option. A value is one of `values`, where these are few, and
-    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite; "" and None also stand
-    for what a record lacks that is older than the condition. `phrase` says a value to a person, `mark` in a case's id;
-    the default goes without saying unless it is `always` said. A shell completes the values of `complete`.
+    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite. A record without the
+    column is older than the condition, and has the default, unless the column is `required`: each table has had it from
+    the first on. `phrase` says a value to a person, `mark` in a case's id; the default goes without saying unless it is
+    `always` said. A shell completes the values of `complete`.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Condition:
     values: tuple[str, ...] = ()
     check: Callable[[Any], Any] = lambda value: value
     columns: tuple[str, ...] = ()
+    required: bool = False
     phrase: Callable[[Any], str] = str
     mark: Callable[[Any], str] = str
     always: bool = False
@@ -144,6 +146,7 @@ class Conditions:
     dtype: str = _condition(
         *("float32", "Dtype"),
         values=tuple(DTYPES),
+        required=True,
         always=True,
     )
     device: str = _condition(
@@ -151,13 +154,15 @@ class Conditions:
         about="auto, cpu, cuda, cuda:N or, for predicted times, such as h100-sxm or sheet.toml",
         axis=("auto",),
         check=_device,
+        required=True,
         always=True,
     )
-    memory_format: str = _condition("contiguous", "Layout", values=("contiguous", "channels_last"))
+    memory_format: str = _condition("contiguous", "Layout", values=("contiguous", "channels_last"), required=True)
     execution: str = _condition(
         *("eager", "Execution"),
         about=f"Ways of running a module: {', '.join(executions())}",
         check=lambda name: execution(name).name,
+        required=True,
     )
     threads: int | None = _condition(
         *(None, "Threads"),
@@ -179,6 +184,7 @@ SHAPE = Condition(
     metavar="B,C,H,W",
     check=parse_shape,
     columns=("batch", "channels", "height", "width"),
+    required=True,
     phrase=lambda shape: str([*shape]),
     mark=lambda shape: "x".join(map(str, shape)),
     always=True,
@@ -203,14 +209,14 @@ def to_columns(case: Any) -> dict[str, Any]:
 
 
 def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The conditions in the columns of a record, None where not known. KeyError without a column that each run has."""
+    """The conditions in the columns of a record. KeyError without a column that is required."""
     found = {}
     for name, each in CONDITIONS.items():
         if len(each.columns) > 1:
             found[name] = each.check([row[column] for column in each.columns])
         else:
-            value = row[name] if each.default else row.get(name)
-            found[name] = each.default if value is None else value
+            value = row[name] if each.required else row.get(name)
+            found[name] = each.default if value in (None, "") else value
     return found
 
 
