@@ -12,9 +12,9 @@ from ctxbench.engine.cache import Counted
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import QuietGate
-from ctxbench.engine.run import check_installed
 from ctxbench.plugins.choose import choice
 from ctxbench.plugins.predict.sheet import sheet
+from ctxbench.results.plan import check_installed
 from ctxbench.table.result import Found
 
 if TYPE_CHECKING:
