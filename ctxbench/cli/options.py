@@ -234,9 +234,9 @@ def _value(condition: Condition, given: Any) -> Any:
 
 
 def _values(condition: Condition, given: Texts) -> list[Any]:
-    """The values in the texts of a condition's option. Those that are no integers are checked with the suite."""
+    """The values in the texts of a condition's option, which are checked with the suite; shapes are read there."""
     if not isinstance(given, str):
-        return [condition.checked(text) for text in given]
+        return [*given]
     if condition.kind is not int:
         return split(given) or []
     try:

@@ -29,12 +29,17 @@ def parse_shape(value: Any) -> Shape:
         raise UsageError(f"shape {value!r} has {len(numbers)} numbers; it takes four, B,C,H,W, such as 1,512,128,128")
     if min(numbers) < 1:
         raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
-    try:
-        limits.NUMBERS.check(math.prod(numbers))
-    except UsageError as error:
-        raise UsageError(f"shape {value!r}: the product of B,C,H,W is too large; {error}") from None
     batch, channels, height, width = numbers
+    check_product((batch, channels, height, width), value)
     return batch, channels, height, width
+
+
+def check_product(shape: Shape, given: Any) -> None:
+    """UsageError unless an input, which was `given` so, has as many numbers as `limits.NUMBERS` allows."""
+    try:
+        limits.NUMBERS.check(math.prod(shape))
+    except UsageError as error:
+        raise UsageError(f"shape {given!r}: the product of B,C,H,W is too large; {error}") from None
 
 
 def _integer(part: Any) -> int:
@@ -213,7 +218,7 @@ def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, each in CONDITIONS.items():
         if len(each.columns) > 1:
-            found[name] = each.check([row[column] for column in each.columns])
+            found[name] = tuple(row[column] for column in each.columns)
         else:
             value = row[name] if each.required else row.get(name)
             found[name] = each.default if value in (None, "") else value

@@ -13,7 +13,7 @@ from ctxbench import devices, registry
 from ctxbench.base import limits
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.case import EMPTY, Case, as_list
-from ctxbench.model.conditions import COLUMNS, CONDITIONS, to_columns
+from ctxbench.model.conditions import COLUMNS, CONDITIONS, check_product, to_columns
 from ctxbench.model.suite_file import COMPUTED, POINTS, SuiteFile, parse_pair
 from ctxbench.registry.entry import Entry
 
@@ -174,8 +174,9 @@ class Suite:
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=False)))
             found = dict(zip(axes, values[len(hparams) :], strict=True))
             b, c, s = (found.pop(size) for size in SIZES)
-            shape = found["shape"]
-            found["shape"] = (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
+            batch, channels, height, width = found["shape"]
+            found["shape"] = shape = (b or batch, c or channels, s or height, s or width)
+            check_product(shape, shape)
             yield Point(entry, chosen, found)
 
     def _hparams(self, entry: Entry) -> dict[str, Any]:
@@ -220,6 +221,7 @@ class Suite:
         places = as_list(rest.pop("device", self.file.axes.device))
         first = {name: (getattr(self.file.axes, name) or [each.default])[0] for name, each in CONDITIONS.items()}
         found = {name: rest.pop(name, value) for name, value in first.items()}
+        found["shape"] = tuple(found["shape"])
         hparams = entry.check_hparams(rest)
         for device in places:
             yield Point(entry, hparams, {**found, "device": device}, is_extra=True)
