@@ -113,3 +113,15 @@ def convolution_outputs(call: Call, out: torch.Tensor) -> torch.Tensor:
     """The output in the format that the convolution is computed in."""
     layout = _convolution_layout(*call.args[:2])
     return out if out.is_contiguous(memory_format=layout) else torch.empty_like(out, memory_format=layout)
+
+
+def convolution_backward_outputs_cpu(
+    call: Call, out: tuple[torch.Tensor | None, ...]
+) -> tuple[torch.Tensor | None, ...]:
+    """The weight's gradient contiguous, as PyTorch's own kernels make it; on meta its layout depends on the version."""
+    weight = out[1]
+    return (
+        out
+        if weight is None or weight.is_contiguous()
+        else (out[0], torch.empty_like(weight, memory_format=torch.contiguous_format), *out[2:])
+    )

@@ -225,6 +225,7 @@ OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
 }
 OUTPUTS_CPU = {
     **OUTPUTS,
+    "convolution_backward": convolutions.convolution_backward_outputs_cpu,
     "native_batch_norm": norms.batch_norm_outputs_cpu,
     "native_group_norm": norms.group_norm_outputs_cpu,
     "native_layer_norm": norms.layer_norm_outputs_cpu,
