@@ -10,12 +10,11 @@ from ctxbench import api
 from ctxbench.cli.options import HyperParameters, conditions_of, split
 from ctxbench.cli.signature import Given
 from ctxbench.engine.progress import QuietGate
-from ctxbench.plugins.history.costs import History
-from ctxbench.plugins.history.costs import history as costs
 from ctxbench.table.result import Found
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
+    from ctxbench.plugins.history.costs import History
 
 Modules = Annotated[str, typer.Argument(metavar="MODULE[,MODULE]", help="path.py:Class of this repository, or keys.")]
 Runs = Annotated[
@@ -35,13 +34,13 @@ def history(
     hparams: HyperParameters = None,
     progress: QuietGate | None = None,
     **conditions: Annotated[Any, conditions_of()],
-) -> Found[History]:
+) -> "Found[History]":
     """What modules cost at the last commits of a range such as `v1..main`, and where a cost changed.
 
     `runs` are run folders, whose times stand at their commits; `conditions` are `shape`, `device`, ... as in
     `ctxbench.run`. Raises UsageError outside of a git repository, and for an unknown range or module.
     """
-    from ctxbench.plugins.history import table  # matplotlib, which help needs not
+    from ctxbench.plugins.history import costs, table  # pandas and matplotlib, which help needs not
 
-    found = costs(api.suite_of(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
+    found = costs.history(api.suite_of(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
     return Found(found, (*table.history_tables(found), *table.sentences(found)))
