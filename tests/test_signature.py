@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ctxbench.cli.options import Modules, conditions_of, names, split
+from ctxbench.cli.options import Modules, condition_options, names, split
 from ctxbench.cli.signature import Given, command_of
 from ctxbench.model.conditions import CONDITIONS
 
@@ -31,7 +31,7 @@ def measure(
     runs: Annotated[Sequence[Path], Given(Runs)] = (),
     anyway: Annotated[bool, typer.Option("--anyway", help="Also then.")] = False,
     progress: object = None,
-    **conditions: Annotated[Any, conditions_of("shape", "dtype", "threads")],
+    **conditions: Annotated[Any, condition_options("shape", "dtype", "threads")],
 ) -> None:
     """For Python callers."""
 

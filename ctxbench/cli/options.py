@@ -179,7 +179,7 @@ def with_conditions(*names: str, one: bool = False) -> Callable[[Callable[..., N
     return decorate
 
 
-def conditions_of(*names: str) -> dict[str, Given]:
+def condition_options(*names: str) -> dict[str, Given]:
     """The options of these conditions, with several values each, by name; of all where none is named."""
     return {
         name: Given(_option(CONDITIONS[name], one=False), partial(_values, CONDITIONS[name]))

@@ -11,7 +11,7 @@ from ctxbench import api
 from ctxbench.base import limits
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.mode import MODES
-from ctxbench.cli.options import HyperParameters, Modules, OneMode, conditions_of, names, split
+from ctxbench.cli.options import HyperParameters, Modules, OneMode, condition_options, names, split
 from ctxbench.cli.signature import Given
 from ctxbench.devices import has_clock
 from ctxbench.engine.cache import Counted
@@ -56,7 +56,7 @@ def choose(
     hparams: HyperParameters = None,
     largest_batch: Annotated[bool, typer.Option("--largest-batch", help="Also the largest batch that fits.")] = False,
     progress: QuietGate | None = None,
-    **conditions: Annotated[Any, conditions_of("dtype", "network")],
+    **conditions: Annotated[Any, condition_options("dtype", "network")],
 ) -> Found[list[choice.Candidate]]:
     """Which modules fit into `memory` bytes at an input [B, C, H, W], and how fast each is: all predicted.
 

@@ -16,7 +16,7 @@ from ctxbench.cli.options import (
     SampleTime,
     asked_for,
     complete_suite,
-    conditions_of,
+    condition_options,
     split,
 )
 from ctxbench.cli.signature import Given
@@ -83,7 +83,7 @@ def compare(
     progress: QuietGate | None = None,
     reporter: Quiet | None = None,
     on_part: "Callable[[Text | str], object]" = lambda part: None,
-    **conditions: Annotated[Any, conditions_of()],
+    **conditions: Annotated[Any, condition_options()],
 ) -> Found[api.Run]:
     """Verify new modules, measure them beside those of the registry (or `modules` of it), and rank them all.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ctxbench import api
-from ctxbench.cli.options import HyperParameters, conditions_of, split
+from ctxbench.cli.options import HyperParameters, condition_options, split
 from ctxbench.cli.signature import Given
 from ctxbench.engine.progress import QuietGate
 from ctxbench.table.result import Found
@@ -33,7 +33,7 @@ def history(
     suite: Annotated[str, typer.Option(help="Inputs and settings: a suite's name, or the path of a TOML file.")] = "ci",
     hparams: HyperParameters = None,
     progress: QuietGate | None = None,
-    **conditions: Annotated[Any, conditions_of()],
+    **conditions: Annotated[Any, condition_options()],
 ) -> "Found[History]":
     """What modules cost at the last commits of a range such as `v1..main`, and where a cost changed.
 
