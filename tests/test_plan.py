@@ -1,4 +1,4 @@
-"""What a run measures is listed once: its cases, the data sheets of devices, sources; and a shape is read once."""
+"""Plans of runs, which list once cases, the data sheets of devices and sources; a shape that is read once."""
 
 from collections import Counter
 from collections.abc import Callable

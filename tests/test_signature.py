@@ -37,7 +37,7 @@ def measure(
 
 
 def called(*arguments: str) -> tuple[dict[str, Any], str | None]:
-    """What a command gets of its function's arguments, and its own option."""
+    """Arguments that a command gets for its function, and its own option."""
     told: list[tuple[dict[str, Any], str | None]] = []
 
     @command_of(measure)

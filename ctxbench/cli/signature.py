@@ -18,7 +18,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 @dataclass(frozen=True)
 class Given:
-    """What typer reads for a parameter, an `Annotated` type with its `Option`, and the argument that is made of it."""
+    """Type that typer reads for a parameter, `Annotated` with its `Option`, and what makes the argument of it."""
 
     read_as: Any
     argument: Callable[[Any], Any] = lambda given: given

@@ -1,4 +1,4 @@
-"""What a run measures, listed once before it begins: its cases, the data sheets of their devices, their sources."""
+"""Plan of a run, listed once before it begins: its cases, the data sheets of their devices, their sources."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class RunPlan:
         return sources_of(self.cases)
 
     def meta(self, environment: Mapping[str, Any], *, static: bool = False, **settings: Any) -> dict[str, Any]:
-        """What `run.json` says of a run that begins; `settings` are its `counter`, `metrics` and `force`."""
+        """Metadata in `run.json` of a run that begins; `settings` are its `counter`, `metrics` and `force`."""
         return {
             "suite": self.suite.name,
             "state": "running",

@@ -10,7 +10,7 @@ from ctxbench import api
 from ctxbench.cli.options import HyperParameters, condition_options, split
 from ctxbench.cli.signature import Given
 from ctxbench.engine.progress import QuietGate
-from ctxbench.table.result import Found
+from ctxbench.table.result import Result
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
@@ -34,8 +34,8 @@ def history(
     hparams: HyperParameters = None,
     progress: QuietGate | None = None,
     **conditions: Annotated[Any, condition_options()],
-) -> "Found[History]":
-    """What modules cost at the last commits of a range such as `v1..main`, and where a cost changed.
+) -> "Result[History]":
+    """Costs of modules at the last commits of a range such as `v1..main`, and the commits that changed one.
 
     `runs` are run folders, whose times stand at their commits; `conditions` are `shape`, `device`, ... as in
     `ctxbench.run`. Raises UsageError outside of a git repository, and for an unknown range or module.
@@ -43,4 +43,4 @@ def history(
     from ctxbench.plugins.history import costs, table  # pandas and matplotlib, which help needs not
 
     found = costs.history(api.suite_of(suite, modules, hparams, conditions), span, last, [*map(Path, runs)], progress)
-    return Found(found, (*table.history_tables(found), *table.sentences(found)))
+    return Result(found, (*table.history_tables(found), *table.sentences(found)))

@@ -87,7 +87,7 @@ def _per_group(slices: Sequence[torch.Tensor], columns: int, out: Sequence[torch
 
 
 def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> Any:
-    """What PyTorch chooses on the CPU for these shapes; the tensors it is asked with have one element each."""
+    """Backend that PyTorch chooses on the CPU for these shapes; the query's tensors have one element each."""
     stand_ins = [
         None if tensor is None else torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
         for tensor in (data, weight, bias)
@@ -118,10 +118,12 @@ def convolution_outputs(call: Call, out: torch.Tensor) -> torch.Tensor:
 def convolution_backward_outputs_cpu(
     call: Call, out: tuple[torch.Tensor | None, ...]
 ) -> tuple[torch.Tensor | None, ...]:
-    """The weight's gradient contiguous, as PyTorch's own kernels make it; on meta its layout depends on the version."""
-    weight = out[1]
-    return (
-        out
-        if weight is None or weight.is_contiguous()
-        else (out[0], torch.empty_like(weight, memory_format=torch.contiguous_format), *out[2:])
+    """The gradients of input and weight as PyTorch's own kernels make them; on meta it depends on the version."""
+    layouts = (_convolution_layout(*call.args[1:3]), torch.contiguous_format)
+    made = (
+        each
+        if each is None or each.is_contiguous(memory_format=layout)
+        else torch.empty_like(each, memory_format=layout)
+        for each, layout in zip(out, layouts, strict=False)
     )
+    return (*made, *out[2:])

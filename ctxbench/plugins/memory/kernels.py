@@ -254,7 +254,7 @@ WORKSPACES = (
 
 @dataclass(frozen=True)
 class Table:
-    """How memory is used on one device: kernels, block size, whether host numbers count, how gradients are summed."""
+    """Memory rules of one device: kernels, block size, counting of host numbers, summing of gradients."""
 
     device: Device
 
@@ -264,12 +264,12 @@ class Table:
 
     @property
     def counts_host(self) -> bool:
-        """Whether tensors on the host are on the device."""
+        """Return whether tensors on the host are on the device."""
         return self.device == "cpu"
 
     @property
     def sums_in_place(self) -> bool:
-        """Whether the engine adds a second gradient into the first where it can."""
+        """Return whether the engine adds a second gradient into the first where it can."""
         return self.device != "cuda-2020"
 
     def round(self, size: int) -> int:
@@ -288,7 +288,7 @@ class Table:
         return winograd(call) if self.device == "cuda" and is_convolution else 0
 
     def keeps_input(self, call: Call) -> bool:
-        """Whether autograd keeps the input of this call beside the output, though its backward reads the output."""
+        """True if autograd keeps the input of this call beside the output, though its backward reads the output."""
         return self.device == "cuda-2020" and call.packet in INPUT_KEPT
 
     def outputs(self, call: Call, out: Any) -> Any:
