@@ -18,6 +18,26 @@ from ctxbench.results.plan import RunPlan, prepare
 NOTHING: dict[str, Any] = {"gpus": [], "torch_build": {}}
 
 
+class LentGpu:
+    """A device that is known without being here, and what knows it."""
+
+    title = "Lent GPU"
+
+    def names(self) -> list[str]:
+        return ["lent-gpu"]
+
+    def device(self, name: str) -> "LentGpu":
+        return self
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        return {"title": self.title}
+
+
+@pytest.fixture(autouse=True)
+def lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "loaded", lambda kind: [LentGpu()])
+
+
 def counted(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], place: Any, name: str) -> None:
     real: Callable[..., Any] = getattr(place, name)
 
@@ -55,15 +75,16 @@ def test_a_shape_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sheets_are_read_once_and_only_other_devices_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    suite = load("quick", Overrides(modules=["se", "sa"], conditions={"device": ["t4", "auto"]}))
+    suite = load("quick", Overrides(modules=["se", "sa"], conditions={"device": ["lent-gpu", "auto"]}))
     calls: Counter[str] = Counter()
     counted(monkeypatch, calls, devices, "sheets")
     counted(monkeypatch, calls, devices, "check")
     found = prepare(suite, suite.points(), NOTHING)
-    assert [*found.sheets] == ["t4"]
-    assert [case.device for case in found.cases] == ["t4", "cpu"] * 2
+    assert found.sheets == {"lent-gpu": {"title": "Lent GPU"}}
+    assert [case.device for case in found.cases] == ["lent-gpu", "cpu"] * 2
     assert calls["check"] == 1
     assert found.sheets is found.sheets
+    assert [*RunPlan(suite, found.cases[1:2]).sheets] == []
 
 
 def test_a_device_that_is_not_here_is_told() -> None:
@@ -73,9 +94,9 @@ def test_a_device_that_is_not_here_is_told() -> None:
 
 
 def test_a_static_plan_has_each_case_without_a_device_once() -> None:
-    suite = load("quick", Overrides(modules=["se"], conditions={"device": ["cpu", "cuda", "t4"]}))
+    suite = load("quick", Overrides(modules=["se"], conditions={"device": ["cpu", "cuda", "lent-gpu"]}))
     found = prepare(suite, suite.points(), NOTHING, static=True)
-    assert [case.device for case in found.cases] == [devices.META, "t4"]
+    assert [case.device for case in found.cases] == [devices.META, "lent-gpu"]
 
 
 def test_an_excluded_device_is_that_which_auto_stands_for() -> None:
@@ -89,8 +110,8 @@ def test_an_excluded_device_is_that_which_auto_stands_for() -> None:
 
 
 def test_a_plan_says_what_run_json_keeps_of_it() -> None:
-    suite = load("quick", Overrides(modules=["se"], conditions={"device": ["t4"]}))
+    suite = load("quick", Overrides(modules=["se"], conditions={"device": ["lent-gpu"]}))
     meta = RunPlan(suite, suite.cases()).meta(NOTHING, counter="ctxbench", metrics=["params"], force=False)
     assert {"suite": "quick", "state": "running", "static": False, "metrics": ["params"]}.items() <= meta.items()
     assert [*meta["sources"]] == ["ctxbench", "se"]
-    assert [*meta["sheets"]] == ["t4"]
+    assert [*meta["sheets"]] == ["lent-gpu"]
