@@ -15,7 +15,7 @@ from ctxbench.engine import progress
 from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.run import run_suite
 from ctxbench.model.case import Case, one_case
-from ctxbench.model.conditions import CONDITIONS, Shape, parse_shape
+from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.read_suite import Overrides
 from ctxbench.model.read_suite import load as load_suite
 from ctxbench.results.run_folder import RunFolder
@@ -205,9 +205,9 @@ def suite_of(
         return load_suite(name, Overrides(modules=names, hparams=hparams or {}, conditions=values))
 
 
-def _shapes(value: Any) -> list[Shape]:
+def _shapes(value: Any) -> list[Any]:
     several = isinstance(value, Sequence) and not isinstance(value, str) and value and not isinstance(value[0], int)
-    return [parse_shape(item) for item in value] if several else [parse_shape(value)]
+    return list(value) if several else [value]
 
 
 def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: Any) -> Case:

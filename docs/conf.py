@@ -4,6 +4,7 @@ import pkgutil
 import re
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -62,7 +63,14 @@ def without(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = re.sub(rf"\[([^\]]*)\]\({here}(\w+)\.md(?:#[^)]*)?\)", text, source[0])
 
 
+def plain_types(app: Sphinx, documented: Any, is_method: bool) -> None:
+    """A parameter's type as Python callers need it, without the option of the command that it stands for."""
+    types = getattr(documented, "__annotations__", {})
+    types.update({name: each.__origin__ for name, each in types.items() if hasattr(each, "__metadata__")})
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-before-process-signature", plain_types)
     app.connect("source-read", first_page)
     app.connect("source-read", outside)
     app.connect("source-read", without)

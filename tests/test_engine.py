@@ -234,9 +234,9 @@ def test_retry_failed_measures_failed_cases_again(suite_file: SuiteFile, tmp_pat
     suite = suite_file([f"{FAILING}:Failing", f"{module}:Raise"])
     run = ctxbench.run(str(suite), out=tmp_path / "run")
     assert run.failed == 1
-    assert resume(run.path).failed == 1
+    assert resume(run.path, run_its_code=True).failed == 1
     module.write_text(FAILING.read_text().replace("raise ValueError", "return y  # "))
-    assert resume(run.path, retry_failed=True).failed == 0
+    assert resume(run.path, retry_failed=True, run_its_code=True).failed == 0
     assert run.frame["case"].nunique() == 2
 
 

@@ -22,13 +22,14 @@ class Limit:
             raise UsageError(f"it must be {self.words}")
         return value
 
-    def check_option(self, name: str, value: float | None) -> None:
-        """UsageError that names the option for a number outside; None is an option that is not given."""
+    def check_option(self, name: str, value: float | None) -> float | None:
+        """The number. UsageError that names the option for one outside; None is an option that is not given."""
         try:
             self.check(self.least if value is None else value)
         except UsageError as error:
             shown = f"{value:g}" if isinstance(value, float) else value
             raise UsageError(f"{name} {shown}: {error}") from None
+        return value
 
 
 _ABOVE_0 = math.ulp(0.0)

@@ -27,7 +27,7 @@ WHERE = ("device", "threads")
 OPTIONS = {
     "What": (
         "suite", "modules", "module", *(name for name in CONDITIONS if name not in WHERE), "metrics", "chosen",
-        "static", "counter",
+        "hparams", "static", "counter",
     ),
     "How long": ("processes", "sample_s", "budget", "target", "dry_run", "force"),
     "Where": (*WHERE, "also_on", "out", "in_process"),

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -11,6 +12,8 @@ import typer
 
 from ctxbench.base import disk, limits
 from ctxbench.base.errors import UsageError
+from ctxbench.cli.signature import Given, as_command
+from ctxbench.model import hparams
 from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
 
 if TYPE_CHECKING:
@@ -94,6 +97,9 @@ Settings = Annotated[
     ),
 ]
 
+# Hyper-parameters by module; those without a module are under "".
+HyperParameters = Annotated[Mapping[str, Mapping[str, Any]] | None, Given(Settings, hparams.parse)]
+
 
 # What was given to an option of a condition: a text, with commas or, of a shape, several texts.
 Texts = str | list[str]
@@ -168,12 +174,17 @@ def with_conditions(*names: str, one: bool = False) -> Callable[[Callable[..., N
             texts = {name: given.pop(name) for name in own}
             command(**given, conditions={name: text for name, text in texts.items() if text})
 
-        taken.__name__, taken.__doc__, taken.__module__ = command.__name__, command.__doc__, command.__module__
-        taken.__annotations__ = {each.name: each.annotation for each in parameters}
-        taken.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # mypy knows no such attribute of a function
-        return taken
+        return as_command(command, taken, parameters)
 
     return decorate
+
+
+def condition_options(*names: str) -> dict[str, Given]:
+    """The options of these conditions, with several values each, by name; of all where none is named."""
+    return {
+        name: Given(_option(CONDITIONS[name], one=False), partial(_values, CONDITIONS[name]))
+        for name in names or CONDITIONS
+    }
 
 
 def _option(condition: Condition, one: bool) -> Any:
@@ -215,12 +226,11 @@ def cases_of(module: str, conditions: Mapping[str, Texts], chosen: list[str] | N
 def case_of(module: str, conditions: Mapping[str, Any], chosen: list[str] | None) -> "Case":
     """The case that a command about one module means. UsageError for a wrong module, hyper-parameter or condition."""
     from ctxbench import registry
-    from ctxbench.model import hparams as settings
     from ctxbench.model.case import one_case
 
     entry = registry.get(module)
-    hparams = settings.of_one_module(chosen or [], module, entry.key, settings.class_name(entry.reference))
-    return one_case(module, {name: _value(CONDITIONS[name], value) for name, value in conditions.items()}, hparams)
+    own = hparams.of_one_module(chosen or [], module, entry.key, hparams.class_name(entry.reference))
+    return one_case(module, {name: _value(CONDITIONS[name], value) for name, value in conditions.items()}, own)
 
 
 def _value(condition: Condition, given: Any) -> Any:
@@ -234,9 +244,9 @@ def _value(condition: Condition, given: Any) -> Any:
 
 
 def _values(condition: Condition, given: Texts) -> list[Any]:
-    """The values in the texts of a condition's option. Those that are no integers are checked with the suite."""
+    """The values in the texts of a condition's option, which are checked with the suite; shapes are read there."""
     if not isinstance(given, str):
-        return [condition.checked(text) for text in given]
+        return [*given]
     if condition.kind is not int:
         return split(given) or []
     try:

@@ -8,10 +8,11 @@ from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.estimate import START_S, once_s, process_s, whole_s
 from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
-from ctxbench.engine.run import cases_on, check_installed, machine
+from ctxbench.engine.run import machine
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import static_metrics
+from ctxbench.results.plan import check_installed, prepare
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,14 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     and the device's matmul rate suggest; and the trainings of a metric that trains.
     """
     check_installed(suite.file, static)
+    points = suite.points()
     measure = suite.file.measure
     settings = Plan(measure, static_metrics())
     planned = []
     rates: dict[tuple[str, str, int | None], float | None] = {}
     with ForkServer() as server:
         executor = CachedExecutor(server)
-        for case in cases_on(suite, machine(server), static):
+        for case in prepare(suite, points, machine(server), static).cases:
             record = measure_static(case, settings, executor)
             seconds = least = None
             if record.get("macs") is not None and not static and "latency" in suite.file.metrics:

@@ -3,13 +3,11 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ctxbench import devices
 from ctxbench.base import clocks as this_machine
 from ctxbench.base import disk
 from ctxbench.base.errors import EngineError, UsageError, unknown
@@ -20,19 +18,17 @@ from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.one_process import Executor, Plan
 from ctxbench.engine.remote import ask
 from ctxbench.engine.rounds import Launch, execute
-from ctxbench.executions import executions
-from ctxbench.model.case import Case, Measure, as_list
+from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import last_line
 from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import metrics as known_metrics
 from ctxbench.model.read_suite import restore
-from ctxbench.model.suite_file import SuiteFile
 from ctxbench.plugin import brought, loaded
-from ctxbench.registry import networks
-from ctxbench.results.environment import command_line, differences
+from ctxbench.results.environment import differences
+from ctxbench.results.plan import RunPlan, check_installed, prepare
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
-from ctxbench.results.sources import PACKAGE, changed_files, foreign_code, row_name, sha256, source_of, sources_of
+from ctxbench.results.sources import PACKAGE, changed_files, foreign_code, row_name, sha256
 
 # The counter of MACs where none is chosen.
 COUNTER = "ctxbench"
@@ -66,63 +62,21 @@ def run_suite(
     if not metrics:
         raise UsageError(f"--static measures {', '.join(counted)}, and the suite asks for none of them")
     check_installed(suite.file, static)
-    suite.cases()  # wrong names end here, before a process is started
-    path = Path(out) if out is not None else default_path(suite.name)
+    points = suite.points()  # wrong names end here, before a process is started
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         measure = _measure_of(suite, in_process)
         executor, launch = _executors(stack, measure, in_process, shown)
         environment = machine(executor)
-        cases = cases_on(suite, environment, static)
-        plan = Plan(measure, metrics, counter, force)
+        plan = prepare(suite, points, environment, static)
+        settings = Plan(measure, metrics, counter, force)
+        path = Path(out) if out is not None else default_path(suite.name)
         stack.enter_context(locked(path))
-        folder = RunFolder.create(path, meta_of(suite, plan, cases, environment, static))
-        before(folder, cases)
-        _measure(cases, plan, executor, launch, folder, shown)
+        meta = plan.meta(environment, static=static, counter=counter, metrics=metrics, force=force)
+        folder = RunFolder.create(path, meta)
+        before(folder, plan.cases)
+        _measure(plan.cases, settings, executor, launch, folder, shown)
     return folder
-
-
-def check_installed(file: SuiteFile, static: bool = False) -> None:
-    """UsageError with the commands that install them, if packages are missing for what a suite names."""
-
-    def named(condition: str) -> Iterator[Any]:
-        yield from getattr(file.axes, condition)
-        for case in file.cases:
-            yield from as_list(case.get(condition, []))
-
-    missing = [networks.lacking(name) for name in named("network")]
-    if not static:
-        missing += [executions()[name].lacking() for name in named("execution")]
-        missing += [known_metrics()[name].lacking() for name in file.metrics]
-    if missing := list(filter(None, missing)):
-        by_command = {each.partition(": ")[2]: each for each in reversed(missing)}
-        raise UsageError("; ".join(reversed(by_command.values())))
-
-
-def meta_of(
-    suite: Suite, plan: Plan, cases: Sequence[Case], environment: Mapping[str, Any], static: bool = False
-) -> dict[str, Any]:
-    """Metadata in `run.json` of a run that begins."""
-    return {
-        "suite": suite.name,
-        "state": "running",
-        "command": command_line(),
-        "static": static,
-        "counter": plan.counter,
-        "metrics": plan.metrics,
-        "force": plan.force,
-        "definition": suite.file.model_dump(mode="json"),
-        "suite_file": source_of(suite.path),
-        "sources": sources_of(cases),
-        "sheets": _sheets(cases),
-        "environment": environment,
-    }
-
-
-def _sheets(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
-    """The data sheets that times are predicted from, by the device's name."""
-    found = devices.sheets(dict.fromkeys(case.device for case in cases))
-    return {name: each.model_dump(mode="json") for name, each in found.items()}
 
 
 def resume(
@@ -153,9 +107,9 @@ def resume(
         environment = machine(executor)
         if changed := differences(meta["environment"], environment):
             raise UsageError(f"{path} was measured elsewhere ({'; '.join(changed)}): its rows and new ones do not mix")
-        cases = cases_on(suite, environment, meta["static"])
-        plan = reopen(folder, cases, measure, retry_failed, shown)
-        _measure(cases, plan, executor, launch, folder, shown)
+        plan = prepare(suite, suite.points(), environment, meta["static"])
+        settings = reopen(folder, plan, measure, retry_failed, shown)
+        _measure(plan.cases, settings, executor, launch, folder, shown)
     return folder
 
 
@@ -168,10 +122,8 @@ def check_own_code(folder: RunFolder, run_its_code: bool) -> None:
         )
 
 
-def reopen(
-    folder: RunFolder, cases: Sequence[Case], measure: Measure, retry_failed: bool, shown: progress.Quiet
-) -> Plan:
-    """Make a folder ready for what it lacks; the plan that it was begun with.
+def reopen(folder: RunFolder, plan: RunPlan, measure: Measure, retry_failed: bool, shown: progress.Quiet) -> Plan:
+    """Make a folder ready for what it lacks; how each case was measured when it was begun.
 
     UsageError if a source has changed, or a table that the run wrote has been.
     """
@@ -181,10 +133,10 @@ def reopen(
     for sentence in folder.recover():
         shown.note(sentence)
     failed = {row["case"] for row in folder.rows() if retry_failed and row["status"] != "ok"}
-    kept = [case for case in cases if case.id in folder.finished().keys() - failed]
+    kept = [case for case in plan.cases if case.id in folder.finished().keys() - failed]
     changed = changed_files(meta, kept) + _changed_suite(meta)
     if changed := changed + [
-        name for name, now in _sheets(cases).items() if (meta.get("sheets") or {}).get(name, now) != now
+        name for name, now in plan.sheets.items() if (meta.get("sheets") or {}).get(name, now) != now
     ]:
         raise UsageError(
             f"{folder.path} cannot be resumed: {', '.join(changed)} changed since it began, and one table would hold "
@@ -192,7 +144,7 @@ def reopen(
         )
     rows = {row_name(case.module, case.network) for case in kept}
     imports = {row: files for row, files in (meta.get("imports") or {}).items() if row in rows}
-    sources = sources_of(cases)
+    sources = dict(plan.sources)
     if kept and PACKAGE not in (meta.get("sources") or {}):
         del sources[PACKAGE]  # the rows of an older run may be of another ctxbench
     folder.save_meta(sources=sources, imports=imports, state="running", tables={})
@@ -258,17 +210,6 @@ def machine(executor: Executor) -> dict[str, Any]:
         raise EngineError(f"the machine could not be described: {why}")
     found: dict[str, Any] = answered.told[0]
     return found
-
-
-def cases_on(suite: Suite, environment: Mapping[str, Any], static: bool) -> list[Case]:
-    """The suite's cases for this machine; when static, those that would be timed without a device, each once."""
-    if static:
-        found = (replace(c, device=devices.META) if devices.has_clock(c.device) else c for c in suite.cases())
-        return list({case.id: case for case in found}.values())
-    cases = suite.cases(devices.auto(environment))
-    for name in dict.fromkeys(case.device for case in cases):
-        devices.check(name, environment)
-    return cases
 
 
 @contextmanager

@@ -29,12 +29,17 @@ def parse_shape(value: Any) -> Shape:
         raise UsageError(f"shape {value!r} has {len(numbers)} numbers; it takes four, B,C,H,W, such as 1,512,128,128")
     if min(numbers) < 1:
         raise UsageError(f"shape {value!r} holds {min(numbers)}; each of B,C,H,W is at least 1")
-    try:
-        limits.NUMBERS.check(math.prod(numbers))
-    except UsageError as error:
-        raise UsageError(f"shape {value!r}: the product of B,C,H,W is too large; {error}") from None
     batch, channels, height, width = numbers
+    check_product((batch, channels, height, width), value)
     return batch, channels, height, width
+
+
+def check_product(shape: Shape, given: Any) -> None:
+    """UsageError unless an input, which was `given` so, has as many numbers as `limits.NUMBERS` allows."""
+    try:
+        limits.NUMBERS.check(math.prod(shape))
+    except UsageError as error:
+        raise UsageError(f"shape {given!r}: the product of B,C,H,W is too large; {error}") from None
 
 
 def _integer(part: Any) -> int:
@@ -75,9 +80,10 @@ class Condition:
     """A condition of a case: it names a field of `Case`, a key of suites, an option and, unless `columns` do, a column.
 
     `title` heads the column, `about` is the help of the option. A value is one of `values`, where these are few, and
-    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite; "" and None also stand
-    for what a record lacks that is older than the condition. `label` is a value for a person, `id_text` in a case's id;
-    a default is shown only where it is `always_shown`. A shell completes the values of `complete`.
+    passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite. A record without the
+    column is older than the condition, and has the default, unless the column is `required`: each table has had it from
+    the first on. `label` is a value for a person, `id_text` in a case's id; a default is shown only where it is
+    `always_shown`. A shell completes the values of `complete`.
     """
 
     name: str
@@ -89,6 +95,7 @@ class Condition:
     values: tuple[str, ...] = ()
     check: Callable[[Any], Any] = lambda value: value
     columns: tuple[str, ...] = ()
+    required: bool = False
     label: Callable[[Any], str] = str
     id_text: Callable[[Any], str] = str
     always_shown: bool = False
@@ -144,6 +151,7 @@ class Conditions:
     dtype: str = _condition(
         *("float32", "Dtype"),
         values=tuple(DTYPES),
+        required=True,
         always_shown=True,
     )
     device: str = _condition(
@@ -151,13 +159,15 @@ class Conditions:
         about="auto, cpu, cuda, cuda:N or, for predicted times, such as h100-sxm or sheet.toml",
         axis=("auto",),
         check=_device,
+        required=True,
         always_shown=True,
     )
-    memory_format: str = _condition("contiguous", "Layout", values=("contiguous", "channels_last"))
+    memory_format: str = _condition("contiguous", "Layout", values=("contiguous", "channels_last"), required=True)
     execution: str = _condition(
         *("eager", "Execution"),
         about=f"Ways of running a module: {', '.join(executions())}",
         check=lambda name: execution(name).name,
+        required=True,
     )
     threads: int | None = _condition(
         *(None, "Threads"),
@@ -179,6 +189,7 @@ SHAPE = Condition(
     metavar="B,C,H,W",
     check=parse_shape,
     columns=("batch", "channels", "height", "width"),
+    required=True,
     label=lambda shape: str([*shape]),
     id_text=lambda shape: "x".join(map(str, shape)),
     always_shown=True,
@@ -203,14 +214,14 @@ def to_columns(case: Any) -> dict[str, Any]:
 
 
 def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The conditions in the columns of a record, None where not known. KeyError without a column that each run has."""
+    """The conditions in the columns of a record. KeyError without a column that is required."""
     found = {}
     for name, each in CONDITIONS.items():
         if len(each.columns) > 1:
-            found[name] = each.check([row[column] for column in each.columns])
+            found[name] = tuple(row[column] for column in each.columns)
         else:
-            value = row[name] if each.default else row.get(name)
-            found[name] = each.default if value is None else value
+            value = row[name] if each.required else row.get(name)
+            found[name] = each.default if value in (None, "") else value
     return found
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +13,37 @@ from ctxbench import devices, registry
 from ctxbench.base import limits
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.model.case import EMPTY, Case, as_list
-from ctxbench.model.conditions import COLUMNS, CONDITIONS, parse_shape, to_columns
+from ctxbench.model.conditions import COLUMNS, CONDITIONS, check_product, to_columns
 from ctxbench.model.suite_file import COMPUTED, POINTS, SuiteFile, parse_pair
 from ctxbench.registry.entry import Entry
 
 # The keys of `axes` that replace a part of the shape: batch, channels, height and width.
 SIZES = ("batch", "channels", "size")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the grid, or an extra case, with its conditions as a suite says them: the device may be `auto`."""
+
+    entry: Entry
+    hparams: Mapping[str, Any]
+    conditions: Mapping[str, Any]
+    is_extra: bool = False
+
+    def cases(self, auto_device: str) -> Iterator[Case]:
+        """The case on its device; before an extra one in a network, that without the module."""
+        device = auto_device if self.conditions["device"] == "auto" else self.conditions["device"]
+        settled = {
+            "device": device,
+            "threads": self.conditions["threads"] if devices.has_clock(device) else None,
+            "network": registry.absolute(self.conditions["network"]),
+        }
+        entry = self.entry
+        own = {**self.conditions, **settled}
+        case = Case(entry.key, entry.reference, self.hparams, defaults=entry.defaults, **own)
+        if self.is_extra and case.network:
+            yield case.without()
+        yield case
 
 
 @dataclass(frozen=True)
@@ -41,49 +66,61 @@ class Suite:
     def cases(self, auto_device: str = "cpu") -> list[Case]:
         """The cases in order: module by module, then the product of the axes, then the explicit extra cases.
 
-        `auto_device` stands in for the device `auto`. Raises UsageError for unknown modules and hyper-parameters.
+        `auto_device` stands in for the device `auto`. Raises UsageError as `points` and `cases_at` do.
+        """
+        return self.cases_at(self.points(), auto_device)
+
+    def points(self) -> list[Point]:
+        """The points of the grid and the extra cases, which are not on a device yet.
+
+        Raises UsageError for unknown modules, hyper-parameters and keys.
         """
         missing: dict[str, UsageError] = {}
-        found = self.cases_here(auto_device, missing)
+        found = self._points(missing)
         for error in missing.values():
             raise error
+        entries = {point.entry.reference: point.entry for point in found}.values()
         for name in self.file.hparams:
-            if not any(registry.means(name, case.module, case.reference) for case in found):
+            if not any(registry.means(name, entry.key, entry.reference) for entry in entries):
                 registry.get(name)
-        modules = {*registry.names(), *(case.module for case in found)}
+        modules = {*registry.names(), *(entry.key for entry in entries)}
         for row in self.file.gate.margins:
             if row.removesuffix(" infer").removesuffix(" train") not in modules:
                 raise UsageError(f"{self.path}: [gate] margins: {unknown('module', row, modules)}")
         for block in self.file.published.blocks if self.file.published else ():
             if block not in modules:
                 raise UsageError(f"{self.path}: published: {unknown('module', block, modules)}")
-        self._check_figures(found)
-        self._check_exclude(found)
+        known = {entry.reference: entry for entry in (*registry.entries(), *entries)}.values()
+        self._check_figures(known)
+        self._check_exclude(known)
         for name in (name for pair in self.file.crossover for name in parse_pair(pair)):
             if name not in modules:
                 raise UsageError(f"{self.path}: crossover: {unknown('module', name, modules)}")
+        return found
+
+    def cases_at(self, points: Iterable[Point], auto_device: str) -> list[Case]:
+        """The cases of `points`, without those that are excluded; UsageError if none is left."""
+        found = self._cases(points, auto_device)
         if not found:
             raise UsageError(f"{self.path}: the suite has no case left; loosen [[exclude]]")
         return found
 
-    def _check_figures(self, cases: Sequence[Case]) -> None:
+    def _check_figures(self, entries: Iterable[Entry]) -> None:
         """UsageError for a figure against a hyper-parameter that no module has."""
-        entries = [*registry.entries(), *(case.entry for case in cases)]
         known = {*POINTS, *COMPUTED, *(each.name for entry in entries for each in entry.hyperparameters)}
         for figure in self.file.figures:
             for key, name in (("x", figure.x), *(("along", name) for name in figure.along)):
                 if name not in known:
                     raise UsageError(f"{self.path}: key 'figures.{key}': {unknown('hyper-parameter', name, known)}")
 
-    def _check_exclude(self, cases: Sequence[Case]) -> None:
+    def _check_exclude(self, entries: Collection[Entry]) -> None:
         """UsageError for a rule about a module that there is not, or about a key that no case has."""
-        entries = {each.reference: each for each in (*registry.entries(), *(case.entry for case in cases))}
-        named = {"module", *COLUMNS, *(each.name for entry in entries.values() for each in entry.hyperparameters)}
+        named = {"module", *COLUMNS, *(each.name for entry in entries for each in entry.hyperparameters)}
         for place, rule in enumerate(self.file.exclude):
             where = f"{self.path}: key 'exclude.{place}'"
             name = str(rule.get("module", ""))
-            if "module" in rule and not any(registry.means(name, e.key, e.reference) for e in entries.values()):
-                raise UsageError(f"{where}: {unknown('module', name, (each.key for each in entries.values()))}")
+            if "module" in rule and not any(registry.means(name, e.key, e.reference) for e in entries):
+                raise UsageError(f"{where}: {unknown('module', name, (each.key for each in entries))}")
             for key in rule:
                 if key not in named:
                     raise UsageError(f"{where}: {unknown('key', key, named)}")
@@ -93,44 +130,54 @@ class Suite:
 
         Raises UsageError if two modules have the same name.
         """
-        found: list[Case] = []
-        sources: list[tuple[str, Callable[[], Iterable[Case]]]] = []
+        return self._cases(self._points(missing), auto_device)
+
+    def _points(self, missing: dict[str, UsageError]) -> list[Point]:
+        """The points of the modules that can be had."""
+        found: list[Point] = []
+        sources: list[tuple[str, Callable[[], Iterable[Point]]]] = []
         empty = [EMPTY] * (any(self.file.axes.network) and EMPTY not in self.file.modules)
         for name in (*empty, *self.file.modules):
             keys = [entry.key for entry in registry.entries() if not entry.broken] if name == "*" else [name]
-            sources += [(key, partial(self._grid, key, auto_device)) for key in keys]
+            sources += [(key, partial(self._grid, key)) for key in keys]
         self._check_size([key for key, _ in sources])
         for values in self.file.cases:
-            sources.append((str(values.get("module", "")), partial(self._extra, values, auto_device)))
-        for name, cases in sources:
+            sources.append((str(values.get("module", "")), partial(self._extra, values)))
+        for name, points in sources:
             try:
-                found += cases()
+                found += points()
             except UsageError as error:
                 missing[name] = error
+        return found
+
+    def _cases(self, points: Iterable[Point], auto_device: str) -> list[Case]:
+        """The cases of points, each once. UsageError for two modules, or two networks, of the same name."""
         unique: dict[str, Case] = {}
-        for case in found:
-            known = unique.setdefault(case.id, case)
-            if known.reference != case.reference:
-                raise UsageError(
-                    f"{known.reference} and {case.reference} have the same name {case.module!r}; rename one class, or "
-                    "register it under another key"
-                )
-            if known.network != case.network:
-                raise UsageError(f"{known.network} and {case.network} have the same name; rename one function")
+        for point in points:
+            for case in point.cases(auto_device):
+                if not point.is_extra and any(_matches(case, rule) for rule in self.file.exclude):
+                    continue
+                known = unique.setdefault(case.id, case)
+                if known.reference != case.reference:
+                    raise UsageError(
+                        f"{known.reference} and {case.reference} have the same name {case.module!r}; rename one class, "
+                        "or register it under another key"
+                    )
+                if known.network != case.network:
+                    raise UsageError(f"{known.network} and {case.network} have the same name; rename one function")
         return list(unique.values())
 
-    def _grid(self, name: str, auto_device: str) -> Iterator[Case]:
+    def _grid(self, name: str) -> Iterator[Point]:
         entry = registry.get(name)
         hparams, axes = self._hparams(entry), self._axes(entry)
         for values in itertools.product(*map(as_list, hparams.values()), *axes.values()):
             chosen = entry.check_hparams(dict(zip(hparams, values, strict=False)))
             found = dict(zip(axes, values[len(hparams) :], strict=True))
             b, c, s = (found.pop(size) for size in SIZES)
-            shape = found["shape"]
-            found["shape"] = (b or shape[0], c or shape[1], s or shape[2], s or shape[3])
-            case = _case(entry, chosen, found, auto_device)
-            if not any(_matches(case, rule) for rule in self.file.exclude):
-                yield case
+            batch, channels, height, width = found["shape"]
+            found["shape"] = shape = (b or batch, c or channels, s or height, s or width)
+            check_product(shape, shape)
+            yield Point(entry, chosen, found)
 
     def _hparams(self, entry: Entry) -> dict[str, Any]:
         """The values, or lists of them, that the suite gives the hyper-parameters of a module."""
@@ -167,31 +214,17 @@ class Suite:
                 "and [hparams], or name fewer modules"
             )
 
-    def _extra(self, values: Mapping[str, Any], auto_device: str) -> Iterator[Case]:
-        """The cases of an entry of `cases`: one for each device, and in a network also that without the module."""
+    def _extra(self, values: Mapping[str, Any]) -> Iterator[Point]:
+        """The points of an entry of `cases`: one for each device."""
         rest = dict(values)
         entry = registry.get(str(rest.pop("module", "")))
         places = as_list(rest.pop("device", self.file.axes.device))
         first = {name: (getattr(self.file.axes, name) or [each.default])[0] for name, each in CONDITIONS.items()}
         found = {name: rest.pop(name, value) for name, value in first.items()}
+        found["shape"] = tuple(found["shape"])
         hparams = entry.check_hparams(rest)
         for device in places:
-            case = _case(entry, hparams, {**found, "device": device}, auto_device)
-            if case.network:
-                yield case.without()
-            yield case
-
-
-def _case(entry: Entry, hparams: Mapping[str, Any], found: Mapping[str, Any], auto_device: str) -> Case:
-    """A case of a module under these conditions, as a suite says them."""
-    device = auto_device if found["device"] == "auto" else found["device"]
-    settled = {
-        "shape": parse_shape(found["shape"]),
-        "device": device,
-        "threads": found["threads"] if devices.has_clock(device) else None,
-        "network": registry.absolute(found["network"]),
-    }
-    return Case(entry.key, entry.reference, hparams, defaults=entry.defaults, **{**found, **settled})
+            yield Point(entry, hparams, {**found, "device": device}, is_extra=True)
 
 
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:

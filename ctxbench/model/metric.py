@@ -74,7 +74,8 @@ class Column:
     """A column of `records.csv`.
 
     Its numbers are finite and from `least` to `most`. Its texts are of the `choices`, if there are any, or an object
-    (`dict`) or a list in `json`. Only a `required` one is never empty.
+    (`dict`) or a list in `json`. Only a `required` one is never empty; an empty cell of another one, or a table without
+    the column, has the value `default`.
     """
 
     name: str
@@ -84,11 +85,12 @@ class Column:
     choices: tuple[str, ...] = ()
     json: JsonKind | None = None
     required: bool = False
+    default: Any = None
 
     def read(self, text: str) -> Any:
-        """The value in a cell; of an empty one None, or "" in a column of text. ValueError if it cannot hold it."""
+        """The value in a cell; of an empty one the default, of text at least "". ValueError if it cannot hold it."""
         if not text and not self.required:
-            return "" if self.type is str else None
+            return "" if self.type is str and self.default is None else self.default
         if self.type is str:
             if not text or (self.choices and text not in self.choices) or not self._has_json(text):
                 raise ValueError

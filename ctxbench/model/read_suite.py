@@ -133,9 +133,8 @@ def _validate(content: Mapping[str, Any], where: str) -> SuiteFile:
     except ValidationError as error:
         sentence = _first_sentence(error)
         if where == OPTIONS:  # the user has typed no key
-            raise UsageError(
-                re.sub(r"^key '(?:axes\.|measure\.)?(\w+)(?:\.\d+)?' is (.+?): ", r"\1 \2: ", sentence)
-            ) from None
+            told = re.sub(r"^key '(?:axes\.|measure\.)?(\w+)(?:\.\d+)?' is (.+?): ", r"\1 \2: ", sentence)
+            raise UsageError(re.sub(r"^(.+?): (?=\1)", "", told)) from None  # a condition names itself
         raise UsageError(f"{where}: {sentence}") from None
 
 
@@ -192,8 +191,6 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
     if overrides.leaves_out_budget:
         content["measure"]["total_s"] = None
     content["axes"]["device"] += overrides.also_on
-    if suite.published and suite.published.shape and not _is_of_its_table(suite, content):
-        content["title"] = OTHER_TITLE
     if overrides.modules is not None:
         gone = [*suite.modules, *(str(case.get("module")) for case in suite.cases)]
         content["exclude"] = [
@@ -202,7 +199,10 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
         content["cases"] = []
         known = {*registry.names(), *content["modules"], *map(class_name, content["modules"])}
         content["hparams"] = {key: values for key, values in content["hparams"].items() if key in known}
-    return _validate(content, OPTIONS)
+    found = _validate(content, OPTIONS)
+    if suite.published and suite.published.shape and not _is_of_its_table(suite, found):
+        return found.model_copy(update={"title": OTHER_TITLE})
+    return found
 
 
 def _is_among(rule: Mapping[str, Any], modules: Sequence[str]) -> bool:
@@ -211,11 +211,11 @@ def _is_among(rule: Mapping[str, Any], modules: Sequence[str]) -> bool:
     return any(registry.means(name, each, registry.absolute(each)) for each in modules)
 
 
-def _is_of_its_table(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
+def _is_of_its_table(suite: SuiteFile, changed: SuiteFile) -> bool:
     """Return whether modules and inputs are still among those of a suite about a paper's table."""
-    axes = suite.axes.model_dump()
-    same = all(content["axes"][name] == axes[name] for name in ("shape", "batch", "channels", "size", "network"))
-    return same and {*content["modules"]} <= {*suite.modules}
+    inputs = ("shape", "batch", "channels", "size", "network")
+    same = all(getattr(changed.axes, name) == getattr(suite.axes, name) for name in inputs)
+    return same and {*changed.modules} <= {*suite.modules}
 
 
 def _chosen_hparams(modules: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from ctxbench.base.notes import Note, dumped
-from ctxbench.model.conditions import CONDITIONS, SHAPE
+from ctxbench.model.conditions import CONDITIONS, SHAPE, Condition
 from ctxbench.model.metric import Column, RecordRow
 from ctxbench.model.metrics import metrics
 
@@ -98,12 +98,8 @@ class Record:
         return cls(**own, values={name: row[name] for name in metric_columns() if row[name] not in (None, "")})
 
 
-_CONDITIONS = {column: each for each in CONDITIONS.values() for column in each.columns}
-_OWN_TYPES: dict[str, type[int] | type[float] | type[str]] = {
-    **{column: each.kind for column, each in _CONDITIONS.items()},
-    **{"processes": int, "elapsed_s": float, "others_share": float},
-}
-_REQUIRED = {"case", "module", "hparams", "status", *(name for name, each in _CONDITIONS.items() if each.default)}
+_OWN_TYPES: dict[str, type[int] | type[float]] = {"processes": int, "elapsed_s": float, "others_share": float}
+_REQUIRED = {"case", "module", "hparams", "status"}
 
 
 @cache
@@ -119,16 +115,25 @@ def metric_columns() -> dict[str, Column]:
 def columns() -> dict[str, Column]:
     """The columns of `records.csv` in order: the record's own, with the metrics' in place of `values`."""
     found: dict[str, Column] = {}
+    conditions = {column: each for each in CONDITIONS.values() for column in each.columns}
     for each in fields(Record):
         if each.name == "values":
             found |= metric_columns()
+        elif condition := conditions.get(each.name):
+            found[each.name] = _column_of(condition, each.name)
         else:
             found[each.name] = Column(
                 each.name,
                 _OWN_TYPES.get(each.name, str),
-                least=float(each.name in SHAPE.columns),
                 choices=STATUSES if each.name == "status" else (),
                 json=dict if each.name in ("hparams", "machine_state") else None,
                 required=each.name in _REQUIRED,
             )
     return found
+
+
+def _column_of(condition: Condition, name: str) -> Column:
+    """A column of a condition; an older table, which lacks it, was measured under the default."""
+    least = float(condition is SHAPE)
+    default = None if condition.required else condition.default
+    return Column(name, condition.kind, least=least, required=condition.required, default=default)

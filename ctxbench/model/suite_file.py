@@ -28,7 +28,8 @@ COMPUTED = tuple(name for name in CONDITIONS if name not in ("shape", "device"))
 
 
 def _as_shapes(value: Any) -> Any:
-    return value if isinstance(value, list) and value and isinstance(value[0], list | tuple) else [value]
+    several = isinstance(value, list) and value and isinstance(value[0], list | tuple | str)
+    return value if several else [value]
 
 
 def _metric(name: str) -> str:
@@ -80,18 +81,21 @@ class Axes(_Axes):  # type: ignore[misc]  # made from a table
 
 
 def _conditions(values: dict[str, Any]) -> dict[str, Any]:
-    """An entry of `cases` or `exclude`, its conditions checked. ValueError for one that cannot be."""
+    """An entry of `cases` or `exclude`, its conditions as they are meant. ValueError for one that cannot be."""
+    found = dict(values)
     for key in (key for key in values if key in _VALUES):
         # several devices make several cases
         for each in as_list(values[key]) if key == "device" else [values[key]]:
             try:
-                _VALUES[key].validate_python(each)
+                meant = _VALUES[key].validate_python(each)
             except ValidationError as error:
                 problem = error.errors()[0]
                 raise ValueError(
                     f"{key} {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
                 ) from None
-    return values
+            if key == SHAPE.name:
+                found[key] = [*meant]
+    return found
 
 
 _SETTINGS = [metric.settings for metric in metrics.metrics().values() if metric.settings]

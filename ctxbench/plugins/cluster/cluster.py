@@ -11,14 +11,14 @@ from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine import progress
 from ctxbench.engine.one_process import Plan
-from ctxbench.engine.run import Interrupted, check_own_code, finish, locked, meta_of, reopen
+from ctxbench.engine.run import Interrupted, check_own_code, finish, locked, reopen
 from ctxbench.engine.sweep import Part, bundles, sweep
-from ctxbench.model.case import Case
 from ctxbench.model.grid import Suite
 from ctxbench.model.read_suite import restore
 from ctxbench.model.suite_file import parse_pair
 from ctxbench.plugins.cluster.ray_slots import Cluster, RaySlot, connect
 from ctxbench.results.environment import differences
+from ctxbench.results.plan import RunPlan
 from ctxbench.results.run_folder import RunFolder, default_path, run_folders
 from ctxbench.results.run_meta import CONTINUED
 from ctxbench.results.sources import digest
@@ -42,12 +42,12 @@ def run(
     """
     path = Path(out) if out is not None else default_path(suite.name)
     # Each slot has its own cases, so a budget for the whole suite means nothing to it.
-    plan = Plan(suite.file.measure.model_copy(update={"total_s": None}), suite.file.metrics, counter, force)
+    settings = Plan(suite.file.measure.model_copy(update={"total_s": None}), suite.file.metrics, counter, force)
     with ExitStack() as stack:
         shown = stack.enter_context(reporter or progress.Quiet())
         cluster = stack.enter_context(connect(address))
-        cases = suite.cases("cuda" if cluster.has_gpu() else "cpu")
-        kinds = _kinds(_slots(cluster, suite, cases, shown))
+        plan = RunPlan(suite, suite.cases("cuda" if cluster.has_gpu() else "cpu"))
+        kinds = _kinds(_slots(cluster, plan, shown))
         if len(kinds) > 1 and not each_device:
             first, other = kinds[0][0], kinds[1][0]
             differing = differences(first.environment, other.environment, "{name}: {old} and {new}")
@@ -55,14 +55,14 @@ def run(
                 f"{first.name} and {other.name} differ ({'; '.join(differing)}), so they do not share "
                 "one run; with --each-device every kind of device measures every case"
             )
-        places = _folders(path, kinds, cases[0].device) if each_device else {path: kinds[0]}
+        places = _folders(path, kinds, plan.cases[0].device) if each_device else {path: kinds[0]}
         parts = []
         for place, slots in places.items():
-            meta = {**meta_of(suite, plan, cases, slots[0].environment), "environments": _environments(slots)}
+            meta = plan.meta(slots[0].environment, counter=counter, metrics=settings.metrics, force=force)
             stack.enter_context(locked(place))
-            folder = RunFolder.create(place, meta)
-            parts.append(_part(suite, cases, folder, slots))
-        return _measured(parts, plan, shown)
+            folder = RunFolder.create(place, {**meta, "environments": _environments(slots)})
+            parts.append(_part(plan, folder, slots))
+        return _measured(parts, settings, shown)
 
 
 def resume(
@@ -89,28 +89,28 @@ def resume(
         cluster = stack.enter_context(connect(address))
         meta = folders[0].meta
         suite = restore(meta["suite"], folders[0].path / "run.json", meta["definition"])
-        cases = suite.cases("cuda" if meta["environment"]["gpus"] else "cpu")
-        kinds = _kinds(_slots(cluster, suite, cases, shown))
+        plan = RunPlan(suite, suite.cases("cuda" if meta["environment"]["gpus"] else "cpu"))
+        kinds = _kinds(_slots(cluster, plan, shown))
         parts = []
         for folder in folders:
             here = [slots for slots in kinds if not differences(folder.meta["environment"], slots[0].environment)]
             if here:
-                plan = reopen(folder, cases, suite.file.measure, retry_failed, shown)
+                settings = reopen(folder, plan, suite.file.measure, retry_failed, shown)
                 folder.save_meta(environments={**folder.meta["environments"], **_environments(here[0])})
-                parts.append(_part(suite, cases, folder, here[0]))
+                parts.append(_part(plan, folder, here[0]))
         if not parts:
             changed = differences(meta["environment"], kinds[0][0].environment)
             raise UsageError(f"{path} was measured on other devices than {kinds[0][0].name} ({'; '.join(changed)})")
-        return _measured(parts, plan, shown)
+        return _measured(parts, settings, shown)
 
 
-def _slots(cluster: Cluster, suite: Suite, cases: Sequence[Case], shown: progress.Quiet) -> list[RaySlot]:
+def _slots(cluster: Cluster, plan: RunPlan, shown: progress.Quiet) -> list[RaySlot]:
     """The slots for the device of the cases, on which all their modules are."""
-    asked = sorted({case.device for case in cases})
+    asked = sorted({case.device for case in plan.cases})
     if len(asked) > 1 or ":" in asked[0]:
         raise UsageError(f"on a cluster --device is cpu or cuda, without a number; the cases have {', '.join(asked)}")
-    files = sorted({file for case in cases for file in case.sources.values()})
-    slots = cluster.slots(asked[0], suite.file.measure.malloc, {file: digest([Path(file)]) for file in files})
+    files = sorted({file for case in plan.cases for file in case.sources.values()})
+    slots = cluster.slots(asked[0], plan.suite.file.measure.malloc, {file: digest([Path(file)]) for file in files})
     for sentence in cluster.left_out:
         shown.note(sentence)
     for slot in slots:
@@ -148,9 +148,9 @@ def _environments(slots: Sequence[RaySlot]) -> dict[str, Mapping[str, Any]]:
     return {slot.name: slot.environment for slot in slots}
 
 
-def _part(suite: Suite, cases: Sequence[Case], folder: RunFolder, slots: Sequence[RaySlot]) -> Part:
-    crossed = {name for pair in suite.file.crossover for name in parse_pair(pair)}
-    return Part(folder, bundles(cases, crossed), slots)
+def _part(plan: RunPlan, folder: RunFolder, slots: Sequence[RaySlot]) -> Part:
+    crossed = {name for pair in plan.suite.file.crossover for name in parse_pair(pair)}
+    return Part(folder, bundles(plan.cases, crossed), slots)
 
 
 def _measured(parts: Sequence[Part], plan: Plan, shown: progress.Quiet) -> list[RunFolder]:

@@ -1,79 +1,28 @@
 """`ctxbench compare`: a new module beside those of the registry."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ctxbench.base.terminal import say
-from ctxbench.cli.options import (
-    EXIT_FAILED_CASES,
-    EXIT_INTERRUPTED,
-    AlsoOn,
-    Processes,
-    SampleTime,
-    Settings,
-    Texts,
-    asked_for,
-    complete_suite,
-    overrides_of,
-    split,
-    with_conditions,
-)
+from ctxbench.cli.options import EXIT_FAILED_CASES, EXIT_INTERRUPTED
 from ctxbench.cli.printing import gate_progress, print_interrupted, render, reporter
-from ctxbench.model import metrics as known_metrics
+from ctxbench.cli.signature import command_of
+from ctxbench.plugins.compare import function
+from ctxbench.plugins.compare.comparison import BrokenModules
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-RANKED = [key for key, quantity in known_metrics.quantities().items() if quantity.better]
 
-
-@with_conditions()
-def compare(
-    candidates: Annotated[
-        list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
-    ],
-    conditions: Mapping[str, Texts],
-    modules: Annotated[
-        str | None,
-        typer.Option(
-            "--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."
-        ),
-    ] = None,
-    suite: Annotated[
-        str,
-        typer.Option(
-            help="Inputs and settings: a suite's name, or the path of a TOML file.", autocompletion=complete_suite
-        ),
-    ] = "compare",
-    also_on: AlsoOn = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(asked_for())}."),
-    ] = None,
-    processes: Processes = None,
-    sample_s: SampleTime = None,
-    chosen: Settings = None,
-    rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
-    reuse: Annotated[
-        Path | None, typer.Option(help="Copy the rows of registry modules from this earlier run folder.")
-    ] = None,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also measure modules that do not meet the contract.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="The run folder; default: results/compare-<time>.")] = None,
-) -> None:
+@command_of(function.compare)
+def compare(asked: Mapping[str, Any]) -> None:
     """Verify your modules, measure them beside those of the registry, and print a ranking.
 
     Exit codes: 0 all is ok, 1 a module breaks the contract or a case failed, 2 wrong input.
     """
     from rich.text import Text
-
-    from ctxbench.model import hparams as settings
-    from ctxbench.plugins.compare import function
-    from ctxbench.plugins.compare.comparison import BrokenModules
 
     def tell(part: "Text | str") -> None:
         if isinstance(part, Text):
@@ -81,13 +30,8 @@ def compare(
         else:
             say(part, stderr=True)
 
-    overrides = overrides_of(conditions, also_on, processes=processes, sample_s=sample_s)
     try:
-        found = function.compare(
-            candidates, split(modules), suite=suite, metrics=split(metrics), rank_by=rank_by,
-            hparams=settings.parse(chosen or []), measure=overrides.measure, also_on=overrides.also_on, reuse=reuse,
-            anyway=anyway, out=out, progress=gate_progress(), reporter=reporter(), on_part=tell, **overrides.conditions,
-        )  # fmt: skip
+        found = function.compare(**asked, progress=gate_progress(), reporter=reporter(), on_part=tell)
     except BrokenModules as error:
         say(str(error), stderr=True)
         raise typer.Exit(EXIT_FAILED_CASES) from None
@@ -100,5 +44,5 @@ def compare(
         render(part)
     run = found.value.folder
     say(f"run folder: {run.path}")
-    if run.failed or len(run.meta["candidates"]) < len(candidates):
+    if run.failed or len(run.meta["candidates"]) < len(asked["candidates"]):
         raise typer.Exit(EXIT_FAILED_CASES)

@@ -14,7 +14,7 @@ from ctxbench.devices.cpu import Cpu
 from ctxbench.engine.estimate import whole_s
 from ctxbench.engine.one_process import Executor, Outcome
 from ctxbench.engine.progress import Quiet
-from ctxbench.engine.run import check_installed, run_suite
+from ctxbench.engine.run import run_suite
 from ctxbench.model.case import EMPTY, Case
 from ctxbench.model.conditions import COLUMNS, from_columns, phrases
 from ctxbench.model.grid import Suite
@@ -28,6 +28,7 @@ from ctxbench.plugins.compare.ranking import Ranking, Standing
 from ctxbench.plugins.verify.contract import CHANNELS, CheckResult
 from ctxbench.plugins.verify.verify import verify
 from ctxbench.results.environment import differences
+from ctxbench.results.plan import check_installed
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.run_meta import REUSED
 from ctxbench.results.sources import changed_files, row_name

@@ -1,22 +1,36 @@
 """`ctxbench.compare`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ctxbench import api
+from ctxbench.base import limits
+from ctxbench.cli.options import (
+    AlsoOn,
+    HyperParameters,
+    Processes,
+    SampleTime,
+    asked_for,
+    complete_suite,
+    condition_options,
+    split,
+)
+from ctxbench.cli.signature import Given
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import Quiet, QuietGate
 from ctxbench.engine.run import machine
+from ctxbench.model.metrics import quantities
 from ctxbench.model.read_suite import Overrides
 from ctxbench.plugin import loaded
 from ctxbench.plugins.compare import comparison
 from ctxbench.plugins.compare.comparison import BrokenModules
 from ctxbench.plugins.compare.ranking import sentences
-from ctxbench.plugins.compare.table import ranking_table
 from ctxbench.plugins.verify.contract import judged
 from ctxbench.plugins.verify.lines import line, summary
-from ctxbench.report.run_data import RunData
 from ctxbench.table.result import Result
 from ctxbench.table.table import Table
 
@@ -25,24 +39,51 @@ if TYPE_CHECKING:
 
     from ctxbench.api import Module
 
+RANKED = [key for key, quantity in quantities().items() if quantity.better]
+Candidates = Annotated[
+    list[str], typer.Argument(help="Your modules: path.py:Class, package.module:Class or keys. Their code is run.")
+]
+Registered = Annotated[
+    str | None,
+    typer.Option("--modules", "--module", metavar="NAME[,NAME]", help="Registry modules beside them; default: all."),
+]
+InputsOf = Annotated[
+    str,
+    typer.Option(
+        help="Inputs and settings: a suite's name, or the path of a TOML file.", autocompletion=complete_suite
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="NAME[,NAME]", help=f"Metrics instead of the suite's: {', '.join(asked_for())}."),
+]
+Reuse = Annotated[Path | None, typer.Option(help="Copy the rows of registry modules from this earlier run folder.")]
+Out = Annotated[Path | None, typer.Option(help="The run folder; default: results/compare-<time>.")]
+MEASURE = {
+    "processes": Given(Processes, partial(limits.PROCESSES.check_option, "--processes")),
+    "sample_s": Given(SampleTime, partial(limits.SECONDS.check_option, "--sample-time")),
+}
+
 
 def compare(
-    candidates: "Sequence[Module] | Module",
-    modules: "Sequence[Module] | Module | None" = None,
+    candidates: Annotated["Sequence[Module] | Module", Given(Candidates)],
+    modules: Annotated["Sequence[Module] | Module | None", Given(Registered, split)] = None,
     *,
-    suite: str = "compare",
-    metrics: Sequence[str] | None = None,
-    rank_by: str = "latency_infer",
-    hparams: Mapping[str, Mapping[str, Any]] | None = None,
-    measure: Mapping[str, Any] | None = None,
-    also_on: Sequence[str] = (),
-    reuse: str | Path | None = None,
-    anyway: bool = False,
-    out: str | Path | None = None,
+    suite: Annotated[str, Given(InputsOf)] = "compare",
+    also_on: Annotated[Sequence[str], Given(AlsoOn, split)] = (),
+    metrics: Annotated[Sequence[str] | None, Given(Metrics, split)] = None,
+    measure: Annotated[Mapping[str, Any] | None, MEASURE] = None,
+    hparams: HyperParameters = None,
+    rank_by: Annotated[str, typer.Option(help=f"Rank by one of {', '.join(RANKED)}.")] = "latency_infer",
+    reuse: Annotated[str | Path | None, Given(Reuse)] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also measure modules that do not meet the contract.")
+    ] = False,
+    out: Annotated[str | Path | None, Given(Out)] = None,
     progress: QuietGate | None = None,
     reporter: Quiet | None = None,
     on_part: "Callable[[Text | str], object]" = lambda part: None,
-    **conditions: Any,
+    **conditions: Annotated[Any, condition_options()],
 ) -> Result[api.Run]:
     """Verify new modules, measure them beside those of the registry (or `modules` of it), and rank them all.
 
@@ -51,6 +92,9 @@ def compare(
     an earlier run, whose rows of registry modules are copied. `on_part` is told what is known before the end: contract
     lines, and sentences. Raises UsageError for a wrong argument, and BrokenModules if no candidate is left.
     """
+    from ctxbench.plugins.compare.table import ranking_table  # pandas, which help needs not
+    from ctxbench.report.run_data import RunData
+
     names, earlier = api.module_names(candidates) or [], Path(reuse) if reuse else None
     request = comparison.Request(names, api.module_names(modules), hparams or {})
     overrides = Overrides(

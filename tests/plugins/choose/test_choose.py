@@ -13,7 +13,7 @@ from ctxbench.base.notes import Note, joined
 from ctxbench.base.number import Number
 from ctxbench.model.case import Case
 from ctxbench.plugins.choose.choice import Candidate, answer, is_tied, largest_batch, ordered
-from ctxbench.plugins.choose.command import _bytes
+from ctxbench.plugins.choose.function import size_in_bytes
 
 
 def candidate(module: str, memory: int | None, ms: float | None = None, mixes: bool = True) -> Candidate:
@@ -54,13 +54,13 @@ def test_the_largest_batch_is_found_by_halving(limit: int, batch: int) -> None:
     ("text", "size"), [("2GiB", 2**31), ("1500 MB", 1_500_000_000), ("64mib", 2**26), ("100B", 100), ("0.5KiB", 512)]
 )
 def test_a_size_has_a_unit(text: str, size: int) -> None:
-    assert _bytes(text) == size
+    assert size_in_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "two", "2 TB", "0GiB", "-1GiB", "1e9 B", "९GiB"])
 def test_a_wrong_size_is_a_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size, such as 2GiB or 1500MiB"):
-        _bytes(text)
+        size_in_bytes(text)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_wrong_size_is_a_sentence(text: str) -> None:
 )
 def test_a_size_without_a_unit_and_one_that_no_machine_has_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        _bytes(text)
+        size_in_bytes(text)
 
 
 @pytest.mark.processes
