@@ -14,9 +14,8 @@ import ctxbench
 from ctxbench.base.number import Number
 from ctxbench.model.read_suite import load
 from ctxbench.model.record import columns
-from ctxbench.plugins.claims.table import claims_of
 from ctxbench.report.write import write_report
-from ctxbench.results.claims import Missing, Outcome, Rows, Verdict, faster, for_each, tally
+from ctxbench.results.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
