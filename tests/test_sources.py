@@ -18,7 +18,6 @@ from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import resume
 from ctxbench.model import read_suite as suites
 from ctxbench.model.case import Case, Measure
-from ctxbench.plugins.compare.comparison import reusable
 from ctxbench.results import sources
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.sources import code_digest, own_files, sha256
@@ -129,7 +128,10 @@ def test_failed_rows_are_measured_again_by_what_has_changed(run: RunFolder) -> N
 
 
 @pytest.mark.processes
+@pytest.mark.plugin("compare")
 def test_rows_of_other_code_are_not_reused(run: RunFolder) -> None:
+    from ctxbench.plugins.compare.comparison import reusable
+
     suite, environment = suites.load("tiny.toml"), run.meta["environment"]
     for candidates, held in (((), 5), (("Mine",), 3)):
         assert len(reusable(run.path, suite, candidates, environment)) == held
