@@ -103,17 +103,48 @@ def remove(root: Path, gone: Set[str]) -> tuple[int, int, list[str]]:
             shutil.rmtree(root / place, ignore_errors=True)
             (root / place).unlink(missing_ok=True)
     went = {path.stem for path in files if "tests" in path.parts}
-    others: list[str] = []
     left = [path for folder in OUTSIDE for path in sorted((root / folder).rglob("*.py"))]
-    while taken := [
-        path for path in left if went & imported(path) or gone & {each for _, each in imported_plugins(path)}
-    ]:
-        others += [path.relative_to(root).as_posix() for path in taken]
-        went |= {path.stem for path in taken}
-        left = [path for path in left if path not in taken]
-        for path in taken:
-            path.unlink()
-    return len(files), lines, others
+    taken = importers(left, went, gone)
+    for path in taken:
+        path.unlink()
+    return len(files), lines, [path.relative_to(root).as_posix() for path in taken]
+
+
+def importers(paths: Sequence[Path], stems: Set[str], gone: Set[str]) -> list[Path]:
+    """Those of these files that import a plugin which is `gone`, one of the modules `stems`, or such a file."""
+    found: list[Path] = []
+    left, went = list(paths), {*stems}
+    while more := [path for path in left if went & imported(path) or gone & {*_at_once(path)}]:
+        found += more
+        went |= {path.stem for path in more}
+        left = [path for path in left if path not in more]
+    return found
+
+
+def other_tests(name: str) -> list[str]:
+    """The tests that go with a plugin, and those that need it, though they are none of theirs."""
+    gone = {*with_dependents(name)}
+    own = [ROOT / place for each in gone for place in places(each) if place.parts[0] == "tests"]
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    stems = {path.stem for path in paths if {*own} & {*path.parents}}
+    left = [path for path in paths if not {*own} & {*path.parents}]
+    return [path.relative_to(ROOT).as_posix() for path in importers(left, stems, gone)]
+
+
+def _at_once(path: Path) -> Iterator[str]:
+    return (name for _, name in imported_plugins(path, at_once=True))
+
+
+def linked(root: Path, gone: Set[str]) -> None:
+    """The package without some plugins, as links to the files that are here."""
+    for path in (ROOT / "ctxbench").iterdir():
+        if path.name != "plugins":
+            (root / "ctxbench").mkdir(exist_ok=True)
+            (root / "ctxbench" / path.name).symlink_to(path)
+    (root / "ctxbench" / "plugins").mkdir()
+    for path in (ROOT / "ctxbench" / "plugins").iterdir():
+        if path.name not in gone:
+            (root / "ctxbench" / "plugins" / path.name).symlink_to(path)
 
 
 def imported(path: Path) -> set[str]:
