@@ -1,4 +1,4 @@
-"""What a run of the suite `compile` says of torch.compile."""
+"""Claims of the suite `compile` about torch.compile."""
 
 from functools import partial
 
@@ -30,7 +30,7 @@ def exact(rows: Rows, mode: str) -> Finding:
 
 
 def repays(rows: Rows) -> Finding:
-    """How many training passes of a module save the seconds that compiling takes, where compiling makes it faster."""
+    """Number of training passes that save the seconds of compiling, where compiling makes a module faster."""
     passes = {}
     for module in rows.modules():
         try:

@@ -33,7 +33,7 @@ FIXTURE = "ctxbench"
 
 @dataclass(frozen=True)
 class Proof:
-    """What went with a plugin, what is left of the tests, and what broke: nothing, if all is well."""
+    """Proof of a deletion: files gone with a plugin, tests left, and failures, of which there should be none."""
 
     name: str
     gone: Sequence[str]
@@ -61,7 +61,7 @@ def with_dependents(name: str) -> list[str]:
 
 
 def places(name: str) -> list[Path]:
-    """Where a plugin lies, from the root of the repository: folder, tests, page, and the pages of its suites."""
+    """Paths of a plugin, from the root of the repository: folder, tests, page, and the pages of its suites."""
     folder = Path("ctxbench/plugins") / name
     suites = [Path(f"docs/suites/{path.stem}.md") for path in (ROOT / folder / "suites").glob("*.toml")]
     return [folder, Path("tests/plugins") / name, Path(f"docs/plugins/{name}.md"), *suites]
@@ -111,7 +111,7 @@ def remove(root: Path, gone: Set[str]) -> tuple[int, int, list[str]]:
 
 
 def importers(paths: Sequence[Path], stems: Set[str], gone: Set[str]) -> list[Path]:
-    """Those of these files that import a plugin which is `gone`, one of the modules `stems`, or such a file."""
+    """Files that import a plugin which is `gone`, one of the modules `stems`, or such a file."""
     found: list[Path] = []
     left, went = list(paths), {*stems}
     while more := [path for path in left if went & imported(path) or gone & {*_at_once(path)}]:

@@ -1,4 +1,4 @@
-"""What is left without a plugin holds: help and suites for each, and all that is left of the tests in `make long`."""
+"""Deletions of plugins: what CI looks for of each, and all that is left of the tests in `make long`."""
 
 import json
 import os

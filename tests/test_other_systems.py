@@ -129,7 +129,7 @@ def test_a_limit_of_memory_is_refused(
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What stands in for a fork server where none can be."""
+    """Substitute for a fork server where none can be."""
     monkeypatch.setattr(interpreter, "FORKS", False)
     with ForkServer() as server:
         yield server

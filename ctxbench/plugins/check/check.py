@@ -1,4 +1,4 @@
-"""What every kind of check shares: the suite seen from a source tree, the names of rows, and the result."""
+"""Parts shared by every kind of check: the suite seen from a source tree, the names of rows, and the result."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -46,7 +46,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Where one side's modules come from (None: what is installed) and its rows."""
+    """Source of one side's modules (None: the installed ones) and its rows."""
 
     tree: Path | None
     rows: Mapping[RowKey, PairRow]
@@ -141,7 +141,7 @@ class Pairs:
         return PairRatios(ratio, unit)
 
     def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:
-        """What the sides answered to a command; raises _Failed unless all are well. One that crashed ends its pair."""
+        """Answers of the sides to a command; raises _Failed unless all are well. One that crashed ends its pair."""
         failures: dict[Side, Failure] = {}
         answers: list[Answer] = []
         ended = False

@@ -19,7 +19,7 @@ CONTROL_SHARE = 0.25
 
 @dataclass(frozen=True)
 class ProcessLogs:
-    """What the processes of one time say of a row, a number each: logs of medians in ms.
+    """Logs of the processes' medians in ms for one time of a row, a number each.
 
     `row` is the row's latency in units of the control workload. `disturbed`: by other work (`ctxbench.base.load`).
     """
@@ -78,7 +78,7 @@ def judge_processes(rows: Mapping[RowKey, tuple[ProcessLogs, ProcessLogs]], rule
 
 
 def _doubt(before: ProcessLogs, now: ProcessLogs) -> str:
-    """Why the processes cannot be judged, whatever their times; empty if they can."""
+    """Reason for no verdict on the processes, whatever their times; empty if there is none."""
     for side, when in ((before, "in the baseline"), (now, "now")):
         if not side.enough:
             return f"Fewer than {FEWEST_PROCESSES} processes were measured {when}."

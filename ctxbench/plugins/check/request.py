@@ -1,4 +1,4 @@
-"""What a check is asked for: the suite, the margin, the time; and how these are written on a command line."""
+"""Request for a check: the suite, the margin, the time; and its form on a command line."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from ctxbench.plugins.check.rules import GateRule
 
 @dataclass(frozen=True)
 class Request:
-    """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
+    """Request for a check: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
     `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
     those that the baseline has. With `must_match`, outputs that changed fail the check.
@@ -40,7 +40,7 @@ class Request:
 
     @property
     def timed(self) -> bool:
-        """Whether the suite asks for latency at all."""
+        """Return whether the suite asks for latency at all."""
         return "latency" in self.suite.file.metrics
 
 
@@ -106,7 +106,7 @@ def parse_inconclusive_is(text: str) -> InconclusiveIs:
 
 
 def parse_outputs(text: str) -> bool:
-    """Whether outputs must match: `must-match`, or `tell`. UsageError for anything else."""
+    """Return whether outputs must match: `must-match`, or `tell`. UsageError for anything else."""
     if text not in ("tell", "must-match"):
         raise unknown("value of --outputs", text, ["tell", "must-match"])
     return text == "must-match"

@@ -37,7 +37,7 @@ def latency_rows(case: Case) -> list[RowKey]:
 
 @dataclass(frozen=True)
 class RowVerdict:
-    """What the gate says about one row; `change` and `control` are relative (0.1: +10 %).
+    """Verdict of the gate on one row; `change` and `control` are relative (0.1: +10 %).
 
     `verdict` is None unless `status` is "measured". `control` is the change of the control workload. `replicates`
     counts all pairs of processes (against a stored run: the processes of now). After a confirmation run, `change` is
@@ -74,7 +74,7 @@ class Estimate:
 
     def verdict(self, row: RowKey, status: Status, verdict: Verdict | None, replicates: int, reason: str) -> RowVerdict:
         """The verdict on the row, with these figures as relative changes."""
-        change, control = self.change.through(_relative), _relative(self.control)
+        change, control = self.change.map_monotonic(_relative), _relative(self.control)
         return RowVerdict(row, status, verdict, change, control, replicates, reason)
 
 
@@ -87,7 +87,7 @@ def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
 
 
 def excuse(failure: Failure) -> str:
-    """What else may be the cause where one side alone fails so; empty if nothing.
+    """Other possible cause of such a failure of one side alone; empty if none.
 
     Both sides are on one GPU at once; whether the module needs more memory is compared exactly. A time limit counts
     the wall's seconds.

@@ -58,7 +58,7 @@ MeasurePair = Callable[[Sequence[RowKey]], Mapping[RowKey, PairResult]]
 
 @dataclass(frozen=True)
 class GateRule:
-    """When a row is regressed, ok, or neither.
+    """Decision rule for a row: regressed, ok, or neither.
 
     `margin` is the relative change that matters, `margins` overrides it for single rows. `alpha` is the two-sided error
     of a row's interval over all `looks`, which are counts of pairs: each spends in proportion to its pairs, so that an
@@ -240,7 +240,7 @@ class _PairGate:
         return "regressed" if change.low > log_margin else "ok" if change.high < log_margin else "inconclusive"
 
     def _doubt(self, row: RowKey) -> str:
-        """What left an undecided row open at its last look; empty before the first."""
+        """Reason an undecided row was open at its last look; empty before the first."""
         look, log_margin = self.last_look(row), self.rule.log_margin(row)
         if not look:
             return ""

@@ -29,7 +29,7 @@ POWER = 0.975
 
 @dataclass(frozen=True)
 class Spread:
-    """What the pairs say about one row: the standard deviation of the log ratio, and the smallest change to be found.
+    """Spread of the pairs of one row: the standard deviation of the log ratio, and the smallest change to be found.
 
     `visible` (relative) is found in 95 of 100 checks of the same budget; None if the budget is too short for a verdict,
     or the row has fewer than two pairs.

@@ -16,7 +16,7 @@ SHAPE = (1, 8, 6, 5)
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What stands in for a fork server where none can be."""
+    """Stand-in for a fork server where none can be."""
     monkeypatch.setattr(interpreter, "FORKS", False)
     with ForkServer() as server:
         yield server

@@ -1,4 +1,4 @@
-"""What a scan costs in counts and memory, and what a fused one would save, by the predicted time."""
+"""Counts and memory of a scan, and what a fused one would save, by the predicted time."""
 
 from collections.abc import Callable
 from typing import Any

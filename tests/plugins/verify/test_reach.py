@@ -1,4 +1,4 @@
-"""How far the blocks of the registry see, by the checks of the contract."""
+"""Reach of the blocks of the registry, by the checks of the contract."""
 
 from typing import Any
 
