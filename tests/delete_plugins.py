@@ -189,7 +189,8 @@ def prove(name: str, tests: bool = True) -> Proof:
         named = [command for command in commands if re.search(rf"^  {command}\s", shown, re.MULTILINE)]
         broken += [f"the help names {command}" for command in named]
         run("ruff", "-m", "ruff", "check", "--quiet", ".")
-        run("mypy", "-m", "mypy")
+        # Tests that are left out without a plugin import it in their functions; that none else does, the rules say.
+        run("mypy", "-m", "mypy", "--ignore-missing-imports")
         run("import rules", "tests/import_rules.py")
         run("docs", "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", f"{folder}/site")
         ended = "not tested"

@@ -76,9 +76,8 @@ def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def test_each_way_is_a_file_and_torch_s_own_come_first() -> None:
-    assert [*executions()] == [
-        *("eager", "compile", "graph", "onnxruntime", "onnxruntime-dynamic", "openvino", "tensorrt")
-    ]
+    assert [*executions()][:3] == ["eager", "compile", "graph"]
+    assert [way.name for way in RUNTIMES] == ["onnxruntime", "onnxruntime-dynamic", "openvino", "tensorrt"]
     for way in executions().values():
         assert way.about
         assert ("train" in way.modes) == (not way.no_training)
