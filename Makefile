@@ -9,7 +9,7 @@ export PIP_USER := 0
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: table3 test loaded long quick check extras lint site format report matrix gpu clean
+.PHONY: table3 test loaded long quick check extras research lint site format report matrix gpu clean
 
 table3: .venv/.installed
 	$(BIN)/ctxbench run --suite table3
@@ -50,6 +50,10 @@ extras: .venv/.dev
 	    tests/plugins/networks/test_mmsegmentation.py tests/plugins/audit/test_audit.py tests/test_scan.py \
 	    tests/plugins/profile/test_profile.py::test_a_network_goes_by_its_submodules_and_the_lines_of_the_module
 
+# The tests of what the authors alone run, with what it needs; see research/README.md.
+research: .venv/.research
+	$(BIN)/python -m pytest research
+
 # Everything that the README and the docs show, from the committed runs; git keeps the figures that pages embed.
 report: .venv/.installed
 	for run in results/*-cpu; do name=$$(basename $$run -cpu); \
@@ -86,6 +90,10 @@ clean:
 
 .venv/.dev: .venv/.installed
 	$(PIP) --editable ".[dev]"
+	touch $@
+
+.venv/.research: .venv/.dev research/requirements.txt
+	$(PIP) --requirement research/requirements.txt
 	touch $@
 
 .venv/.nvidia: .venv/.installed

@@ -196,17 +196,17 @@ def second_gpu(out: Path, deadline: float) -> tuple[bool, str]:
 
 
 def repeat(out: Path, deadline: float) -> tuple[bool, str]:
-    import repeatability
+    import repeats
 
     measure = {"processes": 4, "sample_s": 0.3, "warmup_s": 0.1, "timeout_s": 60}
     options = {"suite": "quick", "modules": ["sa", "ham_nmf"], "metrics": ["latency"], "measure": measure}
     frames = [measured(out / f"repeat-{number}", **options) for number in (1, 2, 3)]
     if bad := [text for frame in frames for text in failures(frame)]:
         return False, "; ".join(bad)
-    rows = repeatability.rows_of(frames)
+    rows = repeats.rows_of(frames)
     agree = [each for row in rows for each in row.agree()]
     moves = [move for row in rows for move in row.moves()]
-    seen = f"{repeatability.share(agree)} pairs of runs agree; a median moves by {max(moves):.1%} at most"
+    seen = f"{repeats.share(agree)} pairs of runs agree; a median moves by {max(moves):.1%} at most"
     return sum(agree) >= AGREEING_SHARE * len(agree), seen
 
 

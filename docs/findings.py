@@ -36,18 +36,17 @@ NEAR, NEAR_ADDED = 0.2, 0.1
 def table3_short() -> str:
     """The rows of the paper's Table 3 in six columns, and two lines of notes."""
     run = stored_run("table3-cpu")
-    frame = with_published(run)
-    frame = frame[frame["params_published"].notna()]
+    printed = [row for row in rows_of(with_published(run)) if row["params_published"] is not None]
     memory = _memory(run)
     keys = ("params", "macs", *memory, "latency_infer")
     counts = dict.fromkeys(("Params (M)", "MACs (G)"), "counted")
     predicted = dict.fromkeys(("Memory, train (MiB)", "Memory, infer (MiB)"), "predicted")
     rows = []
-    for row in rows_of(frame):
+    for row in printed:
         cells = []
         for key in keys:
             each = quantity(key)
-            equal = " ✓" if key in memory and is_printed(run, frame, row, key, key) else ""
+            equal = " ✓" if key in memory and is_printed(run, printed, row, key, key) else ""
             cells.append(amount(row, each, each.unit) + equal)
         rows.append((f"`{row['module']}` {row['title']}", *cells))
     environment = run.environment

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-import pandas as pd
 from evidence import evidence_list, source
 from lists import ROOT, built_in, judged, markdown, stored_run
 
@@ -25,7 +24,7 @@ from ctxbench.report.run_data import RunData
 from ctxbench.results import claims
 from ctxbench.results.rows import rows_of
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "research"))
 
 import check_commits
 import gate_on_this_machine as gate
@@ -256,9 +255,9 @@ def reached(row: RecordRow, kind: str) -> str:
 def _equal(key: str, ours: str) -> list[tuple[str, bool]]:
     """By module: whether the quantity `ours` equals what the Hamburger paper prints as `key`."""
     run = stored_run("table3-static")
-    frame = with_published(run)
-    rows = rows_of(frame[frame[f"{key}_published"].notna()])
-    return [(str(row["module"]), is_printed(run, frame, row, key, ours)) for row in rows]
+    rows = rows_of(with_published(run))
+    printed = [row for row in rows if row[f"{key}_published"] is not None]
+    return [(str(row["module"]), is_printed(run, rows, row, key, ours)) for row in printed]
 
 
 def _count(key: str) -> str:
@@ -266,12 +265,12 @@ def _count(key: str) -> str:
     return f"{sum(equal)} of {len(equal)}"
 
 
-def is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str, ours: str) -> bool:
+def is_printed(run: RunData, rows: Sequence[RecordRow], row: RecordRow, key: str, ours: str) -> bool:
     """Return whether the quantity `ours`, rounded to the digits that are published as `key`, equals them."""
     printed, own = row[f"{key}_published"], quantity(ours)
     if printed is None:
         return False
-    return fixed(row[own.column] / unit_of(run, own, frame).factor, Printed.parse(printed).decimals) == printed
+    return fixed(row[own.column] / unit_of(run, own, rows).factor, Printed.parse(printed).decimals) == printed
 
 
 SENTENCES: dict[str, Callable[[], str]] = {

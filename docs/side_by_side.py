@@ -1,4 +1,4 @@
-"""The tables of what other tools count of the same blocks, from the run of `benchmarks/other_tools.py`."""
+"""The tables of what other tools count of the same blocks, from the run of `research/other_tools.py`."""
 
 import json
 from collections.abc import Sequence

@@ -64,12 +64,12 @@ def _summary(runs: Sequence[RunData], panels: Sequence[Panel], tables: Sequence[
 
 
 def _run(run: RunData) -> dict[str, Any]:
-    failed = int((run.frame["status"] != "ok").sum())
+    failed = sum(row["status"] != "ok" for row in run.rows)
     facts = {"command": run.meta.get("command"), **run.environment, "measure": run.definition.get("measure")}
     return {
         "name": run.name,
         "setup": setup(run),
-        "rows": len(run.frame),
+        "rows": len(run.rows),
         "failed": failed,
         "command": run.meta.get("command", ""),
         "facts": [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in facts.items()],

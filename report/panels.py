@@ -41,6 +41,10 @@ class Panel:
         """The rows of the frame, by its index."""
         return rows_of(self.frame)
 
+    def records_of(self, rows: pd.DataFrame) -> list[RecordRow]:
+        """The records of rows of the frame, by their index."""
+        return [self.records[int(index)] for index in rows.index]
+
     @property
     def title(self) -> str:
         """The run and the device."""
@@ -68,13 +72,14 @@ class Panel:
         Numbers that were not measured have no device, and published ones none of these conditions either; numbers of an
         origin that a plugin brings, such as accuracies of trained networks, have a heading of their own.
         """
+        records = self.records_of(rows)
         own = {origin: plugin.load(tell) for plugin, (origin, tell) in brought("headings") if origin in origins}
         others = {*origins} - own.keys()
         found = [self.name]
         if "measured" in others:
-            found = [self.title, *self.run.conditions(rows), *self._left_out(rows)]
+            found = [self.title, *self.run.conditions(records), *self._left_out(rows)]
         elif others:
-            shared = [] if others == {"published"} else self.run.conditions(rows, threads=False)
+            shared = [] if others == {"published"} else self.run.conditions(records, threads=False)
             found += [*shared, *self._left_out(rows), " and ".join(sorted(others))]
         told = [tell(self.run) for tell in own.values()]
         return ", ".join(filter(None, [*found, *told, *self.marks(rows, origins)]))
@@ -83,8 +88,9 @@ class Panel:
         """Legend of the marks of these rows, where their times are shown."""
         if "measured" not in origins:
             return []
-        found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, rows_of(rows))) else []
-        return found + (["pale: no interval"] if any(map(is_unsure, rows_of(rows))) else [])
+        records = self.records_of(rows)
+        found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, records)) else []
+        return found + (["pale: no interval"] if any(map(is_unsure, records)) else [])
 
     def _left_out(self, rows: pd.DataFrame) -> list[str]:
         """Remark on the run's rows for other conditions, if these rows are of some alone."""
@@ -132,16 +138,15 @@ def is_unsure(row: RecordRow) -> bool:
     return any(time is not None and time.high == math.inf for time in times)
 
 
-def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
-    """Mask of the rows that are the reference with its own hyper-parameters."""
-    return (frame["module"] == REFERENCE) & (frame["changed"] == "")
+def is_reference(row: RecordRow) -> bool:
+    """Return whether the row is the reference with its own hyper-parameters."""
+    return bool(row["module"] == REFERENCE and row["changed"] == "")
 
 
-def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
+def origin_of(quantity: Quantity, rows: Sequence[RecordRow]) -> str:
     """Origin of the numbers of rows: `predicted, cuda`."""
-    known = frame[frame[quantity.column].notna()] if quantity.origin_column else frame
-    origins = dict.fromkeys(map(quantity.origin_of, rows_of(known))) if quantity.origin_column else {}
+    known = [row for row in rows if row[quantity.column] is not None] if quantity.origin_column else ()
     if quantity.origin != "predicted":
-        return " or ".join(origins) or quantity.origin
-    methods = frame[quantity.method_column].dropna().unique() if quantity.method_column else ()
-    return ", ".join([quantity.origin, *filter(None, map(str, methods))])
+        return " or ".join(dict.fromkeys(map(quantity.origin_of, known))) or quantity.origin
+    methods = dict.fromkeys(row[quantity.method_column] for row in rows) if quantity.method_column else ()
+    return ", ".join([quantity.origin, *map(str, filter(None, methods))])

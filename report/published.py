@@ -1,15 +1,16 @@
 """Published numbers beside ours, and the unit in which both are shown."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 
-from ctxbench.model.metric import Quantity, Unit
+from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Printed, Published
+from ctxbench.results.rows import is_filled
 
 from .run_data import RunData
 
@@ -66,12 +67,12 @@ def in_ones(table: Published, key: str, text: str) -> Fraction:
     return figure.value * figure.factor(table.unit(key))
 
 
-def unit_of(run: RunData, quantity: Quantity, frame: pd.DataFrame) -> Unit:
+def unit_of(run: RunData, quantity: Quantity, rows: Sequence[RecordRow]) -> Unit:
     """The unit of a quantity: the published one; where nothing published is shown, a prefix that fits the numbers."""
     unit = run.published.unit(quantity.key) if run.published else quantity.unit
-    if not is_prefix(unit) or frame[f"{quantity.key}_published"].notna().any():
+    if not is_prefix(unit) or is_filled(rows, f"{quantity.key}_published"):
         return unit
-    return scaled_unit(frame[quantity.column].dropna().astype(float))
+    return scaled_unit(float(row[quantity.column]) for row in rows if row[quantity.column] is not None)
 
 
 def is_prefix(unit: Unit) -> bool:

@@ -17,6 +17,7 @@ from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities
 from ctxbench.model.published import Published
 from ctxbench.model.suite_file import parse_pair
+from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 
 # Above this difference between the medians of the two halves of a measurement, a reader is warned.
@@ -59,6 +60,11 @@ class RunData:
         frame["settings"] = pd.Series(map(settings_text, frame["named"]), frame.index, dtype="string")
         frame["name"] = frame["title"].where(frame["title"] != "", frame["module"]) if titles else frame["module"]
         return cls(folder, frame)
+
+    @cached_property
+    def rows(self) -> Sequence[RecordRow]:
+        """The rows of the frame."""
+        return rows_of(self.frame)
 
     @property
     def name(self) -> str:
@@ -109,7 +115,7 @@ class RunData:
         return f"{sheet['title']} (times predicted)" if sheet else devices.product(device, self.environment)
 
     def devices(self) -> list[str]:
-        return list(dict.fromkeys(self.frame["device"]))
+        return list(dict.fromkeys(row["device"] for row in self.rows))
 
     def only(self, modules: Sequence[str], shapes: Sequence[str]) -> "RunData":
         """The rows of these modules and inputs, in this order; nothing given: all. UsageError for one without rows."""
@@ -125,26 +131,25 @@ class RunData:
             raise UsageError("no row of this run is chosen")
         return replace(self, frame=frame)
 
-    def conditions(self, frame: pd.DataFrame, threads: bool = True) -> list[str]:
+    def conditions(self, rows: Sequence[RecordRow], threads: bool = True) -> list[str]:
         """Common conditions of these rows: `threads` on a CPU, input, dtype; layout and execution if not the default.
 
         A letter stands for a size in which the rows differ: `input [1, 512, H, W]`.
         """
         found = []
-        same = [name for name in CONDITIONS if frame[name].nunique(dropna=False) == 1]
-        if threads and "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
-            chosen = frame["threads"].iloc[0]
-            count = self.environment.get("torch_threads") if pd.isna(chosen) else int(chosen)
+        same = [name for name in CONDITIONS if len({row[name] for row in rows}) == 1]
+        if threads and "threads" in same and Cpu.kind in {kind_of(row["device"]) for row in rows}:
+            count = self.environment.get("torch_threads") if rows[0]["threads"] is None else rows[0]["threads"]
             found += [CONDITIONS["threads"].label(count)] if count else []
-        sizes = [frame[name].unique() for name in SHAPE.columns]
-        texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
+        sizes = [{row[name] for row in rows} for name in SHAPE.columns]
+        texts = [str(*size) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
         found.append(f"input [{', '.join(texts)}]")
         apart = ("shape", "threads", "device")
-        return found + phrases({name: frame[name].iloc[:1] for name in same if name not in apart})
+        return found + phrases({name: [rows[0][name]] for name in same if name not in apart})
 
     def differing(self) -> list[str]:
         """The conditions of which this run has more than one, `settings` (hyper-parameters) first."""
-        return [name for name in ("settings", *CONDITIONS) if self.frame[name].nunique(dropna=False) > 1]
+        return [name for name in ("settings", *CONDITIONS) if len({row[name] for row in self.rows}) > 1]
 
 
 def heading_of(name: str) -> str:

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import pandas as pd
+from statistics import median
 
 from ctxbench.base.number import Number, order, rough_ratio, times
 from ctxbench.base.texts import listed
@@ -12,7 +11,7 @@ from ctxbench.model.case import EMPTY
 from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, read_number
 from ctxbench.plugin import loaded
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import is_filled
 from ctxbench.table.table import Table
 
 from .panels import Panel, is_reference, label_of
@@ -46,27 +45,27 @@ def run_sentences(panel: Panel) -> list[str]:
 
     Only rows under the same conditions that ended ok are compared.
     """
-    rows = panel.alike
-    done = rows[rows["status"] == "ok"]
-    found = [sentence for tell in loaded("sentences") for sentence in tell(panel.frame)]
-    controls = done[done["family"].isin(CONTROLS) | (done["module"] == EMPTY)]
-    if 0 < len(controls) < len(done) and done["family"].nunique() > 2:
-        done = done.drop(controls.index)
-        names = listed([label_of(row) for row in rows_of(controls)])
+    rows = panel.records_of(panel.alike)
+    done = [row for row in rows if row["status"] == "ok"]
+    found = [sentence for tell in loaded("sentences") for sentence in tell(panel.records)]
+    controls = [row for row in done if _is_control(row)]
+    if 0 < len(controls) < len(done) and len({row["family"] for row in done}) > 2:
+        done = [row for row in done if not _is_control(row)]
+        names = listed([label_of(row) for row in controls])
         found.append(f"Left out of the sentences on costs, since their far positions do not mix: {names}.")
-    if len(panel.frame) > len(rows):
-        others = len(panel.frame) - len(rows)
+    if len(panel.records) > len(rows):
+        others = len(panel.records) - len(rows)
         found.append(
             f"Compared here: the {len(rows)} rows with {', '.join(panel.run.conditions(rows))}; "
             f"{_rows(others)} under other conditions {'is' if others == 1 else 'are'} in the table."
         )
-    axes = [each for each in quantities().values() if each.on_front and done[each.column].notna().any()]
+    axes = [each for each in quantities().values() if each.on_front and is_filled(done, each.column)]
     if len(done) == 1:
         found += _alone(panel, done, axes, only=len(rows) == 1)
     else:
         places = {each.key: _places(panel, done, each) for each in axes}
         found += [_leader(each, places[each.key]) for each in axes if len(places[each.key]) > 1]
-    return [*found, *_ended(panel.frame)]
+    return [*found, *_ended(panel.records)]
 
 
 def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
@@ -77,11 +76,11 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
         for number in range(2, len(runs) + 1):
             place = [i for i, column in enumerate(table.columns) if column.key == ratio_key(each.column, number)]
             cells = [row.cells[i] for row in table.rows for i in place]
-            ratios = pd.Series([cell.value for cell in cells if cell.value is not None], dtype="float64")
-            if ratios.empty:
+            ratios = [cell.value for cell in cells if cell.value is not None]
+            if not ratios:
                 continue
             noun = f"{each.origin} {each.quantity.noun}" if each.quantity.measured_column else each.quantity.noun
-            many = rough_ratio(ratios.median()).text()
+            many = rough_ratio(median(ratios)).text()
             text = f"{noun[:1].upper()}{noun[1:]} in {names[number - 1]} is {many} times that in {names[0]}"
             text += f" (median of {len(ratios)} rows)" if len(ratios) > 1 else ""
             if each.has_interval:
@@ -90,17 +89,21 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
             found.append(f"{text}.")
     if not found:
         found.append("No number differs between the runs, where more than one of them has it.")
-    if all((run.frame["status"] == "ok").all() for run in runs):
+    if all(row["status"] == "ok" for run in runs for row in run.rows):
         return [*found, "No row of any run failed."]
-    return [*found, *(f"{run.name}: {sentence}" for run in runs for sentence in _ended(run.frame))]
+    return [*found, *(f"{run.name}: {sentence}" for run in runs for sentence in _ended(run.rows))]
 
 
-def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Ranked]:
+def _is_control(row: RecordRow) -> bool:
+    return row["family"] in CONTROLS or row["module"] == EMPTY
+
+
+def _places(panel: Panel, done: Sequence[RecordRow], each: Quantity) -> list[Ranked]:
     """The known numbers of one quantity, the best first."""
-    unit = unit_of(panel.run, each, panel.frame)
+    unit = unit_of(panel.run, each, panel.records)
     places = [
-        Ranked(label_of(row), value, _text(row, each, unit), bool(is_it))
-        for row, is_it in zip(rows_of(done), is_reference(done), strict=True)
+        Ranked(label_of(row), value, _text(row, each, unit), is_reference(row))
+        for row in done
         if (value := read_number(row, each))
     ]
     return sorted(places, key=lambda place: place.value.value, reverse=each.better == "larger")
@@ -162,27 +165,27 @@ def _factor(one: Ranked, other: Ranked) -> str:
     return f"{100 * (1 - small.value / large.value):.2g} %" if is_close else times(large, small)
 
 
-def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: bool) -> list[str]:
+def _alone(panel: Panel, done: Sequence[RecordRow], axes: Sequence[Quantity], only: bool) -> list[str]:
     """The numbers of the one row that ended ok."""
     numbers = [f"{place.text} {_noun(each, place)}" for each in axes for place in _places(panel, done, each)]
-    label = label_of(done.iloc[0].to_dict())
+    label = label_of(done[0])
     if not numbers:
         return []
     return [f"{label} is the only row: {listed(numbers)}." if only else f"Only {label} ended ok: {listed(numbers)}."]
 
 
-def _ended(frame: pd.DataFrame) -> list[str]:
+def _ended(rows: Sequence[RecordRow]) -> list[str]:
     """Number and names of failed rows; nothing for a single row that did not fail."""
-    failed = frame[frame["status"] != "ok"]
-    if failed.empty:
-        return [f"None of the {len(frame)} rows failed."] if len(frame) > 1 else []
-    counts = Counter((label_of(row), str(row["status"])) for row in rows_of(failed))
+    failed = [row for row in rows if row["status"] != "ok"]
+    if not failed:
+        return [f"None of the {len(rows)} rows failed."] if len(rows) > 1 else []
+    counts = Counter((label_of(row), str(row["status"])) for row in failed)
     names = [f"{label} ({status}{f', {n} rows' if n > 1 else ''})" for (label, status), n in counts.items()]
     more = len(names) - MOST_NAMES
     names = [*names[:MOST_NAMES], f"{more} more"] if more > 0 else names
-    if len(failed) < len(frame):
-        return [f"{len(failed)} of {len(frame)} rows failed: {listed(names)}."]
-    word = "The only row" if len(frame) == 1 else "Both rows" if len(frame) == 2 else f"All {len(frame)} rows"
+    if len(failed) < len(rows):
+        return [f"{len(failed)} of {len(rows)} rows failed: {listed(names)}."]
+    word = "The only row" if len(rows) == 1 else "Both rows" if len(rows) == 2 else f"All {len(rows)} rows"
     return [f"{word} failed: {listed(names)}."]
 
 

@@ -99,7 +99,7 @@ def write_report(
     hints = [
         f"{table.name} has {len(table.columns)} columns, as the run has several inputs; `--shape` takes one"
         for table, run in zip(compact, read, strict=False)
-        if len(table.columns) > MOST_COLUMNS and run.frame["shape"].nunique() > 1
+        if len(table.columns) > MOST_COLUMNS and len({row["shape"] for row in run.rows}) > 1
     ]
     return Report(page, (page, *written, *pictures), tuple(lines), tuple(hints))
 
@@ -109,7 +109,7 @@ def _read(paths: Sequence[Path], titles: bool, published: Published | None, cros
         raise UsageError("a report needs at least one run folder")
     read = [replace(open_run(path, titles), added=published, pairs=crossover) for path in paths]
     for run, path in zip(read, paths, strict=True):
-        if run.frame.empty:
+        if not run.rows:
             raise UsageError(f"{path} holds no record yet; there is nothing to report")
     for check in loaded("checks"):
         check(read)

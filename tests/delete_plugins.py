@@ -25,7 +25,7 @@ from import_rules import ROOT, imported_plugins
 from ctxbench.plugin import plugins
 
 # What has the programs and tests that may go with a plugin.
-OUTSIDE = ("tests", "benchmarks", "docs")
+OUTSIDE = ("tests", "benchmarks", "research", "docs")
 QUICK = "not processes and not timing and not slow and not long"
 # The name under which pytest knows the plugin `pytest`.
 FIXTURE = "ctxbench"

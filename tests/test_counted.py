@@ -240,6 +240,15 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
     assert note.endswith(": Not a directory")
 
 
+def test_a_folder_that_is_removed_meanwhile_stops_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors: None)
+    monkeypatch.setattr(Path, "mkdir", lambda *arguments, **options: None)  # another version has removed it again
+    notes = list[str]()
+    assert told(CachedExecutor(Counts(), notes.append)) == TOLD
+    assert len(notes) == 1
+    assert not folder.exists()
+
+
 def test_the_switch_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv(cache.NO_CACHE_ENV, "1")
     script = Counts()

@@ -355,11 +355,11 @@ def test_a_row_without_macs_in_either_run_has_no_ratio(tmp_path: Path) -> None:
 
 
 def test_the_largest_is_bold_where_larger_is_better(tmp_path: Path) -> None:
-    frame = open_run(table3_run(tmp_path / "run")).frame
+    rows = open_run(table3_run(tmp_path / "run")).rows
     for key in ("latency_infer", "macs"):
         larger = replace(quantity(key), better="larger")
-        cells = [Cell(str(value), value) for value in frame[larger.column]]
-        assert [found.best for found in mark_best(cells, frame, larger)] == [True, False, False, False]
+        cells = [Cell(str(value), value) for value in (row[larger.column] for row in rows)]
+        assert [found.best for found in mark_best(cells, rows, larger)] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("width", [80, 120])

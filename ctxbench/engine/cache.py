@@ -1,7 +1,7 @@
 """Cache of counts on this machine: counts depend on code, versions and settings, never on time.
 
-Only of ctxbench's own modules: of another one, no list of files tells all that its counts depend on. A torch that is
-edited where it is installed, or patched as Python starts, is not known from another.
+Runs keep counts of ctxbench's own modules alone: of another one, no list of files tells all that its counts depend on.
+A torch that is edited where it is installed, or patched as Python starts, is not known from another.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import distribution
@@ -18,6 +18,8 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from ctxbench import devices, registry
+from ctxbench.base import disk
+from ctxbench.base.errors import UsageError
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.one_process import Executor
 from ctxbench.model.messages import Failure
@@ -30,24 +32,68 @@ from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
 NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
 # What counts besides ctxbench.
 PACKAGES = ("torch", "torchprofile", "numpy")
+# No entry that was written is larger.
+MOST_BYTES = 2**24
+
+
+class Cache:
+    """Contents by key, for this code of ctxbench and these versions alone; never a reason to stop.
+
+    A file that is not, to the byte, what was written for its key is not there.
+    """
+
+    def __init__(self, name: str, note: Callable[[str], object] = lambda text: None) -> None:
+        self._name, self._note = name, note
+        self.is_off = bool(os.environ.get(NO_CACHE_ENV))
+
+    def read(self, key: bytes) -> bytes | None:
+        """Content kept for a key; None if nothing is."""
+        path = self._path(key)
+        with suppress(OSError, UsageError):
+            if not self.is_off and path.stat().st_size <= MOST_BYTES:
+                found = disk.read_bytes(path)
+                content = found[: -len(_sealed(path, b""))]
+                return content if found == _sealed(path, content) else None
+        return None
+
+    def write(self, key: bytes, content: bytes) -> None:
+        """Keep a content; where that fails, say so once and keep no more."""
+        path = self._path(key)
+        if self.is_off:
+            return
+        try:
+            if not path.parent.exists():
+                shutil.rmtree(path.parent.parent, ignore_errors=True)  # that of other code is of no more use
+                path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, _sealed(path, content))
+        except (OSError, UsageError) as error:
+            self.is_off = True
+            reason = getattr(error, "strerror", None) or error
+            self._note(f"what is counted is not kept for the next run: {path.parent}: {reason}")
+
+    def _path(self, key: bytes) -> Path:
+        return self._folder / hashlib.sha256(key).hexdigest()
+
+    @cached_property
+    def _folder(self) -> Path:
+        return user_cache_path("ctxbench") / self._name / counting_code()
 
 
 class CachedExecutor:
     """An executor that keeps what a task without a clock told, and tells it again without the process."""
 
     def __init__(self, executor: Executor, note: Callable[[str], object] = lambda text: None) -> None:
-        self._executor, self._note = executor, note
-        self._is_off = bool(os.environ.get(NO_CACHE_ENV))
+        self._executor, self._cache = executor, Cache("counted", note)
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
-        if self._is_off or not isinstance(task, MeasureCase) or not _is_fixed(task):
+        if self._cache.is_off or not isinstance(task, MeasureCase) or not _is_fixed(task):
             return self._executor.run(task, on_message, timeout_s)
-        path = self._folder / f"{_key(task)}.jsonl"
-        if told := _read(path):
-            for message in told:
-                on_message(message)
+        key = encode(task) + sheets_key([task.case.device])
+        if kept := self._cache.read(key):
+            for line in kept.splitlines():
+                on_message(decode(line))
             return Exit(0, 0, False, "")
-        told = []
+        told: list[Reply] = []
 
         def take(message: Reply) -> None:
             told.append(message)
@@ -55,23 +101,8 @@ class CachedExecutor:
 
         ended = self._executor.run(task, take, timeout_s)
         if ended == Exit(0, 0, False, "") and not any(isinstance(each, Failure | Imported) for each in told):
-            self._write(path, told)
+            self._cache.write(key, b"".join(map(encode, told)))
         return ended
-
-    @cached_property
-    def _folder(self) -> Path:
-        """Cache folder of this code and these versions; one of other code is of no more use."""
-        return user_cache_path("ctxbench") / "counted" / counting_code()
-
-    def _write(self, path: Path, told: list[Reply]) -> None:
-        try:
-            if not path.parent.exists():
-                shutil.rmtree(path.parent.parent, ignore_errors=True)
-                path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, _sealed(path, b"".join(map(encode, told))))
-        except OSError as error:
-            self._is_off = True
-            self._note(f"what is counted is not kept for the next run: {path.parent}: {error.strerror or error}")
 
 
 def _is_fixed(task: MeasureCase) -> bool:
@@ -82,25 +113,16 @@ def _is_fixed(task: MeasureCase) -> bool:
     )
 
 
-def _read(path: Path) -> list[Reply]:
-    """Cached replies; none if the file is missing or was altered."""
-    with suppress(OSError):
-        found = path.read_bytes()
-        lines = found[: -len(_sealed(path, b""))]
-        if found == _sealed(path, lines):
-            return [decode(line) for line in lines.splitlines()]
-    return []
-
-
-def _sealed(path: Path, lines: bytes) -> bytes:
-    """The content of a file: the lines, and a last one with a checksum over them and what the file is for."""
+def _sealed(path: Path, content: bytes) -> bytes:
+    """Content of a file: what is kept, and a last line with a checksum over it and what the file is for."""
     identity = f"{path.parent.name}/{path.name}\n".encode()
-    return lines + hashlib.sha256(identity + lines).hexdigest().encode() + b"\n"
+    return content + hashlib.sha256(identity + content).hexdigest().encode() + b"\n"
 
 
-def _key(task: MeasureCase) -> str:
-    sheets = {name: sheet.model_dump(mode="json") for name, sheet in devices.sheets([task.case.device]).items()}
-    return hashlib.sha256(encode(task) + json.dumps(sheets, sort_keys=True).encode()).hexdigest()
+def sheets_key(names: Iterable[str]) -> bytes:
+    """The content of the data sheets of devices, a part of the key of what is predicted for them."""
+    sheets = {name: sheet.model_dump(mode="json") for name, sheet in devices.sheets(names).items()}
+    return json.dumps(sheets, sort_keys=True).encode()
 
 
 def counting_code() -> str:

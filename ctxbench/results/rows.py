@@ -1,10 +1,12 @@
 """Records as rows, each a mapping from column to value with None for what is not known, and as a data frame."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ctxbench.model.metric import RecordRow
 
 # Counts go to Int64 as objects, not through float64: above 2^53 they stay exact.
 DTYPES = {int: "Int64", float: "float64", str: "string"}
@@ -24,6 +26,11 @@ def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
 
     # `to_dict("records")` takes a hundred times as long.
     return rows_in({name: [known(value) for value in frame[name].tolist()] for name in frame.columns})
+
+
+def is_filled(rows: "Iterable[RecordRow]", column: str) -> bool:
+    """Return whether any row has a value in a column."""
+    return any(row[column] is not None for row in rows)
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]], types: Mapping[str, type]) -> "pd.DataFrame":

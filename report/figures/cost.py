@@ -1,16 +1,15 @@
 """Cost figures: costs relative to self-attention's, and the split of a training step into inference and the rest."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.number import significant
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import quantities, quantity
-from ctxbench.results.rows import rows_of
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from ..tables.cells import amount, basis, interval_of
@@ -31,14 +30,14 @@ def _costs() -> list[Quantity]:
 
 def relative_quantities(panel: Panel) -> list[Quantity]:
     """The quantities of COSTS in which the reference has a number, not 0, and so has another row."""
-    frame = panel.main
-    reference = frame[is_reference(frame)]
+    rows = panel.records_of(panel.main)
+    reference = [row for row in rows if is_reference(row)]
     return [
         each
         for each in _costs()
-        if len(reference)
-        and (reference[each.column].notna() & (reference[each.column] != 0)).all()
-        and frame[each.column].notna().sum() > 1
+        if reference
+        and all(row[each.column] for row in reference)
+        and sum(row[each.column] is not None for row in rows) > 1
     ]
 
 
@@ -52,7 +51,7 @@ def relative_costs(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
     panels = [panel for panel in panels if relative[panel]]
     shown = [each for each in _costs() if any(each in relative[panel] for panel in panels)]
     frames = [panel.main.sort_values(relative[panel][-1].column, kind="stable") for panel in panels]
-    names = [names_of(frame) for frame in frames]
+    names = [names_of(panel.records_of(frame)) for panel, frame in zip(panels, frames, strict=True)]
     columns = sheet.columns(_LEAST, len(shown), max(own.width for own in names))
     lines = {panel: -(-len(relative[panel]) // columns) for panel in panels}
     heights = [(own.height + 0.85) * lines[panel] for panel, own in zip(panels, names, strict=True)]
@@ -61,9 +60,10 @@ def relative_costs(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
         figure, f"Cost over that of {REFERENCE}, which is 100 %; of times with the interval of the row's own time."
     )
     for panel, frame, part, own in zip(panels, frames, found, names, strict=True):
+        rows = panel.records_of(frame)
         grid = part.subplots(lines[panel], columns, squeeze=False)
         for each, axes in zip(relative[panel], grid.flat, strict=False):
-            _relative_axes(drawing, axes, frame, each, own)
+            _relative_axes(drawing, axes, rows, each, own)
         for axes in grid[:, 1:].flat:
             axes.set_yticklabels([])
         for axes in grid.flat[len(relative[panel]) :]:
@@ -71,14 +71,14 @@ def relative_costs(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
     return drawing
 
 
-def _relative_axes(drawing: Drawing, axes: Axes, frame: pd.DataFrame, each: Quantity, names: Names) -> None:
-    values = frame[each.column].astype("float64")
-    unit = float(values[is_reference(frame)].iloc[0]) / 100
-    origin = origin_of(each, frame).replace(", ", ",\n")
+def _relative_axes(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], each: Quantity, names: Names) -> None:
+    values = [math.nan if row[each.column] is None else float(row[each.column]) for row in rows]
+    unit = next(value for value, row in zip(values, rows, strict=True) if is_reference(row)) / 100
+    origin = origin_of(each, rows).replace(", ", ",\n")
     title = f"{each.title}\n({origin})" if each.origin == "predicted" else each.title
-    appearance = looks(frame["module"])
+    appearance = looks(row["module"] for row in rows)
     axes.axvline(100, color=INK, linewidth=0.6, linestyle=":")
-    for place, value, row in zip(names.middles, values, rows_of(frame), strict=True):
+    for place, value, row in zip(names.middles, values, rows, strict=True):
         if not value > 0:
             state = "0" if value == 0 else str(row["status"]) if row["status"] != "ok" else "not known"
             axes.text(
@@ -103,13 +103,13 @@ def _relative_axes(drawing: Drawing, axes: Axes, frame: pd.DataFrame, each: Quan
 
 
 def has_split(panels: Sequence[Panel]) -> bool:
-    return any((p.frame["latency_infer_ms"].notna() & p.frame["latency_train_ms"].notna()).any() for p in panels)
+    return any(all(row[f"latency_{mode}_ms"] is not None for mode in MODES) for p in panels for row in p.records)
 
 
 def train_infer_split(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Inference and training time of each module on one axis, with intervals and the ratio of the two."""
     panels = [panel for panel in panels if has_split([panel])]
-    names = [names_of(panel.main) for panel in panels]
+    names = [names_of(panel.records_of(panel.main)) for panel in panels]
     drawn, heights = [(panel, panel.main) for panel in panels], [own.height + 0.8 for own in names]
     figure, found = parts("Time of training and inference", sheet, drawn, heights)
     drawing = Drawing(figure, "Time of a pass, inference (open) and training (filled).")
@@ -124,9 +124,9 @@ def train_infer_split(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Draw
 
 
 def _split_axes(drawing: Drawing, axes: Axes, panel: Panel, names: Names) -> None:
-    frame = panel.main
-    appearance = looks(frame["module"])
-    for place, row in zip(names.middles, rows_of(frame), strict=True):
+    rows = panel.records_of(panel.main)
+    appearance = looks(row["module"] for row in rows)
+    for place, row in zip(names.middles, rows, strict=True):
         look = appearance[row["module"]]
         known = [mode for mode in MODES if row[f"latency_{mode}_ms"] is not None]
         if not known:

@@ -70,7 +70,7 @@ def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> 
     rows = -(-len(ys) // columns)
     drawn = [(panel, panel.frame.loc[_rows_of(own)]) for panel, own in shown.items()]
     heights = [_height(own) * rows + LINE * _legend_lines(own, sheet) for own in shown.values()]
-    origins = {origin_of(each, panel.frame).partition(",")[0] for panel in shown for each in ys}
+    origins = {origin_of(each, panel.records).partition(",")[0] for panel in shown for each in ys}
     picture, places = parts(figure.title, sheet, drawn, heights, origins)
     drawing = Drawing(picture, _caption(figure, found, shown))
     first: dict[str, Axes] = {}
@@ -146,7 +146,7 @@ def _x_title(figure: Figure) -> str:
 def _title(panel: Panel, own: Lines, figure: Figure, each: Quantity) -> str:
     """The quantity and its origin; over curves its unit; and the input, where that of the figure's axes differs."""
     title = each.title if _is_list(own) else heading(each.title, each.unit)
-    origin = f"\n({origin_of(each, panel.frame)})" if each.origin in ("predicted", "published") else ""
+    origin = f"\n({origin_of(each, panel.records)})" if each.origin in ("predicted", "published") else ""
     shapes = {shape for line in own[each.key] for shape in line.frame["shape"]}
     every = {shape for line in _all(own) for shape in line.frame["shape"]}
     several = figure.x not in POINTS and len(every) > 1 and len(shapes) == 1

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
 from ctxbench.base.errors import UsageError
-from ctxbench.results.rows import rows_of
+from ctxbench.model.metric import RecordRow
 
 from ..panels import Panel, marked_label_of
 from .style import FAMILIES, SMALL, TITLE, new_figure
@@ -93,9 +93,9 @@ class Names:
     width: float
 
 
-def names_of(frame: pd.DataFrame) -> Names:
+def names_of(rows: Sequence[RecordRow]) -> Names:
     """The labels of the rows below each other, each with the room that its lines need."""
-    texts = [wrapped(marked_label_of(row), NAME) for row in rows_of(frame)]
+    texts = [wrapped(marked_label_of(row), NAME) for row in rows]
     heights = [0.07 + LINE * (text.count("\n") + 1) for text in texts]
     ends = list(itertools.accumulate(heights))
     longest = max(len(line) for text in texts for line in text.split("\n"))

@@ -13,7 +13,6 @@ from ctxbench.base.number import rough_ratio, significant
 from ctxbench.model.metric import Quantity
 from ctxbench.model.metrics import quantities, quantity
 from ctxbench.report.published import is_prefix
-from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of, origin_of
 from ..published import unit_of
@@ -113,13 +112,14 @@ def _finish(figure: Figure, drawn: Sequence[tuple[Axes, pd.DataFrame]]) -> None:
 def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: int) -> pd.DataFrame:
     """Draw the points of a mode; `width` is that of a line below the axes, in characters."""
     frame = _pareto_rows(panel, mode)
+    rows = panel.records_of(frame)
     memory, time, macs_unit = quantity(f"memory_{mode}"), quantity(f"latency_{mode}"), quantity("macs").unit
     x = frame[memory_column(panel, mode)].astype("float64") / memory.unit.factor
     y = frame[f"latency_{mode}_ms"]
     macs = frame["macs"].astype("float64")
     area = np.maximum(_LARGEST * macs / macs.max(), _SMALLEST)
     appearance = looks(frame["module"])
-    for row, across, up, size in zip(rows_of(frame), x, y, area, strict=True):
+    for row, across, up, size in zip(rows, x, y, area, strict=True):
         look = appearance[row["module"]]
         if interval := interval_of(row, time):
             axes.vlines(across, *interval, color=FAINT, linewidth=0.8, zorder=1)
@@ -128,17 +128,17 @@ def _pareto_axes(drawing: Drawing, axes: Axes, panel: Panel, mode: Mode, width: 
         costs = f"{significant(across)} MiB, {significant(row['macs'] / macs_unit.factor)} {macs_unit.symbol} MACs"
         text = f"{label_of(row)}: {mode} {amount(row, time, time.unit)} ms, {basis(row, time)}, {costs}"
         marker.set_gid(drawing.detail(text))
-    kind = origin_of(memory, frame) if memory_column(panel, mode) == memory.column else "measured"
+    kind = origin_of(memory, rows) if memory_column(panel, mode) == memory.column else "measured"
     axes.set(xscale="log", yscale="log", ylabel="ms per pass")
     axes.set_title(mode)
     axes.grid(which="major")
     axes.margins(0.16)
     every = panel.main
     failed = every[(every["status"] != "ok") & every[f"latency_{mode}_ms"].isna()]
-    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in rows_of(failed))
+    missing = ", ".join(f"{label_of(row)} ({row['status']})" for row in panel.records_of(failed))
     label = f"peak memory, MiB ({kind})"
     axes.set_xlabel(f"{label}\n{wrapped(f'not shown: {missing}', width)}" if missing else label)
-    labels = [marked_label_of(row) for row in rows_of(frame)]
+    labels = [marked_label_of(row) for row in rows]
     return pd.DataFrame({"x": x, "y": y, "radius": np.sqrt(area) / 2, "label": labels})
 
 
@@ -153,7 +153,7 @@ def _published_points(panel: Panel, each: Quantity) -> pd.DataFrame:
     """Rows with a published and a number of ours: `x` published, `y` ours, in the published unit."""
     frame = panel.main
     x = pd.to_numeric(frame[f"{each.key}_published"], errors="coerce").astype("float64")
-    y = frame[each.column].astype("float64") / unit_of(panel.run, each, frame).factor
+    y = frame[each.column].astype("float64") / unit_of(panel.run, each, panel.records_of(frame)).factor
     both = (x > 0) & (y > 0)
     if each.has_interval:  # a time that was measured is one of another device
         both &= frame[each.origin_column] == "predicted" if each.origin_column else False
@@ -190,7 +190,7 @@ def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) ->
     columns = sheet.columns(_LEAST, 2 if len(shown) == 4 else min(3, len(shown)))
     lines = -(-len(shown) // columns)
     rows = [(panel, pd.concat([_published_points(panel, each) for each in shown])) for panel in panels]
-    origins = {origin_of(each, panel.main).partition(",")[0] for panel in panels for each in shown}
+    origins = {origin_of(each, panel.records_of(panel.main)).partition(",")[0] for panel in panels for each in shown}
     heights = [0.92 * sheet.width / columns * lines] * len(panels)
     figure, found = parts("Ours against the published numbers", sheet, rows, heights, origins)
     device = (panels[0].run.published and panels[0].run.published.device) or "the paper's device"
@@ -209,16 +209,18 @@ def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) ->
 def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) -> pd.DataFrame:
     frame = _published_points(panel, each)
     appearance = looks(frame["module"])
-    for row in rows_of(frame):
+    rows = panel.records_of(frame)
+    for row, x, y in zip(rows, frame["x"], frame["y"], strict=True):
         look = appearance[row["module"]]
-        (point,) = axes.plot(row["x"], row["y"], look.marker, color=look.colour, linestyle="", zorder=2)
+        (point,) = axes.plot(x, y, look.marker, color=look.colour, linestyle="", zorder=2)
         printed = row[f"{each.key}_published"]
-        ratio = rough_ratio(row["y"] / row["x"]).text()
-        text = f"{label_of(row)}: published {printed}, ours {significant(row['y'])}, ratio {ratio}"
+        ratio = rough_ratio(y / x).text()
+        text = f"{label_of(row)}: published {printed}, ours {significant(y)}, ratio {ratio}"
         point.set_gid(drawing.detail(text))
-    shown = unit_of(panel.run, each, panel.main)
+    main = panel.records_of(panel.main)
+    shown = unit_of(panel.run, each, main)
     unit = str(shown) if is_prefix(shown) else shown.symbol
-    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, panel.main)}, {unit}")
+    axes.set(xscale="log", yscale="log", xlabel=f"published, {unit}", ylabel=f"{origin_of(each, main)}, {unit}")
     axes.set_title(each.title)
     axes.margins(0.2)
     axes.grid(which="major")
@@ -227,4 +229,4 @@ def _published_axes(drawing: Drawing, axes: Axes, panel: Panel, each: Quantity) 
         line = [ends.min(), ends.max()]
         axes.set(xlim=line, ylim=line)
         axes.add_line(Line2D(line, line, color=FAINT, linewidth=0.9, zorder=1))
-    return frame.assign(label=[label_of(row) for row in rows_of(frame)], radius=2.3)
+    return frame.assign(label=[label_of(row) for row in rows], radius=2.3)

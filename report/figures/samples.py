@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
-from ctxbench.results.rows import rows_of
 
 from ..panels import Panel, label_of, marked_label_of
 from ..run_data import drifts
@@ -42,7 +41,7 @@ def streams_of(panels: Sequence[Panel]) -> list[Stream]:
     found = []
     for panel in panels:
         groups = panel.by_stream(panel.run.samples)
-        for row in rows_of(panel.main):
+        for row in panel.records_of(panel.main):
             timed = [mode for mode in reversed(MODES) if row[f"latency_{mode}_ms"] is not None]
             known = [mode for mode in timed if (row["case"], mode) in groups]
             found += [Stream(panel, row, mode, groups[row["case"], mode]) for mode in known]

@@ -2,10 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-import pandas as pd
-
 from ctxbench.base.mode import MODES
-from ctxbench.model.metric import ColumnValues, Unit
+from ctxbench.model.metric import ColumnValues, RecordRow, Unit
 from ctxbench.model.metrics import metrics, stored_quantities
 from ctxbench.table.table import Column, Convention
 
@@ -28,27 +26,30 @@ def caption_lines(
     elif run.published:
         lines.append("No published number is shown: none belongs to these inputs, dtypes and hyper-parameters.")
     lines.append(f"here: {setup(run)}.")
-    lines += convention_lines(units, values_in(run.frame))
+    lines += convention_lines(units, values_in(run.rows))
     lines += _bold_line(units)
     if run.meta.get("state") not in (None, "finished"):
         lines.append(f"The run is not finished (state: {run.meta['state']}); rows are missing.")
-    failed = int((run.frame["status"] != "ok").sum())
+    failed = sum(row["status"] != "ok" for row in run.rows)
     if failed:
-        lines.append(f"{failed} of {len(run.frame)} rows failed; their status and message are shown.")
+        lines.append(f"{failed} of {len(run.rows)} rows failed; their status and message are shown.")
     if hidden:
         lines.append(f"{hidden} more rows are in the CSV table.")
     return tuple(lines)
 
 
-def setup(run: RunData) -> str:
-    """Device, software, input, date and commit in one phrase; what differs between rows stands in the rows."""
-    environment = run.environment
+def setup(run: RunData, rows: Sequence[RecordRow] = ()) -> str:
+    """Device, software, input, date and commit of rows of a run (none: all) in one phrase.
+
+    What differs between rows stands in the rows.
+    """
+    environment, rows = run.environment, rows or run.rows
     packages = environment.get("packages") or {}
-    parts = [", ".join(run.device_name(device) for device in run.devices())]
+    parts = [", ".join(run.device_name(device) for device in dict.fromkeys(row["device"] for row in rows))]
     parts.append(f"torch {packages.get('torch') or 'unknown'}")
-    parts += [] if run.frame.empty else run.conditions(run.frame)
-    if run.frame["settings"].nunique() == 1 and run.frame["settings"].iloc[0]:
-        parts.append(str(run.frame["settings"].iloc[0]))
+    parts += run.conditions(rows) if rows else []
+    settings = {str(row["settings"]) for row in rows}
+    parts += filter(None, settings if len(settings) == 1 else ())
     if environment.get("time"):
         parts.append(str(environment["time"])[:10])
     if environment.get("commit"):
@@ -74,9 +75,11 @@ def _clauses(convention: str, keys: Sequence[str]) -> str:
     return "; ".join(clause for clause in convention.split("; ") if not clause.startswith(hidden))
 
 
-def values_in(frame: pd.DataFrame) -> ColumnValues:
-    """Values of the rows of a frame in a column, each once."""
-    return lambda column: [str(value) for value in frame[column].dropna().unique() if str(value)]
+def values_in(rows: Sequence[RecordRow]) -> ColumnValues:
+    """Values of rows in a column, each once."""
+    return lambda column: [
+        str(value) for value in dict.fromkeys(row[column] for row in rows) if value is not None and str(value)
+    ]
 
 
 def _bold_line(shown: Collection[str]) -> list[str]:

@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from ctxbench.base.errors import UsageError
 from ctxbench.model.conditions import CONDITIONS
-from ctxbench.model.metric import Quantity, Unit
+from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import quantities, quantity
 from ctxbench.results.rows import rows_of
 from ctxbench.table.table import Cell, Column, Footnotes, Table
@@ -20,7 +18,7 @@ from .cells import Filled, failed_cell, heading, put_together, quantity_cell
 from .suite import mark_best, with_notes, with_reason
 
 # The rows of a table: what names one, and its records.
-Rows = Sequence[tuple[tuple[Any, ...], pd.DataFrame]]
+Rows = Sequence[tuple[tuple[Any, ...], Sequence[RecordRow]]]
 PART = "compact"
 LABELS = ("settings", *(name for name in CONDITIONS if name != "shape"))
 DEFAULT = ("params", "macs", "memory_train", "latency_infer")
@@ -44,18 +42,22 @@ def compact_table(run: RunData, choice: Choice) -> Table:
     """The table of one run. UsageError for a quantity, module or input that it does not have."""
     run = run.only(choice.modules, choice.shapes)
     frame = with_published(run)
+    records = rows_of(frame)
     chosen = [quantity(key) for key in choice.columns or [key for key in DEFAULT if key in quantities()]]
     shown = [column for each in map(quantity, choice.columns) for column in (each.column, f"{each.key}_published")]
-    if shown and frame[shown].isna().all(axis=None):
+    if shown and all(row[column] is None for row in records for column in shown):
         raise UsageError(f"no row of this run has {', '.join(choice.columns)}; leave it out of --columns")
-    names = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
-    rows = list(frame.groupby(["module", *names], sort=False, dropna=False))
+    names = [name for name in LABELS if len({row[name] for row in records}) > 1]
+    found: dict[tuple[Any, ...], list[RecordRow]] = {}
+    for row in records:
+        found.setdefault((row["module"], *(row[name] for name in names)), []).append(row)
+    rows = list(found.items())
     filled = _labels(rows, names)
-    units, notes = {each.key: unit_of(run, each, frame) for each in chosen}, Footnotes()
+    units, notes = {each.key: unit_of(run, each, records) for each in chosen}, Footnotes()
     for each in chosen:
-        filled += _columns(frame, rows, each, units[each.key], notes)
-    about = [(str(key[0]), str(group["family"].iloc[0]), str(group["status"].iloc[0])) for key, group in rows]
-    caption = (f"{setup(run)}.", *convention_lines(units, values_in(frame)))
+        filled += _columns(records, rows, each, units[each.key], notes)
+    about = [(str(key[0]), str(group[0]["family"]), str(group[0]["status"])) for key, group in rows]
+    caption = (f"{setup(run)}.", *convention_lines(units, values_in(records)))
     title = choice.title or str(run.definition.get("title") or run.suite)
     columns = ["module", "shape", *names, *(each.column for each in chosen), "status"]
     return put_together(f"{run.suite}-compact", title, filled, about, caption, notes.texts, frame[columns])
@@ -63,25 +65,24 @@ def compact_table(run: RunData, choice: Choice) -> Table:
 
 def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
     """Labels of a row: the module's title, and what else differs."""
-    titles = [str(group["title"].iloc[0]) or str(group["module"].iloc[0]) for _, group in rows]
+    titles = [str(group[0]["title"] or group[0]["module"]) for _, group in rows]
     filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(title) for title in titles])]
     for place, name in enumerate(names, 1):
-        cells = [Cell("" if pd.isna(key[place]) else str(key[place])) for key, _ in rows]
+        cells = [Cell("" if key[place] is None else str(key[place])) for key, _ in rows]
         filled.append((Column(name, "", name.replace("_", " "), "label"), cells))
     return filled
 
 
-def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit, notes: Footnotes) -> list[Filled]:
+def _columns(records: Sequence[RecordRow], rows: Rows, each: Quantity, unit: Unit, notes: Footnotes) -> list[Filled]:
     """A column of a quantity for each input."""
     filled: list[Filled] = []
-    shapes = list(frame["shape"].unique())
+    shapes = list(dict.fromkeys(str(row["shape"]) for row in records))
     title = heading(each.title, unit)
     for shape in shapes:
-        part = frame[frame["shape"] == shape].reset_index(drop=True)
-        records = rows_of(part)
-        found = with_notes([quantity_cell(row, each, unit) for row in records], records, each, notes)
-        found = [with_reason(cell, each, row, notes) for cell, row in zip(found, records, strict=True)]
-        cells = dict(zip(part["case"], mark_best(found, part, each), strict=True))
+        part = [row for row in records if row["shape"] == shape]
+        found = with_notes([quantity_cell(row, each, unit) for row in part], part, each, notes)
+        found = [with_reason(cell, each, row, notes) for cell, row in zip(found, part, strict=True)]
+        cells = dict(zip([str(row["case"]) for row in part], mark_best(found, part, each), strict=True))
         column = Column(f"{each.key} {shape}", title, shape.replace("x", ", "), each.origin, PART)
         if len(shapes) == 1:
             column = Column(each.key, "", title, each.origin, PART)
@@ -89,10 +90,9 @@ def _columns(frame: pd.DataFrame, rows: Rows, each: Quantity, unit: Unit, notes:
     return filled
 
 
-def _first(group: pd.DataFrame, shape: str, cells: Mapping[str, Cell]) -> Cell:
+def _first(group: Sequence[RecordRow], shape: str, cells: Mapping[str, Cell]) -> Cell:
     """The cell of the row of this input; its status if it failed."""
-    rows = group[group["shape"] == shape]
-    if rows.empty:
+    row = next((row for row in group if row["shape"] == shape), None)
+    if row is None:
         return Cell()
-    row = rows.iloc[0].to_dict()
     return cells[row["case"]] if row["status"] == "ok" else failed_cell(row)

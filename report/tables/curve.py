@@ -42,9 +42,9 @@ def _table(panel: Panel, figure: Figure, each: Quantity, lines: Sequence[Series]
     if figure.fit:
         cells = [_fit_cell(fit_of(line, figure)) for line in lines]
         filled.append((Column("fit", "", fit_title(figure), "ratio", "curve"), cells))
-    origin = f", {origin_of(each, panel.frame)}" if each.origin in ("predicted", "published") else ""
+    origin = f", {origin_of(each, panel.records)}" if each.origin in ("predicted", "published") else ""
     title = f"{figure.title}: {heading(each.title, each.unit)}{origin}"
-    caption = (f"{setup(panel.run)}.", *convention_lines({each.key: each.unit}, values_in(panel.frame)))
+    caption = (f"{setup(panel.run)}.", *convention_lines({each.key: each.unit}, values_in(panel.records)))
     about = [(line.module, str(line.frame["family"].iloc[0]), _status(line)) for line in lines]
     name = f"{panel.run.suite}-{figure.name}-{each.key}{suffix}"
     return put_together(name, title, filled, about, caption, (), _plain(lines, each))
@@ -59,7 +59,7 @@ def _shape(line: Series) -> str:
 def _cell(row: RecordRow | None, each: Quantity) -> Cell:
     if row is not None and each.origin == "published":
         text = row[f"{each.key}_published"]
-        return Cell("" if pd.isna(text) else str(text))
+        return Cell(text or "")
     return quantity_cell(row, each, each.unit)
 
 

@@ -11,7 +11,6 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import read_number
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.results.environment import differences
-from ctxbench.results.rows import rows_of
 from ctxbench.table.table import Cell, Origin, Table, plain_table
 
 from ..run_data import RunData
@@ -28,7 +27,7 @@ def difference_table(first: RunData, second: RunData) -> Table:
     A time differs if the 95 % interval of its ratio does not contain 1. UsageError if the runs share no case.
     """
     names = key_names((first, second))
-    one, two = ({key_of(row, names): row for row in rows_of(run.frame)} for run in (first, second))
+    one, two = ({key_of(row, names): row for row in run.rows} for run in (first, second))
     both = [key for key in one if key in two]
     if not both:
         raise UsageError(f"{first.name} and {second.name} share no case: there is nothing to compare")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from ctxbench.base.texts import listed
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.model.metric import Quantity, RecordRow
 from ctxbench.model.metrics import read_number, stored_quantities
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import is_filled
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Table
 
 from ..run_data import SURE, RunData, heading_of, settings_text
@@ -65,7 +66,7 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
     """
     suites = list(dict.fromkeys(run.suite for run in runs))
     names = key_names(runs)
-    found = [{key_of(row, names): row for row in rows_of(run.frame)} for run in runs]
+    found = [{key_of(row, names): row for row in run.rows} for run in runs]
     keys = list(dict.fromkeys(key for rows in found for key in rows))
     if len(suites) > 1:
         keys = [key for key in keys if sum(key in rows for rows in found) > 1]
@@ -73,7 +74,7 @@ def compare_runs(runs: Sequence[RunData]) -> Table:
             raise UsageError(f"the runs of {listed(suites)} share no case; report on each by itself")
     shown, notes = keys[:ROW_LIMIT], Footnotes()
     filled = _label_columns(names, shown, found, notes)
-    every = [each for each in compared() if any(run.frame[each.column].notna().any() for run in runs)]
+    every = [each for each in compared() if any(is_filled(run.rows, each.column) for run in runs)]
     same = [each for each in every if each.quantity.exact and _agree(each, keys, found)]
     different = [each for each in every if each not in same]
     for each in different:
@@ -222,7 +223,7 @@ def _caption(
     if same:
         lines.append(f"The same in all runs: {'; '.join(each.title for each in same)}.")
     units = {each.quantity.key: each.quantity.unit for each in different}
-    lines += convention_lines(units, values_in(pd.concat([run.frame for run in runs], ignore_index=True)))
+    lines += convention_lines(units, values_in([row for run in runs for row in run.rows]))
     if len({str(run.definition.get("measure")) for run in runs}) > 1:
         lines.append("The runs were measured under different settings (budget, target or protocol).")
     if hidden:
@@ -233,11 +234,11 @@ def _caption(
 def control_lines(runs: Sequence[RunData]) -> list[str]:
     """Slowdown of the control workload in a later run, over the cases that both timed it in."""
     lines = []
-    first = runs[0].frame.set_index("case")["control_ms"]
-    for number, run in enumerate(runs[1:], 2):
-        ratios = (run.frame.set_index("case")["control_ms"] / first).dropna()
-        if len(ratios):
-            many = rough_ratio(ratios.median()).text()
+    first, *others = ({row["case"]: row["control_ms"] for row in run.rows} for run in runs)
+    for number, own in enumerate(others, 2):
+        ratios = [own[case] / first[case] for case in own if own[case] is not None and first.get(case)]
+        if ratios:
+            many = rough_ratio(median(ratios)).text()
             lines.append(
                 f"The control workload, the same work in every case, took {many} times as long in run {number} as in "
                 f"run 1 (median of {len(ratios)} cases)."

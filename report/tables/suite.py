@@ -4,8 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-
 from ctxbench import devices
 from ctxbench.base.notes import BROKEN
 from ctxbench.base.number import fixed, order, rough_ratio
@@ -15,7 +13,7 @@ from ctxbench.model.metric import Quantity, RecordRow, Unit
 from ctxbench.model.metrics import metrics, quantities, read_number
 from ctxbench.model.published import Printed
 from ctxbench.plugin import loaded
-from ctxbench.results.rows import rows_of
+from ctxbench.results.rows import is_filled, rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.table import ROW_LIMIT, Cell, Column, Footnotes, Origin, Table
 
@@ -38,40 +36,39 @@ def comparison_table(folders: Sequence[RunFolder]) -> Table:
 def suite_table(run: RunData) -> Table:
     """One run in the paper's layout; `data` has every row, `rows` at most ROW_LIMIT."""
     frame = with_published(run)
-    shown = frame.head(ROW_LIMIT)
-    records = rows_of(shown)
-    notes = Footnotes()
-    units = {key: unit_of(run, quantity, frame) for key, quantity in shown_quantities(run, frame).items()}
+    every = rows_of(frame)
+    records, notes = every[:ROW_LIMIT], Footnotes()
+    units = {key: unit_of(run, quantity, every) for key, quantity in shown_quantities(run, every).items()}
     filled = [(Column("module", "", "Module", "label"), _module_cells(records, notes))]
     for name in run.differing():
-        values = ["" if pd.isna(value) else str(value) for value in shown[name]]
+        values = ["" if row[name] is None else str(row[name]) for row in records]
         filled.append((Column(name, "", heading_of(name), "label"), [Cell(value) for value in values]))
     for key, unit in units.items():
-        filled += _quantity_columns(run, quantities()[key], shown, unit, notes)
-    if (frame["status"] != "ok").any():
+        filled += _quantity_columns(run, quantities()[key], records, unit, notes)
+    if any(row["status"] != "ok" for row in every):
         filled.append((Column("status", "", "Status", "status"), _status_cells(records, notes)))
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in records]
-    caption = caption_lines(run, [column for column, _ in filled], units, len(frame) - len(shown))
+    caption = caption_lines(run, [column for column, _ in filled], units, len(every) - len(records))
     title = _title(run)
-    return put_together(run.suite, title, filled, about, caption, notes.texts, _plain_numbers(frame, units))
+    return put_together(run.suite, title, filled, about, caption, notes.texts, frame[_plain_columns(every, units)])
 
 
 def _title(run: RunData) -> str:
     """The suite's title with the input that was run; several are in the rows. What was trained has its own."""
     title = str(run.definition.get("title") or run.suite)
-    shapes = run.frame["shape"].unique()
+    shapes = list(dict.fromkeys(row["shape"] for row in run.rows))
     text = f"[{shapes[0].replace('x', ', ')}]" if len(shapes) == 1 else ""
     at = f" at {text}" if text not in title else ""
     trained = next(filter(None, (tell(run) for tell in loaded("titles"))), "")
     return f"{title}: {trained}{at and f', costs{at}'}" if trained else title + at
 
 
-def shown_quantities(run: RunData, frame: pd.DataFrame) -> dict[str, Quantity]:
+def shown_quantities(run: RunData, rows: Sequence[RecordRow]) -> dict[str, Quantity]:
     """The quantities that the run has numbers of, and those that were asked for and that failed rows left without.
 
-    `frame` is the run's with what is published.
+    `rows` are the run's with what is published.
     """
-    failed = bool((run.frame["status"] != "ok").any())
+    failed = any(row["status"] != "ok" for row in rows)
     asked = {
         quantity.key
         for metric in metrics().values()
@@ -81,26 +78,26 @@ def shown_quantities(run: RunData, frame: pd.DataFrame) -> dict[str, Quantity]:
     return {
         key: quantity
         for key, quantity in quantities().items()
-        if quantity.in_suite_table or frame[f"{key}_published"].notna().any()
-        if key in asked or run.frame[quantity.column].notna().any() or _is_explained(run, quantity)
+        if quantity.in_suite_table or is_filled(rows, f"{key}_published")
+        if key in asked or is_filled(rows, quantity.column) or _is_explained(run, quantity)
     }
 
 
 def _is_explained(run: RunData, quantity: Quantity) -> bool:
     """Return whether the run says why it has no number, or that only papers have one."""
-    if quantity.reason_column and (run.frame[quantity.reason_column].fillna("") != "").any():
+    if quantity.reason_column and any(row[quantity.reason_column] for row in run.rows):
         return True
-    rows = run.published.rows.values() if run.published else ()
-    return quantity.origin == "published" and any(quantity.key in row.printed for row in rows)
+    printed = run.published.rows.values() if run.published else ()
+    return quantity.origin == "published" and any(quantity.key in row.printed for row in printed)
 
 
-def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
-    """The numbers behind the table, for CSV: what names a case, then each quantity published, here, ratio, interval."""
+def _plain_columns(rows: Sequence[RecordRow], shown: Collection[str]) -> list[str]:
+    """The columns of the CSV: what names a case, then each quantity published, here, ratio, interval."""
     names = ["module", "title", "family", "hparams", *COLUMNS, "status", "message"]
     names += ["processes", "others_share"] if any(quantities()[key].has_interval for key in shown) else []
     for key in shown:
         quantity = quantities()[key]
-        with_paper = frame[f"{key}_published"].notna().any()
+        with_paper = is_filled(rows, f"{key}_published")
         names += [f"{key}_published"] if with_paper else []
         names += [quantity.column]
         names += [f"{key}_ratio"] if with_paper and quantity.origin != "measured" else []
@@ -108,43 +105,43 @@ def _plain_numbers(frame: pd.DataFrame, shown: Collection[str]) -> pd.DataFrame:
             details = ("low_ms", "high_ms", "samples", "stop", "spread_between", "spread_within")
             names += [quantity.detail(name) for name in details]
         names += [quantity.measured_column] if quantity.measured_column else []
-    return frame[names]
+    return names
 
 
 def _quantity_columns(
-    run: RunData, quantity: Quantity, frame: pd.DataFrame, unit: Unit, notes: Footnotes
+    run: RunData, quantity: Quantity, records: Sequence[RecordRow], unit: Unit, notes: Footnotes
 ) -> list[Filled]:
     """The columns of one quantity: published, here, ratio, and what was measured beside a prediction."""
-    key, records = quantity.key, rows_of(frame)
+    key = quantity.key
     group = heading(quantity.title, unit)
     found: list[Filled] = []
 
     def add(name: str, header: str, origin: Origin, cells: list[Cell], short: str = "") -> None:
         found.append((Column(name, group, header, origin, quantity.part, short), cells))
 
-    if frame[f"{key}_published"].notna().any():
+    if is_filled(records, f"{key}_published"):
         add(f"{key}_published", "paper", "published", published_cells(run, records, key, notes))
     if quantity.origin == "published":
         return found
-    cells = with_notes(_number_cells(frame, quantity, unit), records, quantity, notes)
+    cells = with_notes(_number_cells(records, quantity, unit), records, quantity, notes)
     cells = [with_reason(cell, quantity, row, notes) for cell, row in zip(cells, records, strict=True)]
-    cells = mark_best(cells, frame, quantity)
+    cells = mark_best(cells, records, quantity)
     if quantity.origin == "predicted":
         add(key, "predicted", "predicted", cells, "pred.")
     else:
         add(key, "here", quantity.origin, cells)
-    if f"{key}_ratio" in frame and frame[f"{key}_ratio"].notna().any():
+    if is_filled(records, f"{key}_ratio"):
         add(f"{key}_ratio", "ratio", "ratio", [_ratio_cell(row[f"{key}_ratio"]) for row in records])
-    if quantity.measured_column and frame[quantity.measured_column].notna().any():
-        kinds = sorted({kind_of(device) for device in frame["device"] if devices.has_clock(device)})
+    if quantity.measured_column and is_filled(records, quantity.measured_column):
+        kinds = sorted({kind_of(device) for device in (row["device"] for row in records) if devices.has_clock(device)})
         header = f"on {kinds[0].upper()}" if len(kinds) == 1 else "on device"
-        add(f"{key}_measured", header, "measured", _number_cells(frame, quantity, unit, quantity.measured_column))
+        add(f"{key}_measured", header, "measured", _number_cells(records, quantity, unit, quantity.measured_column))
     return found
 
 
-def _ratio_cell(ratio: Any) -> Cell:
+def _ratio_cell(ratio: float | None) -> Cell:
     """Ours over what is published, which is rounded; empty if there is none."""
-    return Cell() if pd.isna(ratio) else ratio_cell(rough_ratio(float(ratio)))
+    return Cell() if ratio is None else ratio_cell(rough_ratio(ratio))
 
 
 def _has_number(row: RecordRow, key: str) -> bool:
@@ -185,12 +182,13 @@ def published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes:
     return cells
 
 
-def _number_cells(frame: pd.DataFrame, quantity: Quantity, unit: Unit, column: str = "") -> list[Cell]:
+def _number_cells(records: Sequence[RecordRow], quantity: Quantity, unit: Unit, column: str = "") -> list[Cell]:
     """Our numbers; a count has as many decimals as the published number of its row."""
     cells = []
-    for row, text in zip(rows_of(frame), frame[f"{quantity.key}_published"], strict=True):
+    for row in records:
+        text = row[f"{quantity.key}_published"]
         cell = quantity_cell(row, quantity, unit, column)
-        decimals = Printed.parse(text).decimals if pd.notna(text) and quantity.origin != "measured" else None
+        decimals = Printed.parse(text).decimals if text is not None and quantity.origin != "measured" else None
         cells.append(_as_printed(cell, decimals))
     return cells
 
@@ -239,7 +237,7 @@ def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
     return found
 
 
-def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> list[Cell]:
+def mark_best(cells: list[Cell], records: Sequence[RecordRow], quantity: Quantity) -> list[Cell]:
     """Bold for the best among the rows that ran under the same conditions, and for those that tie with it.
 
     Times that no verdict rests on are left out, what derives from times, and modules that do not meet the contract.
@@ -248,9 +246,12 @@ def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> lis
     best: set[int] = set()
     if quantity.better is None or quantity.derive:
         return cells
-    records = rows_of(frame)
-    for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
-        rows = {int(i): read_number(records[int(i)], quantity) for i in group.index}
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, row in enumerate(records):
+        if row["status"] == "ok":
+            groups.setdefault(tuple(row[name] for name in CONDITIONS), []).append(i)
+    for group in groups.values():
+        rows = {i: read_number(records[i], quantity) for i in group}
         broken = {i for i in rows if any(each.code == BROKEN for each in records[i]["notes"])}
         values = {
             i: value for i, value in rows.items() if value and not value.reason_not_comparable and i not in broken

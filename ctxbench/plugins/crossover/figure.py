@@ -53,7 +53,7 @@ def crossovers(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     for (panel, found), part in zip(shown.items(), placed, strict=True):
         cells = list(part.subplots(lines, columns, squeeze=False).flat)
         for cost, axes in zip(costs, cells, strict=False):
-            axes.set_title(cost.title + (f" ({origin_of(cost, panel.frame)})" if cost.origin == "predicted" else ""))
+            axes.set_title(cost.title + (f" ({origin_of(cost, panel.records)})" if cost.origin == "predicted" else ""))
             if any(each.sizes(cost) for each in found):
                 _crossover_axes(drawing, axes, found, cost, width)
             else:

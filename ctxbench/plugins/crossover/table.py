@@ -238,8 +238,8 @@ def _in_words(pairing: Pairing, found: Crossover, sizes: Sequence[Size]) -> str:
 
 def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
     ends = ["of counts and predicted memory these two sizes"] if any(each.exact for each in costs) else []
-    timed = run.frame[[each.column for each in costs if each.has_interval]].notna().any(axis=1)
-    origins = set(run.frame.loc[timed, "latency_origin"])
+    timed = [each.column for each in costs if each.has_interval]
+    origins = {row["latency_origin"] or "" for row in run.rows if any(row[column] is not None for column in timed)}
     if "" in origins:
         ends.append("of times where the 95 % interval of their ratio over rounds contains 1")
     if "predicted" in origins:
@@ -250,7 +250,7 @@ def _caption(run: RunData, costs: Sequence[Quantity]) -> list[str]:
         f"follow a power law. In brackets: {', '.join(ends)}.",
         "< a: cheaper at every size, from the smallest, a; > b: not cheaper at the largest, b; =: equal, or not told "
         "apart, at every size.",
-        *convention_lines({each.key: each.unit for each in costs}, values_in(run.frame)),
+        *convention_lines({each.key: each.unit for each in costs}, values_in(run.rows)),
     ]
 
 
@@ -258,7 +258,7 @@ def check_pairs(runs: Sequence[RunData]) -> None:
     """UsageError for a pair that was asked for and that no run can compare."""
     for pair in runs[0].crossover if runs[0].pairs else ():
         for name in pair:
-            modules = {module for run in runs for module in run.frame["module"]}
+            modules = {row["module"] for run in runs for row in run.rows}
             if name not in modules:
                 raise unknown("module of this run", name, modules)
         if not any(pairings(run.frame, [pair]) for run in runs):

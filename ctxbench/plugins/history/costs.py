@@ -1,31 +1,26 @@
 """Costs of modules over commits: counted in each commit's own tree, or measured in runs of it."""
 
-import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_path
-
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, ratio_of_runs, rough_ratio
-from ctxbench.engine.cache import NO_CACHE_ENV, counting_code
+from ctxbench.engine.cache import Cache, sheets_key
 from ctxbench.engine.client import ForkServer
+from ctxbench.engine.one_process import Plan, measure_case
 from ctxbench.engine.progress import QuietGate
 from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.metrics import read_number, static_metrics, stored_quantities
 from ctxbench.plugins.check.check import labels, suite_in_tree
-from ctxbench.plugins.check.tree_cases import list_cases, measured
+from ctxbench.plugins.check.tree_cases import list_cases
 from ctxbench.plugins.check.trees import Commit, Tree, baseline_tree, commits, working_tree
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.results.csv_file import replace_file
 from ctxbench.results.environment import differences
 from ctxbench.results.rows import rows_of
 
@@ -84,7 +79,8 @@ def history(
 ) -> History:
     """The costs of a suite's modules over the last commits of a range in the repository around the working folder.
 
-    Counts and predictions are each commit's own and kept for the next time; `runs` are folders of runs, whose times
+    Counts and predictions are each commit's own, and kept for the next time where no file outside of the commit was
+    imported; `runs` are folders of runs, whose times
     stand at the commit that their modules' files are of. Raises UsageError outside a repository, for an unknown range,
     and if no commit has a module.
     """
@@ -131,27 +127,23 @@ Costs = dict[str, dict[str, list[float]]]
 
 def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
     """Costs of each case at a commit, and reasons for modules or cases without any."""
-    asked = json.dumps([commit.name, suite.file.model_dump(mode="json")], sort_keys=True)
-    folder = user_cache_path("ctxbench") / "history" / counting_code()
-    path = folder / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"
-    is_off = bool(os.environ.get(NO_CACHE_ENV))
-    if not is_off:
-        with suppress(OSError, ValueError):
-            kept: Costs = json.loads(path.read_text(encoding="utf-8"))
-            return kept, []
+    file = suite.file
+    named = [*file.axes.device, *(str(case["device"]) for case in file.cases if "device" in case)]
+    asked = json.dumps([commit.name, file.model_dump(mode="json")], sort_keys=True).encode()
+    cache, key = Cache("history"), asked + sheets_key(name for name in named if name != "auto")
+    if kept := cache.read(key):
+        return json.loads(kept), []
     with baseline_tree(here, commit.name) as tree:
-        numbers, missing = _counted(tree, suite)
-    if not (missing or is_off):
-        with suppress(OSError):  # without it, the next time counts anew
-            if not folder.exists():
-                shutil.rmtree(folder.parent, ignore_errors=True)  # that of other code is of no more use
-                folder.mkdir(parents=True)
-            replace_file(path, json.dumps(numbers).encode())
+        numbers, missing, is_whole = _counted(tree, suite)
+    if is_whole and not missing:
+        cache.write(key, json.dumps(numbers).encode())
     return numbers, missing
 
 
-def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str]]:
+def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str], bool]:
+    """The costs in a tree, why some are missing, and whether all that was imported for them lies in the tree."""
     numbers: Costs = {}
+    imports: set[str] = set()
     with ForkServer(tree.root) as server:
         found = list_cases(server, suite, devices.META, tree)
         missing = [_in_short(reason).replace(f"{tree.root}{os.sep}", "") for reason in found.missing.values()]
@@ -159,15 +151,18 @@ def _counted(tree: Tree, suite: Suite) -> tuple[Costs, list[str]]:
         for name in found.own():
             case = found.cases[name]
             case = replace(case, device=devices.META) if devices.has_clock(case.device) else case
-            record = measured(server, suite.file.measure, static_metrics(), case)
-            if isinstance(record, Failure):
-                missing.append(str(record))
+            outcome = measure_case(case, Plan(suite.file.measure, static_metrics(), force=True), server)
+            record = outcome.record
+            imports |= outcome.imports.keys()
+            if record.status != "ok":
+                missing.append(str(Failure(record.status, record.message)))
                 continue
             for each in stored_quantities():
                 if (each.exact or each.has_interval) and (number := read_number(record, each)):
                     ends = number.ends if number.has_interval else ()
                     numbers.setdefault(names[name], {})[each.key] = [number.value, *ends]
-    return numbers, missing
+    root = tree.root.resolve()
+    return numbers, missing, all(Path(file).resolve().is_relative_to(root) for file in imports)
 
 
 def _in_short(reason: str) -> str:

@@ -15,7 +15,6 @@ from ctxbench.report.figures.layout import NAME, PAGE, FigureSize, multiples, wr
 from ctxbench.report.figures.style import INK, SMALL, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, label_of, origin_of
-from ctxbench.results.rows import rows_of
 from ctxbench.results.tables import PHASES
 
 MOST_COURSES = 32
@@ -46,7 +45,7 @@ def courses_of(panels: Sequence[Panel]) -> list[Course]:
     found: list[Course] = []
     for panel in panels:
         groups = panel.by_stream(panel.run.timeline)
-        for row in rows_of(panel.main):
+        for row in panel.records_of(panel.main):
             modes = {
                 mode: _placed(groups[row["case"], mode]) for mode in reversed(MODES) if (row["case"], mode) in groups
             }
@@ -76,7 +75,8 @@ def memory_over_time(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawi
         first = drawn[0][0]
         first.set(xlim=(0, end), ylim=(low, 1.6 * max(peaks)))
         log_axis(first, "y")
-        origin = origin_of(quantity("memory_train"), drawn[0][1].panel.main)
+        panel = drawn[0][1].panel
+        origin = origin_of(quantity("memory_train"), panel.records_of(panel.main))
         part.supylabel(f"memory, MiB\n({origin})", fontsize=SMALL)
     return drawing
 

@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.base.number import significant
+from ctxbench.model.metric import RecordRow
 from ctxbench.plugins.networks.in_slot import SLOT
 from ctxbench.report.figures.kind import Kind
 from ctxbench.report.figures.layout import PAGE, FigureSize, legend_below, names_of, parts
 from ctxbench.report.figures.style import INK, PAPER, SMALL, Drawing
 from ctxbench.report.panels import Panel, label_of
-from ctxbench.results.rows import rows_of
 
 # The network's own parts, from the one with the most MACs on; the module has the first.
 _COLOURS = ("#E3120B", "#9a9a9a", "#c4c4c4", "#dedede")
@@ -54,13 +54,13 @@ def macs_of_networks(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawi
             if before is None or _pixels(rows) > _pixels(before[1]):
                 largest[network] = panel, rows.assign(family="")  # a colour is a part of the network here
     drawn = list(largest.values())
-    names = [names_of(rows) for _, rows in drawn]
+    names = [names_of(panel.records_of(rows)) for panel, rows in drawn]
     heights = [own.height + 1.2 for own in names]
     figure, found = parts("MACs of a network and of the module in it", sheet, drawn, heights, ("counted",))
     drawing = Drawing(figure, "MACs of an inference by the network's own parts, and what the module adds to them.")
-    for (_, rows), part, own in zip(drawn, found, names, strict=True):
+    for (panel, rows), part, own in zip(drawn, found, names, strict=True):
         axes = part.subplots()
-        _bars(drawing, axes, rows, own.middles)
+        _bars(drawing, axes, panel.records_of(rows), own.middles)
         axes.set(ylim=(own.height, 0), xlabel="MACs (G)")
         axes.set_yticks(own.middles, own.texts)
         axes.tick_params(axis="y", length=0)
@@ -69,8 +69,7 @@ def macs_of_networks(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawi
     return drawing
 
 
-def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[float]) -> None:
-    records = rows_of(rows)
+def _bars(drawing: Drawing, axes: Axes, records: Sequence[RecordRow], places: Sequence[float]) -> None:
     all_parts = [_parts(row["network_parts"]) for row in records]
     own = sorted({name for each in all_parts for name in each} - {SLOT}, key=lambda name: -all_parts[0].get(name, 0))
     shown = [*own[: len(_COLOURS) - 1], SLOT]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pandas as pd
 
@@ -16,7 +15,6 @@ from ctxbench.report.published import is_prefix, scaled_unit
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import convention_lines, setup, values_in
 from ctxbench.report.tables.cells import Filled, failed_cell, heading, put_together
-from ctxbench.results.rows import rows_of
 from ctxbench.table.table import Cell, Column, Origin, Table
 
 HOW = (
@@ -28,19 +26,21 @@ HOW = (
 
 def network_tables(run: RunData) -> list[Table]:
     """A table for each network, input and set of conditions, a row a module; none where no module was counted."""
-    frame = run.frame[run.frame["network"] != ""]
+    groups: dict[tuple[object, ...], list[RecordRow]] = {}
+    for row in run.rows:
+        if row["network"]:
+            groups.setdefault(tuple(row[name] for name in CONDITIONS), []).append(row)
     found: list[Table] = []
-    for _, rows in frame.groupby(list(CONDITIONS), sort=False, dropna=False):
-        inside = rows[rows["module"] != EMPTY]
-        if (inside["slots"] != "").any():
+    for rows in groups.values():
+        if any(row["slots"] for row in rows if row["module"] != EMPTY):
             found.append(_network_table(run, rows, len(found) + 1))
     return found
 
 
-def _network_table(run: RunData, frame: pd.DataFrame, number: int) -> Table:
+def _network_table(run: RunData, every: Sequence[RecordRow], number: int) -> Table:
     """Table of the costs added by modules to one network under the same conditions."""
-    rows = [row for row in rows_of(frame) if row["module"] != EMPTY]
-    empty = next((row for row in rows_of(frame) if row["module"] == EMPTY), None)
+    rows = [row for row in every if row["module"] != EMPTY]
+    empty = next((row for row in every if row["module"] == EMPTY), None)
     filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(str(row["name"])) for row in rows])]
     if any(row["settings"] for row in rows):
         settings = [Cell(str(row["settings"])) for row in rows]
@@ -58,11 +58,10 @@ def _network_table(run: RunData, frame: pd.DataFrame, number: int) -> Table:
             if any(numbers):
                 filled.append(_column(key, what, numbers, rows, units[key], part))
                 data |= {f"{key}_{what}{end}": [_end(each, name) for each in numbers] for end, name in _ENDS.items()}
-    network = str(frame["network"].iloc[0]).rpartition(":")[2]
-    title = f"What a module adds to {network} at [{str(frame['shape'].iloc[0]).replace('x', ', ')}]"
+    network = str(every[0]["network"]).rpartition(":")[2]
+    title = f"What a module adds to {network} at [{str(every[0]['shape']).replace('x', ', ')}]"
     about = [(str(row["module"]), str(row["family"]), str(row["status"])) for row in rows]
-    own = replace(run, frame=frame)
-    caption = (f"here: {setup(own)}.", HOW, *_slots(rows), *convention_lines(units, values_in(frame)))
+    caption = (f"here: {setup(run, every)}.", HOW, *_slots(rows), *convention_lines(units, values_in(every)))
     table: Table = put_together(f"{run.suite}-network-{number}", title, filled, about, caption, (), pd.DataFrame(data))
     return table
 

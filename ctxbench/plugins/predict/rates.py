@@ -1,6 +1,6 @@
 """Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
-`efficiencies.csv` and `devices.csv` are written by benchmarks/calibrate_time.py; their first lines say from which
+`efficiencies.csv` and `devices.csv` are written by research/calibrate_time.py; their first lines say from which
 measurements. The error of a predicted time has parts: the device's, which all its kernels share; the class's on this
 device; the kernel's. `effects` says which are known of a device.
 """

@@ -16,7 +16,6 @@ from ctxbench.report.figures.points import front_of
 from ctxbench.report.figures.style import FAINT, INK, PALE, SMALL, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, label_of, origin_of
-from ctxbench.results.rows import rows_of
 
 # Percent: ten digits.
 CHANCE = 10
@@ -47,7 +46,7 @@ def _kinds(frame: pd.DataFrame) -> list[str]:
 def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A column for each task: what each seed reached, their mean or median, and a line at chance."""
     shown = [(panel, rows.assign(family="")) for panel in panels if len(rows := _rows(panel)) > 1]
-    names = [names_of(rows) for _, rows in shown]
+    names = [names_of(panel.records_of(rows)) for panel, rows in shown]
     heights = [own.height + 0.7 for own in names]
     figure, found = parts("Recall: which context a module brings", sheet, shown, heights, ("trained",))
     drawing = Drawing(
@@ -55,11 +54,11 @@ def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
         "Pale: each seed. Of segment the mean IoU, mean over seeds; elsewhere the accuracy, median over seeds. Dotted: "
         "chance.",
     )
-    for (_, rows), part, own in zip(shown, found, names, strict=True):
+    for (panel, rows), part, own in zip(shown, found, names, strict=True):
         kinds = _kinds(rows)
         all_axes = part.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
         for kind, axes in zip(kinds, all_axes, strict=True):
-            _task(drawing, axes, rows, kind, own.middles)
+            _task(drawing, axes, panel.records_of(rows), kind, own.middles)
             axes.set(ylim=(own.height, 0), xlim=(0, 100), title=kind)
             axes.tick_params(axis="y", length=0)
             axes.grid(axis="x")
@@ -68,10 +67,10 @@ def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing
     return drawing
 
 
-def _task(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, places: Sequence[float]) -> None:
-    appearance = looks(rows["module"])
+def _task(drawing: Drawing, axes: Axes, rows: Sequence[RecordRow], kind: str, places: Sequence[float]) -> None:
+    appearance = looks(row["module"] for row in rows)
     axes.axvline(CHANCE, color=INK, linewidth=0.6, linestyle=":")
-    for row, place in zip(rows_of(rows), places, strict=True):
+    for row, place in zip(rows, places, strict=True):
         if row[f"recall_{kind}"] is None:
             axes.text(2, place, "none", va="center", fontsize=SMALL, color=FAINT)
             continue
@@ -107,14 +106,14 @@ def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     cells = [(kind, key) for key in costs for kind in kinds]
     cells = cells if columns == len(kinds) else sorted(cells, key=lambda cell: kinds.index(cell[0]))
     beside = sheet.columns(CHARACTER * _ENTRY + KEY, len(cells))
-    lines = [sum(_entry(row).count("\n") + 1 for row in rows_of(rows)) for _, rows in shown]
+    lines = [sum(_entry(row).count("\n") + 1 for row in panel.records_of(rows)) for panel, rows in shown]
     heights = [_HEIGHT * len(cells) / columns + LINE * -(-count // beside) for count in lines]
     figure, found = parts("Ability against cost", sheet, shown, heights, ("trained", "measured"))
     drawing = Drawing(figure, "What was reached on small tasks, against costs; dashed: nothing is cheaper and better.")
-    for (_, rows), part in zip(shown, found, strict=True):
+    for (panel, rows), part in zip(shown, found, strict=True):
         grid = part.subplots(len(cells) // columns, columns, sharey=True)
         for (kind, key), axes in zip(cells, grid.flat, strict=True):
-            _against(drawing, axes, rows, kind, key)
+            _against(drawing, axes, panel, rows, kind, key)
         part.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower left", ncols=beside, borderpad=0)
     return drawing
 
@@ -124,21 +123,23 @@ def _entry(row: RecordRow) -> str:
     return str(wrapped(label_of(row), _ENTRY))
 
 
-def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: str) -> None:
+def _against(drawing: Drawing, axes: Axes, panel: Panel, rows: pd.DataFrame, kind: str, key: str) -> None:
     """Draw the points, an entry of the legend each, and the front."""
     each, appearance = quantity(key), looks(rows["module"])
     placed = rows.assign(x=rows[each.column].astype("float64") / each.unit.factor, y=rows[f"recall_{kind}"])
     before: Counter[str] = Counter()
-    for row in rows_of(placed.sort_values(["family", "module"], kind="stable")):
+    ordered = placed.sort_values(["family", "module"], kind="stable")
+    for row, x in zip(panel.records_of(ordered), ordered["x"], strict=True):
+        y = row[f"recall_{kind}"]
         look, fill = appearance[row["module"]], _FILLS[before[row["module"]] % len(_FILLS)]
         before[row["module"]] += 1
-        place = ([], []) if row["y"] is None else ([row["x"]], [row["y"]])
+        place = ([], []) if y is None else ([x], [y])
         (point,) = axes.plot(*place, look.marker, color=look.colour, fillstyle=fill, zorder=2, label=_entry(row))
-        if row["y"] is not None:
+        if y is not None:
             found = accuracy_of(*first_of(kind, row["recall_curve"]))
             if found.has_interval:
-                axes.vlines(row["x"], *found.ends, color=look.colour, alpha=PALE, linewidth=0.7)
-            text = f"{label_of(row)}, {kind}: {row['y']:.0f} %, {significant(row['x'])} {each.unit.symbol}"
+                axes.vlines(x, *found.ends, color=look.colour, alpha=PALE, linewidth=0.7)
+            text = f"{label_of(row)}, {kind}: {y:.0f} %, {significant(x)} {each.unit.symbol}"
             point.set_gid(drawing.detail(text))
     able = placed[placed["y"] > 2 * CHANCE]
     front = able.loc[front_of(able.assign(y=-able["y"])).index]
@@ -148,7 +149,7 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
     log_axis(axes, "x")
     axes.set(ylim=(0, 105), title=kind, ylabel="IoU or accuracy (%)")
     axes.label_outer()
-    axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, rows).partition(',')[0]})")
+    axes.set_xlabel(f"{each.noun}, {each.unit.symbol}\n({origin_of(each, panel.records_of(rows)).partition(',')[0]})")
     axes.tick_params(labelbottom=True)
     axes.grid(which="major")
 

@@ -1,20 +1,20 @@
 """Texts of reports on recall: sentences at the top, the title of the table, the heading of figures."""
 
-import pandas as pd
+from collections.abc import Sequence
 
 from ctxbench.base.texts import listed
+from ctxbench.model.metric import RecordRow
 from ctxbench.model.suite_file import MeasureTable
 from ctxbench.plugins.recall.metric import KINDS, NOUNS, SOLVED, Recall, failed_up_to, first_of
 from ctxbench.report.panels import label_of
 from ctxbench.report.run_data import RunData
-from ctxbench.results.rows import rows_of
 
 
-def abilities(frame: pd.DataFrame) -> list[str]:
+def abilities(rows: Sequence[RecordRow]) -> list[str]:
     """Rows that solve each task of recall, and the number that do no better than without what it asks for."""
     found = []
     for kind in KINDS:
-        known = [row for row in rows_of(frame) if row.get(f"recall_{kind}") is not None]
+        known = [row for row in rows if row.get(f"recall_{kind}") is not None]
         values = {label_of(row): row[f"recall_{kind}"] for row in known}
         if known and kind == "segment":
             (least, low), *_, (most, high) = sorted([*values.items()] * 2, key=lambda each: each[1])
@@ -33,7 +33,7 @@ def abilities(frame: pd.DataFrame) -> list[str]:
 
 def title(run: RunData) -> str:
     """Training and test data of the networks, whatever the input of the case is; "" for a run without any."""
-    return _scenes(_settings(run)) if "recall_curve" in run.frame and _is_filled(run.frame["recall_curve"]) else ""
+    return _scenes(_settings(run)) if any(row["recall_curve"] for row in run.rows) else ""
 
 
 def heading(run: RunData) -> str:
@@ -49,10 +49,6 @@ def _settings(run: RunData) -> Recall:
 
 def _scenes(own: Recall) -> str:
     return f"accuracy on scenes {own.recall_shape}"
-
-
-def _is_filled(column: "pd.Series[str]") -> bool:
-    return bool((column.fillna("") != "").any())
 
 
 def _rows(count: int) -> str:

@@ -21,7 +21,7 @@ from ctxbench.plugins.check.result import ExitCode, GateResult, OutputVerdict, e
 from ctxbench.plugins.check.wire import Agreement, Difference
 from ctxbench.worker import tasks
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "research"))
 
 import check_commits
 

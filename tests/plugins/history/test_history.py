@@ -1,5 +1,7 @@
 """Costs of modules at each commit of a repository, the commits where a cost changed, and times from runs."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from test_gate_check import Forked, source
 from test_gate_trees import OWN_GIT, commit, git
 
 from ctxbench.base.errors import UsageError
+from ctxbench.engine import cache
 from ctxbench.model.read_suite import Overrides, load
 from ctxbench.plugins.history import costs as made
 from ctxbench.plugins.history.costs import History, history
@@ -18,6 +21,7 @@ from ctxbench.worker import tasks
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[3]
 MACHINE = {**ENVIRONMENT, "driver": None}
 Ask = Callable[..., History]
 # The text of the module's file at each commit, and the commit's message.
@@ -52,8 +56,9 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """The history of the module, with what is kept in a folder of the test's own."""
     tasks.preload(static=True)
+    monkeypatch.setattr(tasks, "_before_the_fork", {*sys.modules})
     monkeypatch.setattr(made, "ForkServer", Forked)
-    monkeypatch.setattr(made, "user_cache_path", lambda name: tmp_path / "cache")
+    monkeypatch.setattr(cache, "user_cache_path", lambda name: tmp_path / "cache")
     monkeypatch.delenv("CTXBENCH_NO_CACHE")
     overrides = Overrides(modules=["module.py:Mine"], conditions={"shape": [(1, 16, 8, 8)]})
     return lambda *arguments, **options: history(load("ci", overrides), *arguments, **options)
@@ -83,6 +88,47 @@ def test_a_commit_is_counted_once(names: list[str], ask: Ask, monkeypatch: pytes
     assert repr(ask("HEAD~4..HEAD~2")) == repr(first)  # the bounds of a count are NaN, which no NaN equals
     with pytest.raises(TypeError):
         ask("HEAD")
+
+
+def test_another_data_sheet_has_the_times_predicted_anew(names: list[str], ask: Ask, tmp_path: Path) -> None:
+    sheet = tmp_path / "mine.toml"
+    text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text(encoding="utf-8").split("[p100-pcie]")[0]
+    overrides = Overrides(modules=["module.py:Mine"], conditions={"shape": [(1, 16, 8, 8)], "device": [str(sheet)]})
+    found = []
+    for content in (text, text, text.replace("bandwidth_gb_s = ", "bandwidth_gb_s = 0.001 #")):
+        sheet.write_text(content, encoding="utf-8")
+        (series,) = [
+            each for each in history(load("ci", overrides), "HEAD", 1).series if each.quantity == "latency_infer"
+        ]
+        found.append(series.points[0].number.value)
+    assert found[0] == found[1] < found[2]
+
+
+def test_a_commit_that_imports_a_file_outside_of_it_is_counted_each_time(
+    names: list[str], ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "elsewhere" / "widths_of_mine.py"
+    outside.parent.mkdir()
+    monkeypatch.syspath_prepend(outside.parent)
+    commit(Path.cwd(), {"module.py": source("Mine", width="K", imports="from widths_of_mine import K")})
+    for width in (2, 5):
+        outside.write_text(f"K = {width}\n" + "#" * width, encoding="utf-8")
+        (params,) = [each for each in ask("HEAD", 1).series if each.quantity == "params"]
+        assert params.points[0].number.value == width
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{}", b"[]", b"null", b'{"Mine": {"params": [999]}}', b"[" * 200_000, b"", b"\xff", None]
+)
+def test_a_damaged_entry_is_counted_anew(names: list[str], ask: Ask, tmp_path: Path, damage: bytes | None) -> None:
+    first = ask("HEAD", 1)
+    (path,) = (tmp_path / "cache" / "history").glob("*/*")
+    path.unlink()
+    if damage is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(damage)
+    assert repr(ask("HEAD", 1)) == repr(first)
 
 
 @pytest.mark.parametrize(

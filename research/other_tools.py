@@ -3,7 +3,7 @@
 MemTracker, under fake tensors, is asked for the peak of the blocks of Table 3, which the paper prints, and of all
 blocks on the CPU, which `torch.profiler` measures (one thread, oneDNN and NNPACK off). The counters are asked for
 parameters and multiply-adds at one small size; the counts of ctxbench stand beside them.
-Run: pip install fvcore calflops torchinfo transformers, then python benchmarks/other_tools.py.
+Run: make research, then python research/other_tools.py.
 Writes memory.csv, counts.csv and evidence.json into results/other-tools.
 """
 

@@ -1,7 +1,7 @@
 """Simulates a sweep over a cluster: what its driver costs, and how long slots wait for it.
 
 Each process of a case sleeps instead of measuring; all else is the driver's real work: threads, queue, records on disk.
-Run: python benchmarks/sweep.py results/sweep-simulation.csv
+Run: python research/sweep.py results/sweep-simulation.csv
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Runs `ctxbench check` on twelve commits of one module; docs/gate-error-rates.md has what it says of each.
 
-Run: python benchmarks/check_commits.py [--static] [--out results/check-commits]   (half an hour on two idle cores; with
+Run: python research/check_commits.py [--static] [--out results/check-commits]   (half an hour on two idle cores; with
 --static, which measures no time, a few minutes on any machine)
 Then: python docs/update.py
 

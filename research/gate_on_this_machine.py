@@ -1,6 +1,6 @@
 """Runs the gate on unchanged, slowed and slower code on this machine; the docs are made from what it stores.
 
-Run: python benchmarks/gate_on_this_machine.py [--out results/gate-cpu]   (about half an hour on two idle cores)
+Run: python research/gate_on_this_machine.py [--out results/gate-cpu]   (about half an hour on two idle cores)
 Then: python docs/update.py
 
 A gate whose JSON lies in the folder already is not run again, so that an interrupted series goes on. `evidence.json`

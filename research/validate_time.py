@@ -4,7 +4,7 @@ Writes results/prediction/validation.csv. What is compared is in prediction_spli
 prediction knew of the device: `left out`: nothing was fitted to any of its kernels; `model`: kernels of cards of its
 model; `calibrated`: kernels measured on the device itself.
 
-Run: python benchmarks/validate_time.py DATA
+Run: python research/validate_time.py DATA
 """
 
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from ctxbench.plugins.predict.rates import sustained
 from ctxbench.plugins.predict.sheet import sheet
 from ctxbench.plugins.predict.work import Product, Work
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import calibrate_time as script
 import fit_kernels
@@ -21,8 +21,6 @@ import fit_networks
 import prediction_data as data
 import prediction_model
 from network_passes import Kernels, Pass
-
-pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 DEVICES = ("tesla-p4", "t4", "v100-pcie", "a100-40gb", "l4")
 COMPUTE, BANDWIDTH, CALL_US, WATTS = 0.9, 0.6, 20.0, 5.0

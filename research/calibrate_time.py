@@ -5,7 +5,7 @@ of timm's networks under AMP, networks.csv.
 What the files of DATA hold is in prediction_data.py and network_passes.py; which of their rows are used is in
 prediction_splits.toml. No number of a paper that ctxbench reproduces is used.
 
-Run: python benchmarks/calibrate_time.py DATA
+Run: python research/calibrate_time.py DATA
 """
 
 import argparse
@@ -88,7 +88,7 @@ def provenance(data: Path) -> str:
         if (data / name).exists()
     )
     return (
-        f"# Written by benchmarks/calibrate_time.py from {digests}.\n# Sources and licences: docs/plugins/predict.md.\n"
+        f"# Written by research/calibrate_time.py from {digests}.\n# Sources and licences: docs/plugins/predict.md.\n"
     )
 
 
