@@ -53,14 +53,15 @@ def is_there(name: str) -> bool:
 
 
 def without(app: Sphinx, name: str, source: list[str]) -> None:
-    """The page of a plugin that is not here is named without a link, and its functions are left out."""
+    """The pages of a plugin that is not here are named without a link, and its functions are left out."""
 
     def text(link: re.Match[str]) -> str:
-        return link[0] if (DOCS / "plugins" / f"{link[2]}.md").exists() else link[1]
+        return link[0] if (DOCS / folder / f"{link[2]}.md").exists() else link[1]
 
-    here = r"(?:\./)?" if name.startswith("plugins/") else r"(?:\.\./)*plugins/"
     source[0] = DOCUMENTED.sub(lambda found: found[0] if is_there(found[1]) else "", source[0])
-    source[0] = re.sub(rf"\[([^\]]*)\]\({here}(\w+)\.md(?:#[^)]*)?\)", text, source[0])
+    for folder in ("plugins", "suites"):
+        here = r"(?:\./)?" if name.startswith(f"{folder}/") else rf"(?:\.\./)*{folder}/"
+        source[0] = re.sub(rf"\[([^\]]*)\]\({here}([\w-]+)\.md(?:#[^)]*)?\)", text, source[0])
 
 
 def plain_types(app: Sphinx, documented: Any, is_method: bool) -> None:

@@ -1,6 +1,6 @@
 """Evidence for the headlines of the README: the stored run, its commit and date, and the code that they judge.
 
-If that code is another one than at the run's commit, the headline says "as of". `tests/test_docs.py` holds it to that.
+If that code is another one than at the run's commit, the headline says "as of", as `tests/test_made_docs.py` checks.
 """
 
 import hashlib

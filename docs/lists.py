@@ -18,13 +18,11 @@ from ctxbench.model.case import Case
 from ctxbench.model.metric import Column, Metric, Quantity, Unit
 from ctxbench.model.metrics import metrics
 from ctxbench.model.read_suite import available, load, package_of
-from ctxbench.plugin import FOLDER
-from ctxbench.plugins.claims.table import claims_of
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.memory.predict import predict_peak
 from ctxbench.registry.entry import Entry
 from ctxbench.report.run_data import RunData, open_run
-from ctxbench.results.claims import Rows, Verdict
+from ctxbench.results.claims import Rows, Verdict, claims_of
 from ctxbench.results.rows import rows_of
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.table.markdown import render_markdown
@@ -172,7 +170,8 @@ def suite_list() -> str:
     rows = []
     for name in available():
         suite = load(name)
-        page = f"{'plugins' if package_of(name).startswith(FOLDER) else 'suites'}/{name}.md"
+        # A plugin of one suite has that suite's page.
+        page = f"plugins/{name}.md" if f".{name}." in package_of(name) else f"suites/{name}.md"
         title = f"[{name}]({page})" if (ROOT / "docs" / page).exists() else f"`{name}`"
         run = ROOT / "results" / f"{name}-cpu"
         verdicts = _verdicts(run) if (run / "run.json").exists() else ""

@@ -2,7 +2,7 @@
 
 From the repository's root, a minute and a half on one core:
 
-    PYTHONPATH=tests python research/gate_error_rates.py
+    PYTHONPATH=tests/plugins/check python research/gate_error_rates.py
 
 rewrites the part of docs/gate-error-rates.md between the two markers.
 """

@@ -1,14 +1,8 @@
 """Claims of the suite `compile` about torch.compile."""
 
 from functools import partial
-from typing import Any
 
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
-
-# An error of a compiled module is rounding up to this many times the eager one's, or below RELATIVE: sums are in
-# another order.
-ROUNDING = 10
-RELATIVE = 1e-3
+from ctxbench.results.claims import KEPT, Claim, Finding, Missing, Outcome, Rows, faster, keeps, measured, tally
 
 
 def runs(rows: Rows) -> Finding:
@@ -35,13 +29,6 @@ def exact(rows: Rows, mode: str) -> Finding:
     return tally(rows.modules(), lambda module: keeps(rows, mode, "compile", module=module))
 
 
-def keeps(rows: Rows, mode: str, execution: str, **wanted: Any) -> Outcome:
-    """Outcome of an execution that adds no more error than another order of sums does."""
-    eager, other = (rows.number(f"error_{mode}", **wanted, execution=each) for each in ("eager", execution))
-    kept = other <= max(ROUNDING * eager, RELATIVE)
-    return kept, "" if kept else f"{other:.1e}, eager {eager:.1e}"
-
-
 def repays(rows: Rows) -> Finding:
     """Number of training passes that save the seconds of compiling, where compiling makes a module faster."""
     passes = {}
@@ -59,7 +46,6 @@ def repays(rows: Rows) -> Finding:
 
 
 APART = "the 95 % intervals of eager and compiled, over three or more processes each, do not overlap; times as fast"
-KEPT = f"its relative error against float64 is at most {ROUNDING} times the eager one's, or below {RELATIVE:g}"
 CLAIMS = (
     Claim("Every module compiles", "no compiled row of this run failed", runs),
     Claim("Compiling keeps the gradient", KEPT, lambda rows: exact(rows, "train")),

@@ -4,10 +4,11 @@ import gc
 import importlib
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ processors.cap()  # before torch is imported
 
 from ctxbench import cli  # noqa: E402  # see above
 from ctxbench.engine.client import ForkServer  # noqa: E402
+from ctxbench.plugin import plugins  # noqa: E402
 
 TINY = """
 title = "tiny"
@@ -61,13 +63,24 @@ for _name in (ORDER, SAMPLE):
     if os.environ.get(_name) == "random":
         os.environ[_name] = str(random.randrange(10**6))
 
+# The commands that went with a plugin, where tests/delete_plugins.py proves that the rest holds.
+GONE = set(os.environ.get("CTXBENCH_TEST_GONE", "").split())
+
 _start_process: Any = subprocess.Popen.__init__
+
+
+def _skip_if_gone(words: Sequence[object]) -> None:
+    """Skip the test where it calls a command that went."""
+    called = re.findall(r"ctxbench['\"]?,? +['\"]?(\w+)", " ".join(map(str, words)))
+    for name in GONE & {*called}:
+        pytest.skip(f"the command {name} is not there")
 
 
 def _start_on_the_machine_of_the_tests(
     process: Any, *arguments: Any, env: Mapping[str, str] | None = None, **more: Any
 ) -> None:
     """Start a process whose Python begins with `start/sitecustomize.py`, whatever environment a test gives it."""
+    _skip_if_gone([arguments[0]] if isinstance(arguments[0], str) else arguments[0])
     environment = dict(os.environ if env is None else env)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [START, environment.get("PYTHONPATH")]))
     for name in (machines.VARIABLE, processors.VARIABLE):
@@ -92,6 +105,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     machine = os.environ[machines.VARIABLE]
     for item in timing if machine != "real" else ():
         item.add_marker(pytest.mark.skip(reason="judges real times: run pytest -m timing"))
+    for item in items:
+        for other in (name for each in item.iter_markers("plugin") for name in each.args if name not in plugins()):
+            item.add_marker(pytest.mark.skip(reason=f"the plugin {other} is not there"))
     for item in items if machine == "restless" else ():
         if item.get_closest_marker("at_rest"):
             item.add_marker(pytest.mark.xfail(strict=True, reason="is about a machine at rest"))
@@ -190,6 +206,7 @@ def command(
     """Run `ctxbench` with these arguments in this process: an interpreter of its own would import torch for each."""
 
     def run(*arguments: object) -> Done:
+        _skip_if_gone(("ctxbench", *arguments))
         monkeypatch.setattr(sys, "argv", ["ctxbench", *map(str, arguments)])
         capsys.readouterr()
         code = 0

@@ -23,6 +23,14 @@ def cases(count: int) -> list[Case]:
     return [Case("sa", "ctxbench.modules.sa:X", {}, (1, 8, 4, width + 1)) for width in range(count)]
 
 
+def wait_until(true: Callable[[], bool]) -> None:
+    """Until it is true; only what hangs takes ten minutes."""
+    deadline = time.monotonic() + LONGEST_S
+    while not true():
+        assert time.monotonic() < deadline, "gave up after ten minutes"
+        time.sleep(0.02)
+
+
 def counted() -> list[Reply]:
     """Report of process 0 of a case."""
     return [Values({"params": 7})]

@@ -58,9 +58,10 @@ def not_needed() -> list[str]:
     return found
 
 
-def imported_plugins(path: Path) -> Iterator[tuple[int, str]]:
-    """The plugins that a file imports, by line."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imported_plugins(path: Path, at_once: bool = False) -> Iterator[tuple[int, str]]:
+    """The plugins that a file imports, by line; `at_once`: as it is itself imported, not within a function."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body if at_once else ast.walk(tree):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""

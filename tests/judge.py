@@ -3,8 +3,7 @@
 import pandas as pd
 
 from ctxbench.model.read_suite import load
-from ctxbench.plugins.claims.table import claims_of
-from ctxbench.results.claims import Finding, Rows
+from ctxbench.results.claims import Finding, Rows, claims_of
 
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:

@@ -169,7 +169,7 @@ def test_the_line_of_each_command_is_the_first_of_its_own_help() -> None:
         assert " ".join(str(load().__doc__).split("\n\n")[0].split()) == declared.line
 
 
-@pytest.mark.parametrize("name", ["run", "compare"])
+@pytest.mark.parametrize("name", ["run", pytest.param("compare", marks=pytest.mark.plugin("compare"))])
 def test_the_help_lists_the_metrics(name: str) -> None:
     (option,) = [each for each in cli.imported(name).params if each.name == "metrics"]
     wanted = ", ".join(each for each, metric in metrics().items() if metric.asked_for)

@@ -18,7 +18,6 @@ from ctxbench.base.errors import UsageError
 from ctxbench.devices import Device, NotMeasurable, device
 from ctxbench.devices.cuda import Cuda, CudaClock
 from ctxbench.metrics.matmul import matmul_rate
-from ctxbench.plugins.energy.metric import BLOCK_S, IDLE_S, SETTLE_S, WINDOW_S, idle_power, measure_energy
 from ctxbench.results.environment import differences
 
 CUDA = torch.device("cuda", 0)
@@ -261,7 +260,10 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeNvml]:
     return place
 
 
+@pytest.mark.plugin("energy")
 def test_energy_is_the_counters_difference_by_pass(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:
+    from ctxbench.plugins.energy.metric import BLOCK_S, WINDOW_S, measure_energy
+
     clock = FakeClock(iter(lambda: 0.01, None))
     library = nvml(clock)
     passes = 0
@@ -276,14 +278,20 @@ def test_energy_is_the_counters_difference_by_pass(nvml: Callable[..., FakeNvml]
     assert library.users == 0
 
 
+@pytest.mark.plugin("energy")
 def test_energy_lasts_its_window_where_the_first_pass_is_slow(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:
+    from ctxbench.plugins.energy.metric import WINDOW_S, measure_energy
+
     clock = FakeClock(iter([4.0, *[0.01] * 2000]))
     nvml(clock)
     assert measure_energy(lambda: None, clock, device("cuda")) == pytest.approx(1.0)
     assert clock.now() >= 4 + WINDOW_S
 
 
+@pytest.mark.plugin("energy")
 def test_idle_power_is_the_counters_difference_over_time(nvml: Callable[..., FakeNvml], cuda: FakeCuda) -> None:
+    from ctxbench.plugins.energy.metric import IDLE_S, SETTLE_S, idle_power
+
     clock = FakeClock(iter(lambda: 1.0, None))
     nvml(clock)
     slept = []
@@ -297,7 +305,10 @@ def test_idle_power_is_the_counters_difference_over_time(nvml: Callable[..., Fak
     assert cuda.log == ["sync"]
 
 
+@pytest.mark.plugin("energy")
 def test_energy_needs_nvml_and_a_gpu_that_counts(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> None:
+    from ctxbench.plugins.energy.metric import measure_energy
+
     clock = FakeClock(iter(lambda: 0.01, None))
     with pytest.raises(NotMeasurable, match="NVIDIA GPUs only"):
         measure_energy(lambda: None, clock, device("cpu"))

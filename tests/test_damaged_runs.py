@@ -16,8 +16,6 @@ import ctxbench
 from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.engine.run import resume
 from ctxbench.model.metric import POSITIVE, Column
-from ctxbench.plugins.check.baseline import load_baseline
-from ctxbench.plugins.compare.comparison import reusable
 from ctxbench.report.write import write_report
 from ctxbench.results import csv_file
 from ctxbench.results.run_folder import RunFolder
@@ -56,7 +54,6 @@ def test_every_reader_says_that_a_table_is_another_one(run: Path, tmp_path: Path
     )
     for read in (
         lambda: ctxbench.load(run),
-        lambda: load_baseline(run),
         lambda: write_report([run], tmp_path / "out", []),
     ):
         with pytest.warns(AlteredRun, match=sentence):
@@ -161,7 +158,7 @@ def test_a_key_of_another_type_is_named(run: Path, change: dict[str, Any], sente
 
 
 @pytest.mark.parametrize("key", ["environment", "environment.gpus", "environment.packages.torch", "definition.measure"])
-def test_resume_and_reuse_name_a_key_that_is_missing(run: Path, key: str, tmp_path: Path) -> None:
+def test_resume_names_a_key_that_is_missing(run: Path, key: str) -> None:
     meta = json.loads((run / "run.json").read_text(encoding="utf-8"))
     meta = {"static": False, "force": False, **meta, "environment": {"driver": None, **meta["environment"]}}
     *parents, last = key.split(".")
@@ -170,10 +167,8 @@ def test_resume_and_reuse_name_a_key_that_is_missing(run: Path, key: str, tmp_pa
         part = part[name]
     del part[last]
     (run / "run.json").write_text(json.dumps(meta), encoding="utf-8")
-    suite = small.suite(tmp_path)
-    for read in (lambda: resume(run), lambda: reusable(run, suite, (), {})):
-        with pytest.raises(UsageError, match=rf"run\.json is damaged: {key}.* is missing"):
-            read()
+    with pytest.raises(UsageError, match=rf"run\.json is damaged: {key}.* is missing"):
+        resume(run)
 
 
 def test_what_a_full_disk_has_taken_of_a_text_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,16 +267,6 @@ def in_process(tmp_path: Path) -> Callable[..., RunFolder]:
         ).folder
 
     return measure
-
-
-def test_a_case_whose_first_process_is_gone_is_not_reused(tmp_path: Path) -> None:
-    whole = small.begin(tmp_path, tmp_path / "run")
-    environment = whole.meta["environment"]
-    assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 4
-    lines = (whole.path / "processes.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-    (whole.path / "processes.csv").write_text("".join([lines[0], *lines[2:]]), encoding="utf-8")
-    with pytest.warns(AlteredRun):
-        assert len(reusable(whole.path, small.suite(tmp_path), (), environment)) == 3
 
 
 def test_a_run_that_was_altered_is_not_resumed(tmp_path: Path) -> None:

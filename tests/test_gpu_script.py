@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from test_gate_trees import wait_until
+from fakes import wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

@@ -21,8 +21,14 @@ def test_the_rules_are_kept() -> None:
         ("report/tables/runs.py", "import ctxbench.engine", {UPPER, READERS}),
         ("report/tables/runs.py", "import ctxbench.worker.lines", {UPPER, READERS}),
         ("report/tables/runs.py", "import ctxbench.plugins.networks.table", {UPPER, "No circles"}),
-        ("ctxbench/plugins/networks/figure.py", "import ctxbench.worker.lines", {READERS}),
-        ("ctxbench/plugins/check/child/pair.py", "import ctxbench.engine", {CHILD}),
+        pytest.param(
+            *("ctxbench/plugins/networks/figure.py", "import ctxbench.worker.lines", {READERS}),
+            marks=pytest.mark.plugin("networks"),
+        ),
+        pytest.param(
+            *("ctxbench/plugins/check/child/pair.py", "import ctxbench.engine", {CHILD}),
+            marks=pytest.mark.plugin("check"),
+        ),
         ("modules/se.py", "import ctxbench.plugins.check", {UPPER}),
         ("modules/se.py", "from ctxbench import report", {UPPER}),
         ("modules/se.py", "from ctxbench.plugins.memory.convention import CONVENTION", {UPPER}),

@@ -14,16 +14,13 @@ import pytest
 from conftest import Done
 from fakes import LONGEST_S, EngineClock
 
-from ctxbench.base.errors import UsageError
 from ctxbench.engine import interpreter
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.exit import Exit
 from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing
-from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
-from ctxbench.plugins.cluster.ray_slots import connect
-from ctxbench.worker.protocol import Answer, MeasureCase, Reply
+from ctxbench.worker.protocol import MeasureCase, Reply
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHAPE = (1, 8, 6, 5)
@@ -130,12 +127,6 @@ def test_a_limit_of_memory_is_refused(
     assert (done.returncode, done.stderr) == (2, sentence)
 
 
-def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxbench.base.clocks.FORKS", False)
-    with pytest.raises(UsageError, match="--ray measures on Linux only; without it, the same suite"):
-        connect("local").__enter__()
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Substitute for a fork server where none can be."""
@@ -154,19 +145,6 @@ def test_each_task_has_an_interpreter_of_its_own(server: ForkServer) -> None:
         used.append(server._interpreter.process)
     assert used[0].pid != used[1].pid
     assert [process.returncode is None for process in used] == [False, False]
-
-
-@pytest.mark.processes
-def test_a_side_of_a_pair_takes_commands_and_is_stopped(server: ForkServer) -> None:
-    measure = Measure(sample_s=0.01, warmup_s=0)
-    server.start(task_of("side", measure, [PairRow(Case("linear", "", {}, SHAPE), "infer")]))
-    for command in (b"", NEXT, BLOCK):
-        answer = server.command(command)
-        assert isinstance(answer, Answer)
-        assert answer.failure is None
-        assert bool(answer.row) == (command == BLOCK)
-    server.stop()
-    assert server._interpreter.process.poll() is not None
 
 
 SLEEPER = """

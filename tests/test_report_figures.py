@@ -1,24 +1,20 @@
 """The figures: the data they draw, which appear, and that the same data gives the same bytes."""
 
 import itertools
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from drawings import headings_of, legend_of, names, panels
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_data import FACTS, add, definition, new_run, record, scaling_run, stream, table3_run, timed, with_timeline
 
 from ctxbench.base.errors import UsageError
-from ctxbench.plugins.memory import figure as figure_memory
-from ctxbench.plugins.networks import figure as figure_network
-from ctxbench.plugins.recall import figure as figure_recall
 from ctxbench.report.curves import SCALING, figures_of
 from ctxbench.report.figures import cost as figure_cost
 from ctxbench.report.figures import curve as figure_curve
@@ -26,26 +22,10 @@ from ctxbench.report.figures import points as figure_points
 from ctxbench.report.figures import samples as figure_samples
 from ctxbench.report.figures.kinds import WRITERS, choose, known, write_figure
 from ctxbench.report.figures.style import PALE, Drawing, new_figure, styled
-from ctxbench.report.panels import Panel, panels_of
-from ctxbench.report.run_data import open_run
+from ctxbench.report.panels import Panel
 from ctxbench.report.write import write_report
-from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
-
-
-def panels(*paths: Path) -> list[Panel]:
-    found: list[Panel] = panels_of([open_run(path) for path in paths])
-    return found
-
-
-def names(found: Sequence[Panel]) -> list[str]:
-    return [kind.name for kind in choose(None, found)]
-
-
-def headings_of(drawing: Drawing) -> list[str]:
-    """The line above each part of a figure."""
-    return [" ".join(part.get_suptitle().split()) for part in drawing.figure.subfigs]
 
 
 def test_figures_appear_when_their_data_is_there(tmp_path: Path) -> None:
@@ -112,16 +92,6 @@ def test_relative_costs_show_no_empty_axes_and_a_cost_of_nothing_as_0(tmp_path: 
         drawing = figure_cost.relative_costs(panels(folder.path))
     (axes,) = [axes for axes in drawing.figure.axes if axes.axison]
     assert (axes.get_title(), [text.get_text() for text in axes.texts]) == ("MACs", ["0", "100"])
-
-
-def test_a_network_shows_what_a_module_adds_to_its_other_parts(tmp_path: Path) -> None:
-    folder = new_run(tmp_path / "run", definition=definition(published=None))
-    for module, macs in (("sa", 14), ("da", 50)):
-        parts = json.dumps({"backbone": 80 * 10**9, "head": 20 * 10**9, "module": macs * 10**9})
-        add(folder, record(module, "meta", network="net", network_parts=parts))
-    with styled():
-        drawing = figure_network.macs_of_networks(panels(folder.path))
-    assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["+14.0%", "+50.0%"]
 
 
 def test_a_point_without_an_interval_is_pale(tmp_path: Path) -> None:
@@ -243,78 +213,6 @@ def test_scaling_finds_the_exponent(tmp_path: Path, module: str, exponent: float
     assert f"{module}: {exponent:.2f} [{exponent:.2f}, {exponent:.2f}]" in drawing.details.values()
 
 
-def legend_of(figure: Figure) -> list[str]:
-    """The entries of the one legend of a figure's only part."""
-    ((legend,),) = [part.legends for part in figure.subfigs]
-    return [text.get_text() for text in legend.get_texts()]
-
-
-def with_recall(path: Path, accuracies: dict[str, tuple[float, float]]) -> Path:
-    """A run of modules whose accuracy is the same on each task, with the inference time that is given in ms."""
-    folder = new_run(path, definition=definition(published=None))
-    for module, (accuracy, ms) in accuracies.items():
-        found = {"accuracy": accuracy, "accuracies": [accuracy - 5, accuracy, accuracy + 5], "learned": 0}
-        tasks = ("segment", "global", "lookup-8")
-        values: dict[str, Any] = {f"recall_{kind}": accuracy for kind in ("segment", "global", "lookup")}
-        add(folder, record(module, latency_infer_ms=ms, recall_curve=json.dumps(dict.fromkeys(tasks, found)), **values))
-    return path
-
-
-def test_ability_against_cost_has_the_front_of_what_is_cheaper_and_better(tmp_path: Path) -> None:
-    path = with_recall(
-        tmp_path / "run", {"sa": (95, 40.0), "da": (90, 50.0), "linear": (60, 4.0), "ham_nmf": (10, 1.0)}
-    )
-    with styled():
-        drawing = figure_recall.ability(panels(path))
-    time = drawing.figure.axes[0]
-    (front,) = [line for line in time.lines if line.get_linestyle() == "--"]
-    assert np.asarray(front.get_xdata()).tolist() == [4, 40]  # linear and sa
-    assert legend_of(drawing.figure) == ["da", "sa", "linear", "ham_nmf"]
-    assert "sa, lookup: 95 %, 40.0 ms" in drawing.details.values()
-    assert time.get_xlabel() == "inference latency, ms\n(measured)"
-    (heading,) = headings_of(drawing)
-    assert (
-        "input [1, 512, 128, 128], float32, accuracy on scenes [64, 8, 8], 5 to 8 seeds, 800 steps (segment 300)"
-        in heading
-    )
-    with styled():
-        assert headings_of(figure_recall.recall_by_task(panels(path))) == [
-            heading[heading.index("acc") : heading.index(", pale")]
-        ]
-
-
-def test_a_task_without_an_accuracy_is_named(tmp_path: Path) -> None:
-    folder = RunFolder.open(with_recall(tmp_path / "run", {"sa": (95, 40.0), "da": (90, 50.0)}))
-    add(
-        folder,
-        record(
-            "linear",
-            latency_infer_ms=1.0,
-            recall_global=94.0,
-            recall_curve='{"global": {"accuracy": 94.0, "accuracies": [94.0], "learned": 1}}',
-        ),
-    )
-    found = panels(folder.path)
-    with styled():
-        by_task, ability = figure_recall.recall_by_task(found), figure_recall.ability(found)
-    assert [[text.get_text() for text in axes.texts] for axes in by_task.figure.axes] == [["none"], [], ["none"]]
-    drawn = [[line for line in axes.lines if line.get_gid()] for axes in ability.figure.axes[:2]]
-    assert [len(points) for points in drawn] == [2, 3]
-
-
-def test_each_seed_has_a_point_and_only_segment_has_an_interval(tmp_path: Path) -> None:
-    found = panels(with_recall(tmp_path / "run", {"sa": (90, 40.0), "linear": (60, 4.0)}))
-    with styled():
-        by_task, ability = figure_recall.recall_by_task(found), figure_recall.ability(found)
-    for axes in by_task.figure.axes:
-        assert [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 3] == [
-            [85, 90, 95],
-            [55, 60, 65],
-        ]
-    assert [len(axes.collections) for axes in ability.figure.axes[:3]] == [2, 0, 0]
-    assert names(found) == ["cost", "pareto", "recall", "ability"]
-
-
 def test_scaling_names_failed_sizes(tmp_path: Path) -> None:
     folder = new_run(tmp_path / "run")
     for size in (8, 16, 32, 64):
@@ -422,47 +320,6 @@ def test_streams_show_every_sample_and_mark_drift(tmp_path: Path) -> None:
     at, ends = np.asarray(second.lines[0].get_xdata()), np.cumsum([1.0] * 4 + [1.2] * 4) / 1e3
     assert at.tolist() == pytest.approx([8.8e-3 * number + end for number in range(5) for end in ends])
     assert np.asarray(second.lines[2].get_ydata()).tolist() == pytest.approx([1.1, 1.1])
-
-
-def test_memory_over_a_pass_has_a_course_a_module(tmp_path: Path) -> None:
-    found = panels(with_timeline(table3_run(tmp_path / "run")))
-    assert "memory" in names(found)
-    with styled():
-        drawing = figure_memory.memory_over_time(found)
-    drawn = [axes for axes in drawing.figure.axes if axes.axison]
-    assert [axes.get_title(loc="left") for axes in drawn] == [
-        f"{module}\ntrain {facts[2]:,}, infer {facts[3]:,} MiB" for module, facts in FACTS.items()
-    ]
-    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in drawn}) == 1
-    train, peak, infer, _, boundary = drawn[0].lines
-    # Four calls in either pass; the last value stands to the end of its phase.
-    assert np.asarray(train.get_xdata()).tolist() == [0, 0.75, 1, 1, 1.75, 2]
-    assert np.asarray(train.get_ydata()).tolist() == [1074, 2148, 2148, 5253, 2148, 2148]
-    assert (np.asarray(peak.get_xdata())[0], np.asarray(peak.get_ydata())[0]) == (1, 5253)
-    assert np.asarray(infer.get_xdata()).tolist() == [0, 0.75, 1]
-    assert np.asarray(boundary.get_xdata()).tolist() == [1, 1]
-    assert "sa: peak train 5,253 MiB" in drawing.details.values()
-
-
-def test_a_prediction_that_two_runs_share_is_drawn_once(tmp_path: Path) -> None:
-    one, two = (with_timeline(table3_run(tmp_path / name), ["sa", "da"]) for name in ("one", "two"))
-    assert [course.row["module"] for course in figure_memory.courses_of(panels(one, two))] == ["sa", "da"]
-    path = two / "timeline.csv"
-    path.write_text(path.read_text().replace(str(5253 * 2**20), str(5000 * 2**20)))
-    courses = figure_memory.courses_of(panels(one, two))
-    assert [(course.panel.run.name, course.row["module"]) for course in courses] == [
-        ("one", "sa"), ("one", "da"), ("two", "sa"),
-    ]  # fmt: skip
-    with styled():
-        drawing = figure_memory.memory_over_time(panels(one, two))
-    assert drawing.figure.axes[2].get_title(loc="left") == "sa\ntrain 5,000, infer 2,148 MiB"
-    assert headings_of(drawing) == [f"{run}, input [1, 512, 128, 128], float32, predicted" for run in ("one", "two")]
-
-
-def test_without_a_timeline_the_memory_figure_is_refused(tmp_path: Path) -> None:
-    found = panels(table3_run(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"no data for the figure 'memory': it needs timeline\.csv"):
-        choose(["memory"], found)
 
 
 @pytest.mark.parametrize(

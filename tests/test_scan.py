@@ -1,28 +1,15 @@
 """Scans: equal to a loop in float64, counted and explained as one operator, linear in the positions."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from reference_scans import scanned, weighed
-from test_macs_training import real_step
 from torch import Tensor
 
 from ctxbench import registry
-from ctxbench.base.mode import MODES, Mode
-from ctxbench.devices import Unsupported
 from ctxbench.meta.scan import SCANS, selective_scan, wkv
 from ctxbench.metrics.params import count_params
-from ctxbench.plugins.macs.counter import count_macs
-from ctxbench.plugins.macs.training import count_training_macs
-from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.memory.remedy import remedies
-from ctxbench.plugins.predict.operators import profiled
-from ctxbench.plugins.predict.passes import time_of
-from ctxbench.plugins.predict.sheet import sheets
-from ctxbench.plugins.runtimes.exported import export
 
 KEYS = ("ss2d", "vim", "nc_ssd", "bi_wkv")
 SCANNED = {"ss2d": "ctxbench::selective_scan", "vim": "ctxbench::selective_scan", "bi_wkv": "ctxbench::wkv"}
@@ -80,83 +67,6 @@ def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Ten
 )
 def test_parameters_are_those_of_the_public_classes(key: str, params: tuple[int, ...]) -> None:
     assert tuple(count_params(on_meta(key, 1, channels, 1, 1)[0]) for channels in (64, 256, 512)) == params
-
-
-# The MACs of the scans at [1, 512, 128, 128].
-FIGURES: list[tuple[str, dict[str, Any], int]] = [
-    ("ss2d", {}, 167_772_160),
-    ("ss2d", {"ssm_ratio": 2.0}, 335_544_320),
-    ("ss2d", {"d_state": 16}, 2_181_038_080),
-    ("vim", {}, 2_181_038_080),
-    ("bi_wkv", {}, 50_331_648),
-]
-
-
-@pytest.mark.parametrize(("key", "hparams", "macs"), FIGURES)
-def test_a_scan_is_counted_as_one_operator(key: str, hparams: dict[str, Any], macs: int) -> None:
-    module, x = on_meta(key, 1, 512, 128, 128, **hparams)
-    assert count_macs(module, x).by_operator[SCANNED[key]] == macs
-
-
-@pytest.mark.parametrize("key", SCANNED)
-def test_a_scan_costs_twice_its_forward_in_the_backward_pass(key: str) -> None:
-    module, x = on_meta(key, 2, 64, 12, 10)
-    step, name = count_training_macs(module, x), SCANNED[key]
-    assert step.by_operator[f"{name}_backward"] == 2 * step.by_operator[name]
-    with torch.device("cpu"):
-        _, real = real_step(registry.get(key).build(64), torch.rand(2, 64, 12, 10))
-    assert step.macs_matmul == real.macs_matmul
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_macs_and_memory_grow_as_the_positions(key: str) -> None:
-    sizes = [on_meta(key, 1, 64, side, side) for side in (32, 64, 128)]
-    counts: list[Callable[[torch.nn.Module, Tensor], int]] = [
-        lambda module, x: count_macs(module, x).macs,
-        lambda module, x: predict_peak(module, x, mode="infer").peak_bytes,
-        lambda module, x: predict_peak(module, x, mode="train").peak_bytes,
-    ]
-    for count in counts:
-        small, middle, large = (count(*size) for size in sizes)
-        assert (large - middle) / (middle - small) == pytest.approx(4, rel=0.02)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("key", SCANNED)
-def test_what_a_fused_scan_would_save_at_most_is_named(key: str, mode: Mode) -> None:
-    module, x = on_meta(key, 1, 64, 32, 32, **({} if key == "bi_wkv" else {"d_state": 2}))
-    profile, operators = profiled(module, x, mode=mode)
-    (line,) = profile.scans
-    (remedy,) = [each for each in remedies(module, x, mode=mode) if "a fused scan" in each.change]
-    assert f"a fused scan at {line}, at best" in remedy.change
-    inner = 64 * {"ss2d": 4, "vim": 4, "bi_wkv": 1}[key]  # routes times D, of both directions
-    maps = {"ss2d": 2 * inner + 4 * 4, "vim": 2 * inner + 2 * 4, "bi_wkv": 2 * inner}[key]
-    weights = {"ss2d": 3 * inner, "vim": 3 * inner, "bi_wkv": 2 * inner}[key]
-    read, written = 4 * (maps * x[0, 0].numel() + weights), 4 * inner * x[0, 0].numel()
-    assert profile.scans[line] == (read + written if mode == "infer" else 3 * read + 2 * written)
-    assert 4 * inner * x[0, 0].numel() <= remedy.peak_bytes < profile.peak_bytes
-    found = time_of(operators, sheets()["a100-80gb"])
-    within = sum(kernel.ms for kernel in found.kernels if profile.in_scan(str(kernel.operator.place)))
-    assert profile.scans[line] / sheets()["a100-80gb"].bandwidth * 1e3 < within < found.device_ms
-
-
-def test_a_module_without_a_scan_has_none_to_fuse() -> None:
-    module, x = on_meta("nc_ssd", 1, 64, 16, 16)
-    assert predict_peak(module, x, mode="train").scans == {}
-    assert not any("scan" in each.change for each in remedies(module, x, mode="train"))
-
-
-def test_predict_says_what_a_fused_scan_would_save(command: Any) -> None:
-    told = command("predict", "bi_wkv", "--for", "t4", "--shape", "1,64,32,32")
-    assert "The kernels of the scan at bi_wkv.py:" in told.stdout
-    assert "for the bytes that it must move" in told.stdout
-
-
-@pytest.mark.slow
-def test_an_export_for_any_size_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason='pip install "ctxbench[onnx]"')
-    with pytest.raises(Unsupported, match="a scan has as many steps as the logarithm of its length"):
-        export(registry.get("bi_wkv").build(8), torch.rand(1, 8, 4, 5), tmp_path / "module.onnx", dynamic=True)
 
 
 # The names and shapes under which public weights are stored, at 32 channels.

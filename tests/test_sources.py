@@ -18,7 +18,7 @@ from ctxbench.engine.rounds import execute
 from ctxbench.engine.run import resume
 from ctxbench.model import read_suite as suites
 from ctxbench.model.case import Case, Measure
-from ctxbench.plugins.compare.comparison import reusable
+from ctxbench.plugin import plugins
 from ctxbench.results import sources
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.results.sources import code_digest, own_files, sha256
@@ -129,7 +129,10 @@ def test_failed_rows_are_measured_again_by_what_has_changed(run: RunFolder) -> N
 
 
 @pytest.mark.processes
+@pytest.mark.plugin("compare")
 def test_rows_of_other_code_are_not_reused(run: RunFolder) -> None:
+    from ctxbench.plugins.compare.comparison import reusable
+
     suite, environment = suites.load("tiny.toml"), run.meta["environment"]
     for candidates, held in (((), 5), (("Mine",), 3)):
         assert len(reusable(run.path, suite, candidates, environment)) == held
@@ -231,7 +234,14 @@ def test_the_digest_is_of_each_file_that_ctxbench_is_installed_with(monkeypatch:
         if not name.startswith(".") and "__pycache__" not in folder
     }
     assert read == there
-    assert {file.suffix for file in read} == {".py", ".csv", ".toml", ".typed", ".html", ".css", ".js"}
-    for changed in (ROOT / "modules" / "_ham.py", ROOT / "ctxbench" / "plugins" / "predict" / "efficiencies.csv"):
+    of_plugins = {".csv": "predict", ".toml": "predict", ".css": "profile", ".js": "profile"}
+    there_too = {suffix for suffix, plugin in of_plugins.items() if plugin in plugins()}
+    assert (
+        {".py", ".typed", ".html"} | there_too
+        <= {file.suffix for file in read}
+        <= {".py", ".typed", ".html", *of_plugins}
+    )
+    data = [ROOT / "ctxbench" / "plugins" / "predict" / "efficiencies.csv"] * ("predict" in plugins())
+    for changed in (ROOT / "modules" / "_ham.py", *data):
         monkeypatch.setattr(sources, "sha256", lambda file, changed=changed: whole(file) + "0" * (file == changed))
         assert code_digest() != digest

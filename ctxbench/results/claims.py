@@ -5,9 +5,13 @@ run lacks something, its claim is undecided, with the reason.
 """
 
 import json
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
+from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -16,9 +20,15 @@ from ctxbench.base.number import Number, rough_ratio
 from ctxbench.base.statistics import Line
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity, read_number
+from ctxbench.model.read_suite import package_of
 from ctxbench.results.rows import rows_of
 
 HAMS = ("ham_nmf", "ham_cd", "ham_vq")
+# The error of an execution is rounding up to this many times the eager one's, or below RELATIVE: its sums are in
+# another order.
+ROUNDING = 10
+RELATIVE = 1e-3
+KEPT = f"its relative error against float64 is at most {ROUNDING} times the eager one's, or below {RELATIVE:g}"
 
 
 class Verdict(StrEnum):
@@ -212,6 +222,24 @@ def faster(first: Number, second: Number) -> Outcome:
     if first.high < second.low or second.high < first.low:
         return first.high < second.low, rough_ratio(second.value / first.value).text()
     return None, "the intervals overlap"
+
+
+def keeps(rows: Rows, mode: str, execution: str, **wanted: Any) -> Outcome:
+    """Outcome of an execution that adds no more error than another order of sums does."""
+    eager, other = (rows.number(f"error_{mode}", **wanted, execution=each) for each in ("eager", execution))
+    kept = other <= max(ROUNDING * eager, RELATIVE)
+    return kept, "" if kept else f"{other:.1e}, eager {eager:.1e}"
+
+
+def claims_of(suite: str, title: str) -> Sequence[Claim]:
+    """The claims of a suite of ctxbench; none of one without claims, or of a user's own, which has another title."""
+    name, package = suite.replace("-", "_"), package_of(suite)
+    if not package or not name.isidentifier() or find_spec(f"{package}.{name}") is None:
+        return ()
+    if tomllib.loads((files(package) / f"{suite}.toml").read_text(encoding="utf-8"))["title"] != title:
+        return ()
+    claims: Sequence[Claim] = import_module(f"{package}.{name}").CLAIMS
+    return claims
 
 
 def _outcomes(names: Iterable[str], judge: Callable[[str], Outcome]) -> dict[str, Outcome]:

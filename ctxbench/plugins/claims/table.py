@@ -1,17 +1,11 @@
 """Findings of a run on its suite's claims: a table, and a line for each on the terminal."""
 
-import tomllib
-from collections.abc import Sequence
-from importlib import import_module
-from importlib.resources import files
-from importlib.util import find_spec
 from textwrap import shorten
 
-from ctxbench.model.read_suite import package_of
 from ctxbench.plugins.claims.own_claims import stored
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
-from ctxbench.results.claims import Claim, Rows
+from ctxbench.results.claims import Rows, claims_of
 from ctxbench.results.run_meta import StoredClaim
 from ctxbench.table.table import Cell, Column, Row, Table
 
@@ -51,17 +45,6 @@ def claim_table(run: RunData) -> Table | None:
         rows=tuple(Row(tuple(map(Cell, row))) for row in texts),
         caption=tuple(caption),
     )
-
-
-def claims_of(suite: str, title: str) -> Sequence[Claim]:
-    """The claims of a suite of ctxbench; none of one without claims, or of a user's own, which has another title."""
-    name, package = suite.replace("-", "_"), package_of(suite)
-    if not package or not name.isidentifier() or find_spec(f"{package}.{name}") is None:
-        return ()
-    if tomllib.loads((files(package) / f"{suite}.toml").read_text(encoding="utf-8"))["title"] != title:
-        return ()
-    claims: Sequence[Claim] = import_module(f"{package}.{name}").CLAIMS
-    return claims
 
 
 def claim_lines(table: Table) -> list[str]:

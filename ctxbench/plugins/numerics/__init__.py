@@ -13,4 +13,5 @@ PLUGIN = Plugin(
         "spectrum:METRIC",
     ),
     figures=("figure:FIGURES",),
+    suites="suites",
 )

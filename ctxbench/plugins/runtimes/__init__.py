@@ -7,5 +7,6 @@ PLUGIN = Plugin(
     about="runs modules in ONNX Runtime, OpenVINO and TensorRT",
     metrics=("file_size:METRIC",),
     executions=("onnxruntime:EXECUTION", "onnxruntime_dynamic:EXECUTION", "openvino:EXECUTION", "tensorrt:EXECUTION"),
+    suites="suites",
     extras={"onnx": (*EXPORTER, "onnxruntime"), "openvino": (*EXPORTER, "openvino")},
 )

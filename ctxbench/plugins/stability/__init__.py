@@ -6,4 +6,5 @@ PLUGIN = Plugin(
     about="tells whether a module can be trained in 16 bits",
     needs=("memory", "numerics"),
     metrics=("metric:METRIC",),
+    suites="suites",
 )

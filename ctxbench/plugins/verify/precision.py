@@ -2,6 +2,7 @@
 
 import torch
 
+from ctxbench.base.errors import UsageError
 from ctxbench.devices import Unsupported
 from ctxbench.executions import execution
 from ctxbench.meta.influence import forward
@@ -107,11 +108,11 @@ def exports(subject: Subject) -> CheckResult:
 
 def onnx(subject: Subject) -> CheckResult:
     """The module can be exported to ONNX, and ONNX Runtime computes the same."""
-    runtime = execution("onnxruntime")
     module, x = subject.randomised().to(torch.float32).eval(), subject.image(dtype=torch.float32)
     try:
+        runtime = execution("onnxruntime")
         runtime.check("cpu", "float32", "contiguous")
-    except Unsupported as error:
+    except (UsageError, Unsupported) as error:
         return not_applicable(str(error))
     try:
         with torch.inference_mode():

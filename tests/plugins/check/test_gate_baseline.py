@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ctxbench.base.errors import UsageError
+from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.model.case import Case
 from ctxbench.model.record import Record, columns
 from ctxbench.plugins.check.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
@@ -244,3 +244,12 @@ def test_the_same_machine_is_told_from_another() -> None:
     same, why = same_machine(stored(EXACT, None), ENVIRONMENT)
     assert not same
     assert why.startswith("The baseline does not say on which machine")
+
+
+def test_a_baseline_that_is_another_table_is_told(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", RECORD)
+    RunFolder.open(run).finish("finished")
+    with (run / "samples.csv").open("a", encoding="utf-8") as file:
+        file.write("\n")
+    with pytest.warns(AlteredRun, match="is not as its run wrote it: "):
+        load_baseline(run)

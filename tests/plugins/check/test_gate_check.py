@@ -19,7 +19,8 @@ from typing import Any, Self
 from xml.etree import ElementTree
 
 import pytest
-from test_gate_trees import OWN_GIT, commit, git, state, wait_until
+from fakes import wait_until
+from test_gate_trees import OWN_GIT, commit, git, state
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number

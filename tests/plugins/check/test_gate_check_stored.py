@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import wait_until
 from test_gate_check import BEHAVIOUR, SUITE, Forked, processes_with, skip_if_undecided
-from test_gate_trees import OWN_GIT, commit, git, state, wait_until
+from test_gate_trees import OWN_GIT, commit, git, state
 
 import ctxbench
 from ctxbench.base import load as machine_load

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes import wait_until
 
 from ctxbench.base.errors import UsageError
 from ctxbench.plugins.check.trees import Tree, baseline_tree, working_tree
@@ -78,14 +78,6 @@ def state(folder: Path) -> dict[str, object]:
         "stashes": git(folder, "stash", "list"),
         "worktrees": git(folder, "worktree", "list", "--porcelain"),
     }
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Until it is true; only what hangs takes ten minutes."""
-    deadline = time.monotonic() + 600
-    while not true():
-        assert time.monotonic() < deadline, "gave up after ten minutes"
-        time.sleep(0.02)
 
 
 @pytest.fixture

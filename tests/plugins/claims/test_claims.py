@@ -12,17 +12,16 @@ from report_data import add, definition, new_run, record
 
 import ctxbench
 from ctxbench.base.number import Number
-from ctxbench.model.read_suite import load
+from ctxbench.model.read_suite import available, load
 from ctxbench.model.record import columns
-from ctxbench.plugins.claims.table import claims_of
 from ctxbench.report.write import write_report
-from ctxbench.results.claims import Missing, Outcome, Rows, Verdict, faster, for_each, tally
+from ctxbench.results.claims import Missing, Outcome, Rows, Verdict, claims_of, faster, for_each, tally
 from ctxbench.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 ROOT = Path(__file__).parents[3]
-NAMES = sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
+NAMES = available()
 SUITES = [name for name in NAMES if claims_of(name, load(name).file.title)]
 # About each module of a run; the claims of the other suites are about particular modules.
 OF_ANY = ("recall", "compile", "deploy", "precision", "scaling", "scaling-static")

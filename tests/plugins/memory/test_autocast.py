@@ -8,13 +8,11 @@ from conftest import Done
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ctxbench import registry
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.plugins.memory.autocast import Autocast
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.measure import measure_allocation
 from ctxbench.plugins.memory.predict import predict_peak
-from ctxbench.plugins.predict.operators import operators_of
 
 HALF, FULL = torch.float16, torch.float32
 
@@ -85,43 +83,6 @@ def test_the_peak_on_the_cpu_is_that_of_pytorch_s_own_autocast(mode: Mode) -> No
     measured = measure_allocation(UnderAutocast(module), x, mode=mode)
     assert predicted.peak_bytes == measured.allocated_bytes
     assert predicted.peak_bytes < predict_peak(module, x, mode=mode, device="cpu").peak_bytes
-
-
-def test_products_are_of_the_lower_dtype_and_the_rest_of_its_own() -> None:
-    class Attends(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            x = x.flatten(2)
-            return (x @ (x.transpose(1, 2) @ x).softmax(-1)).unsqueeze(-1)
-
-    x = torch.empty(2, 32, 16, 16, device="meta")
-    found = operators_of(Attends(), x, mode="infer", autocast=HALF)
-    dtypes = {operator.name: operator.dtype for operator in found}
-    assert (dtypes["bmm"], dtypes["_softmax"]) == ("float16", "float32")
-    copies = [operator for operator in found if operator.name == "_to_copy"]
-    assert len(copies) == 5  # the input three times, to and from the softmax
-    assert "_to_copy" not in {operator.name for operator in operators_of(Attends(), x, mode="infer")}
-
-
-def test_a_part_that_switches_autocast_off_keeps_its_dtypes() -> None:
-    class Partly(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            x = x.flatten(2)
-            with torch.autocast("cuda", enabled=False):
-                x = x @ x.transpose(1, 2)
-            return (x @ x).unsqueeze(-1)
-
-    x = torch.empty(2, 32, 16, 16, device="meta")
-    found = operators_of(Partly(), x, mode="infer", autocast=HALF)
-    assert [operator.dtype for operator in found if operator.name == "bmm"] == ["float32", "float16"]
-    assert not torch.is_autocast_enabled("cuda")
-
-
-@pytest.mark.parametrize("name", ["lite_mla", "mdta", "polaformer", "xca"])
-def test_sums_that_would_overflow_stay_in_float32_under_autocast(name: str) -> None:
-    x = torch.empty(1, 64, 8, 8, device="meta")
-    found = operators_of(registry.get(name).build(64), x, mode="infer", autocast=HALF)
-    first = {operator.name: operator.dtype for operator in reversed(found)}
-    assert (first["bmm"], first["convolution"]) == ("float32", "float16")
 
 
 def test_what_cannot_be_followed_is_refused() -> None:

@@ -12,6 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ctxbench.base.call_sites import CallSite
 from ctxbench.base.mode import Mode
+from ctxbench.model.metrics import metrics
+from ctxbench.plugins.memory.convention import CONVENTION
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.plot import plot
 from ctxbench.plugins.memory.predict import predict_peak
@@ -241,3 +243,7 @@ from ctxbench.plugins.memory.predict import predict_peak
 assert "torch" in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_memory_convention_is_that_of_the_predictor() -> None:
+    assert CONVENTION in metrics()["memory"].convention(lambda column: [])

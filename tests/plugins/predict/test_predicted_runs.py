@@ -19,9 +19,6 @@ from ctxbench.base.number import Number, order, ratio, reason_not_comparable
 from ctxbench.engine.run import resume
 from ctxbench.model import read_suite as suite
 from ctxbench.model.read_suite import Overrides
-from ctxbench.plugins.compare import comparison
-from ctxbench.plugins.compare.table import ranking_table
-from ctxbench.plugins.crossover.table import crossover_table
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.rates import HOST_US
@@ -212,7 +209,11 @@ def test_columns_may_derive_from_predicted_times(run: Path) -> None:
     assert "Needs matmul_macs_per_s, which is missing here." in table.notes
 
 
+@pytest.mark.plugin("compare")
 def test_a_ranking_has_predicted_times(run: Path) -> None:
+    from ctxbench.plugins.compare import comparison
+    from ctxbench.plugins.compare.table import ranking_table
+
     rankings = {each.condition.split(", ")[-1]: each for each in comparison.rankings(RunFolder.open(run))}
     assert [*rankings] == ["cpu", "titan-xp", "t4"]
     table = ranking_table(rankings["titan-xp"], "throughput_infer")
@@ -306,7 +307,10 @@ def banded_run(path: Path, pairs: Sequence[str] = ("linear:sa",)) -> Path:
     return folder.path
 
 
+@pytest.mark.plugin("crossover")
 def test_the_crossover_of_predicted_times_has_the_bands_in_it(tmp_path: Path) -> None:
+    from ctxbench.plugins.crossover.table import crossover_table
+
     table = crossover_table(open_run(banded_run(tmp_path / "run")))
     assert table is not None
     assert texts(table, "device") == ["t4", "titan-xp"]

@@ -493,7 +493,11 @@ FAILING = BLOCK.replace("PLANT", "raise ValueError('no such day')")
         (("--device", "t4"), "--for predicts"),
         (("--device", "cuda:9"), "cuda"),
         (("--threads", "two"), "--threads 'two' is not an integer"),
-        (("--execution", "onnxruntime"), "--execution onnxruntime goes by no operator"),
+        pytest.param(
+            ("--execution", "onnxruntime"),
+            "--execution onnxruntime goes by no operator",
+            marks=pytest.mark.plugin("runtimes"),
+        ),
     ],
 )
 def test_a_wrong_option_is_one_sentence(

@@ -30,7 +30,6 @@ from ctxbench.meta.influence import gradient_reaches
 from ctxbench.model.case import Case
 from ctxbench.model.read_suite import Overrides
 from ctxbench.model.suite_file import MeasureTable
-from ctxbench.plugins.compare.comparison import Request, expected_s
 from ctxbench.plugins.recall import RECIPE
 from ctxbench.plugins.recall import scenes as scenes_file
 from ctxbench.plugins.recall import stored as stored_file
@@ -453,7 +452,10 @@ def test_a_dry_run_counts_the_trainings_if_they_are_asked_for(
     assert int(least_s) <= float(seconds) < least_s + 60
 
 
+@pytest.mark.plugin("compare")
 def test_compare_counts_the_trainings_too(suite_file: Callable[..., Path]) -> None:
+    from ctxbench.plugins.compare.comparison import Request, expected_s
+
     suite = str(suite_file(["sa"], metrics=("params",)))
     (cases, plain), (_, trained) = (
         expected_s(Request([], ["sa", "se"]), suite, Overrides(metrics=metrics))

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,8 @@ from ctxbench import registry
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Values
 from ctxbench.model.record import columns
-from ctxbench.plugins.recall.stored import ROOT
 from ctxbench.plugins.stability import metric
 from ctxbench.plugins.stability.stability import SCALES, STEPS, Overflow, losses, overflows
-from ctxbench.plugins.verify.command import _print_deep
 from ctxbench.results.run_folder import RunFolder
 from ctxbench.worker.measurement import CaseMeasurement
 
@@ -283,13 +282,16 @@ def test_the_sentence_of_a_row() -> None:
 
 
 def test_a_run_from_before_the_metric_is_read() -> None:
-    rows = RunFolder.open(ROOT / "results" / "deploy-cpu").rows()
+    rows = RunFolder.open(Path(__file__).parents[3] / "results" / "deploy-cpu").rows()
     assert {metric.sentence(row) for row in rows} == {""}
 
 
+@pytest.mark.plugin("verify")
 def test_verify_deep_has_a_line_for_each_dtype(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from ctxbench.plugins.verify.command import _print_deep
+
     empty = dict.fromkeys(columns()) | {"message": "killed"}
 
     def run(suite: str, *, metrics: list[str], dtype: tuple[str, ...] = ("float32",), **given: Any) -> SimpleNamespace:

@@ -10,14 +10,14 @@ from judge import verdicts
 import ctxbench
 from ctxbench.model.conditions import Shape
 from ctxbench.model.read_suite import load
-from ctxbench.plugins.claims.table import claims_of
 from ctxbench.report.curves import figures_of
 from ctxbench.report.figures.kinds import choose
 from ctxbench.report.panels import panels_of
 from ctxbench.report.run_data import open_run
 from ctxbench.report.tables.curve import curve_tables
+from ctxbench.results.claims import claims_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 SMALL: dict[str, Shape] = {
     "gradient": (1, 8, 4, 4),
     "steps": (1, 8, 4, 4),

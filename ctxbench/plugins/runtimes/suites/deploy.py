@@ -4,8 +4,7 @@ from functools import partial
 
 from scipy.stats import spearmanr
 
-from ctxbench.results.claims import Claim, Finding, Missing, Outcome, Rows, faster, measured, tally
-from ctxbench.suites.compile import KEPT, keeps
+from ctxbench.results.claims import KEPT, Claim, Finding, Missing, Outcome, Rows, faster, keeps, measured, tally
 
 NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 

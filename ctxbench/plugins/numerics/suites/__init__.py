@@ -1,0 +1,1 @@
+"""The suites of numeric properties, and their claims."""

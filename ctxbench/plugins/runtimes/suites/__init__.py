@@ -1,0 +1,1 @@
+"""The suite `deploy`, and its claims."""

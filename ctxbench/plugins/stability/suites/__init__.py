@@ -1,0 +1,1 @@
+"""The suite `precision`, and its claims."""

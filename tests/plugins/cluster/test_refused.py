@@ -1,0 +1,12 @@
+"""On a system without fork, a cluster is refused."""
+
+import pytest
+
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.cluster.ray_slots import connect
+
+
+def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxbench.base.clocks.FORKS", False)
+    with pytest.raises(UsageError, match="--ray measures on Linux only; without it, the same suite"):
+        connect("local").__enter__()

@@ -1,0 +1,45 @@
+"""A scan is counted as one operator, forward and backward."""
+
+from typing import Any
+
+import pytest
+import torch
+from test_macs_training import real_step
+from torch import Tensor
+
+from ctxbench import registry
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.macs.training import count_training_macs
+
+SCANNED = {"ss2d": "ctxbench::selective_scan", "vim": "ctxbench::selective_scan", "bi_wkv": "ctxbench::wkv"}
+
+
+def on_meta(key: str, *shape: int, **hparams: Any) -> tuple[torch.nn.Module, Tensor]:
+    with torch.device("meta"):
+        return registry.get(key).build(shape[1], hparams), torch.empty(shape)
+
+
+# The MACs of the scans at [1, 512, 128, 128].
+FIGURES: list[tuple[str, dict[str, Any], int]] = [
+    ("ss2d", {}, 167_772_160),
+    ("ss2d", {"ssm_ratio": 2.0}, 335_544_320),
+    ("ss2d", {"d_state": 16}, 2_181_038_080),
+    ("vim", {}, 2_181_038_080),
+    ("bi_wkv", {}, 50_331_648),
+]
+
+
+@pytest.mark.parametrize(("key", "hparams", "macs"), FIGURES)
+def test_a_scan_is_counted_as_one_operator(key: str, hparams: dict[str, Any], macs: int) -> None:
+    module, x = on_meta(key, 1, 512, 128, 128, **hparams)
+    assert count_macs(module, x).by_operator[SCANNED[key]] == macs
+
+
+@pytest.mark.parametrize("key", SCANNED)
+def test_a_scan_costs_twice_its_forward_in_the_backward_pass(key: str) -> None:
+    module, x = on_meta(key, 2, 64, 12, 10)
+    step, name = count_training_macs(module, x), SCANNED[key]
+    assert step.by_operator[f"{name}_backward"] == 2 * step.by_operator[name]
+    with torch.device("cpu"):
+        _, real = real_step(registry.get(key).build(64), torch.rand(2, 64, 12, 10))
+    assert step.macs_matmul == real.macs_matmul
