@@ -14,6 +14,7 @@ EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
     for name, metric in metrics().items()
     if (columns := tuple(quantity.column for quantity in metric.quantities if quantity.exact))
 }
+EvidenceKind = Literal["pair", "process"]
 InconclusiveIs = Literal["ok", "fail", "skip"]
 
 
@@ -102,10 +103,10 @@ class GateResult:
     notes: tuple[str, ...]
     elapsed_s: float
     exit_code: ExitCode
-    evidence: Literal["pair", "process"] = "pair"
+    evidence: EvidenceKind = "pair"
     advisory: bool = False
     outputs: tuple[OutputVerdict, ...] = ()
-    must_match: bool = False
+    must_match: bool = True
 
     @property
     def title(self) -> str:
@@ -117,7 +118,7 @@ def exit_code(
     exact: Sequence[ExactChange] = (),
     compared: int = 0,
     *,
-    inconclusive_is: InconclusiveIs = "fail",
+    inconclusive_is: InconclusiveIs = "ok",
     timed: bool = True,
     advisory: bool = False,
     slowed: Collection[RowKey] = (),

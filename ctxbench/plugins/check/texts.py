@@ -188,7 +188,7 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
 
 def output_texts(result: GateResult) -> list[str]:
     """What became of each case's outputs, where there is something to tell, and the option that has it fail."""
-    option = "" if result.must_match else "; --outputs must-match has this fail"
+    option = "; --outputs may-change accepts it" if result.must_match else ""
     words = {
         "same": "are the same; {}",
         "changed": "changed, from the same seed and input: {}" + option,

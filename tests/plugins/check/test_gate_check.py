@@ -30,15 +30,17 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import load
 from ctxbench.model.record import Record
+from ctxbench.plugins.check import check as flow
 from ctxbench.plugins.check import check_against as check
 from ctxbench.plugins.check import tree_cases
 from ctxbench.plugins.check.check import conditions_phrase, suite_in_tree
 from ctxbench.plugins.check.check_against import check_against
+from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult
 from ctxbench.plugins.check.pairs import Pairs, Source
 from ctxbench.plugins.check.request import Request, parse_accepted, parse_renamed
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
-from ctxbench.plugins.check.rules import GateRule, PairFailure, PairRatios, PairResult
+from ctxbench.plugins.check.rules import BELOW, GateRule
 from ctxbench.plugins.check.texts import label_of, remarks
 from ctxbench.plugins.check.trees import baseline_tree, working_tree
 from ctxbench.plugins.check.wire import PairRow
@@ -129,7 +131,7 @@ class FakePairs:
     changes: Mapping[str, float | PairFailure] = {}
     asked: Sequence[RowKey] = ()
 
-    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any, pair_s: float) -> None:
         self.baseline, self.candidate = baseline, candidate
         self.seconds: list[float] = []
 
@@ -140,7 +142,7 @@ class FakePairs:
         found: dict[RowKey, PairResult] = {}
         for row in rows:
             change = self.changes.get(f"{row.case.split()[0]} {row.mode}", 0.0)
-            found[row] = change if isinstance(change, PairFailure) else PairRatios(math.log1p(change) + wobble, 0.0)
+            found[row] = change if isinstance(change, PairFailure) else PairRatios(math.log1p(change) + wobble)
         return found
 
 
@@ -156,7 +158,7 @@ def _forks(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any]) -> None
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(check, "ForkServer", Forked)
     monkeypatch.setattr(check, "machine", lambda server: environment)
-    monkeypatch.setattr(check, "Pairs", FakePairs)
+    monkeypatch.setattr(flow, "Pairs", FakePairs)
     monkeypatch.setattr(FakePairs, "changes", {})
     monkeypatch.setattr(FakePairs, "asked", [])
 
@@ -288,7 +290,7 @@ def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, as
 
 
 def test_growth_that_is_accepted_is_shown_and_ok(repository: Path, ask: Ask) -> None:
-    result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]))
+    result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]), must_match=False)
     assert ExactChange(f"Grown {CASE}", "params", 2, 3, accepted=True) in result.exact
     assert result.exit_code == ExitCode.OK
     assert "Growth of Grown: params by 50 % (a tenth or more); accepted (--accept params)" in remarks(result)
@@ -309,10 +311,11 @@ def test_a_class_under_another_name_is_compared_with_its_old_one(repository: Pat
 
 
 def test_a_parameter_less_is_shown_and_ok(repository: Path, ask: Ask) -> None:
-    result = ask("shrunk.py:Shrunk")
+    result = ask("shrunk.py:Shrunk", must_match=False)
     assert ExactChange(f"Shrunk {CASE}", "params", 5, 4) in result.exact
     assert not any(change.worse for change in result.exact)
     assert result.exit_code == ExitCode.OK
+    assert ask("shrunk.py:Shrunk").exit_code == ExitCode.CHANGED  # saved weights do not load
 
 
 def test_a_helper_s_change_counts_and_each_side_has_its_own(repository: Path, ask: Ask) -> None:
@@ -508,9 +511,9 @@ def test_without_time_all_is_inconclusive_and_the_request_says_what_that_is(repo
     result = ask("same.py:Same", timed=True, budget_s=1e-9)
     assert {row.verdict for row in result.rows} == {"inconclusive"}
     assert FakePairs.asked == []
-    # Not a single pair: not even `inconclusive_is="ok"` makes that a pass.
+    # Not a single pair: that is no pass.
     assert result.exit_code == ExitCode.NOTHING_COMPARED
-    assert ask("same.py:Same", timed=True, budget_s=1e-9, inconclusive_is="ok").exit_code == ExitCode.NOTHING_COMPARED
+    assert ask("same.py:Same", timed=True, budget_s=1e-9, inconclusive_is="fail").exit_code == ExitCode.NOTHING_COMPARED
 
 
 # What the two trees share
@@ -661,7 +664,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: dict[str, Any
     monkeypatch.setattr("ctxbench.plugins.check.request.GateRule", partial(GateRule, looks=(2,)))
     monkeypatch.chdir(real["root"])
     monkeypatch.setattr(check, "baseline_tree", lambda here, ref: nullcontext(real["baseline"]))
-    monkeypatch.setattr(check, "Pairs", partial(Pairs, launch=real["launch"]))
+    monkeypatch.setattr(flow, "Pairs", partial(Pairs, launch=real["launch"]))
 
     def run(*modules: str) -> tuple[int, dict[str, Any]]:
         suite = write_suite(tmp_path / "real.toml", "params", "latency")
@@ -691,7 +694,7 @@ def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(c
     skip_if_undecided(result)
     rows = {row["label"]: row for row in result["rows"]}
     expected = {
-        "Even": ("ok", "The whole confidence interval lies below the margin."),
+        "Even": ("ok", BELOW),
         "Crashing": ("broken", "crashed: killed in the measurement by SIGSEGV; "),
         "Hungry": ("broken", "oom: out of memory: "),
         "Quitting": ("not compared", "crashed: the process ended in the measurement with exit code 3; "),
@@ -712,7 +715,7 @@ def test_a_slower_module_is_a_regression_and_a_module_as_before_is_ok(command: C
     code, result = command("Slower")
     skip_if_undecided(result)
     assert (code, result["exit_code"], result["exit_name"]) == (1, 1, "regressed")
-    assert [(row["verdict"], row["replicates"]) for row in result["rows"]] == [("regressed", 4)] * 2
+    assert [(row["verdict"], row["replicates"]) for row in result["rows"]] == [("regressed", 2)] * 2
     assert all(3 < row["low"] < row["change"] < 30 for row in result["rows"])
     (results,) = ElementTree.parse(tmp_path / "out.xml").getroot()
     assert (results.get("tests"), results.get("failures"), results.get("errors")) == ("3", "2", "0")
@@ -858,9 +861,9 @@ STOPPED = failed_now(RowKey("a"), Failure("timeout", "still in macs after 60 s")
     ],
 )
 def test_exit_codes(rows: list[RowVerdict], changes: list[ExactChange], compared: int, code: ExitCode) -> None:
-    assert exit_code(rows, changes, compared) == code
+    assert exit_code(rows, changes, compared, inconclusive_is="fail") == code
     relaxed = ExitCode.OK if code == ExitCode.INCONCLUSIVE else code
-    assert exit_code(rows, changes, compared, inconclusive_is="ok") == relaxed
+    assert exit_code(rows, changes, compared) == relaxed
 
 
 @pytest.mark.parametrize(
@@ -869,8 +872,9 @@ def test_exit_codes(rows: list[RowVerdict], changes: list[ExactChange], compared
 def test_a_count_that_was_stopped_is_inconclusive_where_counts_alone_decide(
     rows: list[RowVerdict], advisory: bool
 ) -> None:
-    assert exit_code(rows, [], 4, timed=advisory, advisory=advisory) == ExitCode.INCONCLUSIVE
-    assert exit_code(rows[:-1], [], 4, timed=advisory, advisory=advisory) == ExitCode.OK
+    options: dict[str, Any] = {"timed": advisory, "advisory": advisory, "inconclusive_is": "fail"}
+    assert exit_code(rows, [], 4, **options) == ExitCode.INCONCLUSIVE
+    assert exit_code(rows[:-1], [], 4, **options) == ExitCode.OK
 
 
 def test_a_case_whose_count_was_stopped_is_inconclusive(
@@ -883,6 +887,6 @@ def test_a_case_whose_count_was_stopped_is_inconclusive(
 
     count = tree_cases.measured
     monkeypatch.setattr(tree_cases, "measured", measured)
-    result = ask("same.py:Same", "shrunk.py:Shrunk")
+    result = ask("same.py:Same", "shrunk.py:Shrunk", inconclusive_is="fail", must_match=False)
     assert {name: row.verdict for name, row in rows_of(result).items()} == {"Same": "inconclusive"}
     assert result.exit_code == ExitCode.INCONCLUSIVE
