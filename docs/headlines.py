@@ -80,8 +80,8 @@ def gate_counts() -> str:
     plain = gate.verdicts(gates.values(), slowed=False)
     kinds = {"slowdowns of 10 % by extra passes": "injected", "rows with slower code": "slower"}
     slow = {what: gate.verdicts(gate.of_kind(gates, kind), slowed=True) for what, kind in kinds.items()}
-    ended = f"of {len(codes)} gates on unchanged code {codes.count(0)} green, {codes.count(3)} undecided"
-    alarms = f"{plain.count('regressed')} false alarms in {len(plain)} of their verdicts"
+    ended = f"of {len(codes)} gates of unchanged code {codes.count(0)} green, {codes.count(3)} undecided"
+    alarms = f"{plain.count('regressed')} false alarms in {len(plain)} verdicts on unchanged code"
     return "; ".join([f"{ended}, {alarms}", *(f"of {_ended(what, own)}" for what, own in slow.items() if own)])
 
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -110,17 +110,25 @@ class Check(ABC):
 
 
 class PairCheck(Check):
-    """A check whose evidence is pairs of processes. After it, `spreads` say what it can find."""
+    """A check whose evidence is pairs of processes. After it, `spreads` say what it can find.
+
+    `unchanged` are cases that need no time.
+    """
 
     def __init__(self, request: Request, here: Modules) -> None:
         super().__init__(request, here)
         self.spreads: tuple[Spread, ...] = ()
+        self.unchanged: Collection[str] = ()
 
     def time_pairs(
         self, before: tuple[Path | None, Mapping[str, Case]], shown: QuietGate, *, end_at_regression: bool
     ) -> Sequence[RowVerdict]:
         """The verdicts on the cases against those of `before`, a tree and its cases by the same ids."""
-        sources = Source(before[0], task_rows(before[1])), Source(self.here.root, task_rows(self.cases, self.slowed))
+        then, now = (
+            {name: case for name, case in each.items() if name not in self.unchanged}
+            for each in (before[1], self.cases)
+        )
+        sources = Source(before[0], task_rows(then)), Source(self.here.root, task_rows(now, self.slowed))
         rule, keys = self.request.rule(self.cases.values()), list(sources[1].rows)
         pair_s = self.deadline.left_s / PAIRS
         pairs = Pairs(*sources, self.suite.file.measure, progress=shown.row, pair_s=pair_s)

@@ -1,5 +1,6 @@
 """`ctxbench check --against`: every row of a suite in the working tree against the same row of another commit."""
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,13 +11,15 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import QuietGate
 from ctxbench.engine.run import machine
 from ctxbench.plugins.check.agreement import compare_outputs
-from ctxbench.plugins.check.check import PairCheck
+from ctxbench.plugins.check.check import PairCheck, task_rows
 from ctxbench.plugins.check.power import sentence
 from ctxbench.plugins.check.request import Request
 from ctxbench.plugins.check.result import GateResult
-from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now, unmeasured
+from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict, Status, failed_now, unmeasured
 from ctxbench.plugins.check.tree_cases import TreeCases, count_exact, exact_changes, list_cases, with_old_names
 from ctxbench.plugins.check.trees import Tree, baseline_tree, working_tree
+
+UNCHANGED = "The same code and the same outputs: nothing to time."
 
 
 def check_against(ref: str, request: Request, progress: QuietGate | None = None) -> GateResult:
@@ -46,6 +49,7 @@ class _CommitCheck(PairCheck):
         settled = {row.row.case for row in self.rows}
         self.cases = {case: now.cases[case] for case in _common(before, now) if case not in settled}
         self.exact, self.compared = exact_changes(before.exact, now.exact)
+        self.unchanged = now.unchanged - settled - {change.case for change in self.exact}
         self.notes += _notes(before, now, self.request)
         self.named = [*before.cases.values(), *now.cases.values()]
 
@@ -53,7 +57,8 @@ class _CommitCheck(PairCheck):
         before = {case: self.before.cases[case] for case in self.cases}
         rows = self.time_pairs((self.before.tree.root, before), shown, end_at_regression=True)
         self.notes += filter(None, [sentence(self.spreads)])
-        return rows
+        unchanged = task_rows({name: case for name, case in self.cases.items() if name in self.unchanged})
+        return [*rows, *(Estimate().verdict(row, "measured", "ok", UNCHANGED) for row in unchanged)]
 
     def _cases_of_both(self, there: Tree, shown: QuietGate) -> tuple[TreeCases, TreeCases]:
         """The cases of both trees, with new names of classes that were renamed; and what their outputs say."""
@@ -67,6 +72,7 @@ class _CommitCheck(PairCheck):
                 raise UsageError(now.missing[name])
             for server, side in ((there_server, before), (here_server, now)):
                 count_exact(server, suite, side, _common(before, now))
+            count_exact(here_server, suite, now, [name for name in now.own() if name not in before.own()])
             shown.stage("comparing outputs and gradients of both sides")
             servers, common = (there_server, here_server), _common(before, now)
             self.outputs = compare_outputs(servers, (before, now), common, suite.file.measure, self.environment)
@@ -83,15 +89,30 @@ def _not_timed(before: TreeCases, now: TreeCases) -> list[RowVerdict]:
     """The verdicts on cases that one side lacks, or whose exact costs cannot be had."""
     ours, theirs, common = now.own(), before.own(), _common(before, now)
     vanished = {name: now.why_missing(before.cases[name], before.tree) for name in theirs if name not in ours}
-    new = {name: before.why_missing(now.cases[name], now.tree) for name in ours if name not in theirs}
     rows = [unmeasured(RowKey(name), "broken", f"vanished: {reason}") for name, reason in vanished.items()]
-    rows += [unmeasured(RowKey(name), "not compared", f"new: {reason}") for name, reason in new.items()]
+    for name in (name for name in ours if name not in theirs):
+        reason = before.why_missing(now.cases[name], now.tree).replace(f"{before.tree.root}{os.sep}", "")
+        if name in before.cases:
+            rows.append(unmeasured(RowKey(name), "not compared", f"new: {reason}"))
+        else:
+            rows.append(_added(name, "ok (new)", f"new: in {before.tree.name}, {reason}", now))
     for name in common:
         if name in before.failures:
-            rows.append(unmeasured(RowKey(name), "not compared", str(before.failures[name])))
+            reason = f"{before.tree.name} fails: {before.failures[name]}"
+            rows.append(_added(name, "ok (repaired)", reason, now))
         elif name in now.failures:
             rows.append(failed_now(RowKey(name), now.failures[name]))
     return rows
+
+
+def _added(name: str, status: Status, why: str, now: TreeCases) -> RowVerdict:
+    """The verdict on a case that the baseline lacks or cannot run: what it costs now, or that it fails now, too."""
+    if name in now.failures:
+        return unmeasured(RowKey(name), "not compared", f"{why}; {now.tree.name} fails: {now.failures[name]}")
+    costs = ", ".join(
+        f"{column.replace('_', ' ')} {value:,}" for column, value in now.exact.get(name, {}).items() if value
+    )
+    return unmeasured(RowKey(name), status, f"{why}; now {costs}" if costs else why)
 
 
 def _notes(before: TreeCases, now: TreeCases, request: Request) -> list[str]:

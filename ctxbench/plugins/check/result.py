@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Literal
 
 from ctxbench.model.metrics import metrics
-from ctxbench.plugins.check.rows import RowKey, RowVerdict
+from ctxbench.plugins.check.rows import ADDED, RowKey, RowVerdict
 
 # The columns that are compared without statistics, by the metric that fills them.
 EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -142,7 +142,8 @@ def exit_code(
         return ExitCode.REGRESSED
     if any(each.verdict == "changed" for each in outputs):
         return ExitCode.CHANGED
-    if not any(row.replicates for row in measured) and not (compared and not (rows and timed)):
+    told = any(row.replicates or row.verdict == "ok" for row in measured) or any(row.status in ADDED for row in rows)
+    if not told and not (compared and not (rows and timed)):
         return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.NOTHING_COMPARED
     unknown = inconclusive_is != "ok" and any(each.verdict == "not compared" for each in outputs)
     if unknown or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):

@@ -13,7 +13,9 @@ from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 
 Verdict = Literal["ok", "regressed", "inconclusive"]
-Status = Literal["measured", "broken", "not compared"]
+Status = Literal["measured", "broken", "not compared", "ok (new)", "ok (repaired)"]
+# A case that works now, and that the baseline lacks or cannot run.
+ADDED = ("ok (new)", "ok (repaired)")
 # What a row's time is read from: the processor time of the thread that runs the passes, or the wall.
 ClockName = Literal["cpu", "wall"]
 NO_ROOM = "The GPU had no room for one side while it had for the other:"

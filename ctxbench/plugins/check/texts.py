@@ -19,6 +19,8 @@ TONES: dict[str, Tone] = {
     "not compared": "bad",
     "inconclusive": "doubtful",
     "ok": "good",
+    "ok (new)": "good",
+    "ok (repaired)": "good",
 }
 HEADLINES = {
     ExitCode.OK: "no regression",

@@ -174,12 +174,14 @@ BEFORE: dict[str, str | bytes] = {
     "leaving.py": source("Leaving"),
     "mended.py": source("Mended", imports="import no_such_package"),
     "unstuck.py": source("Unstuck", body="raise ValueError('not yet')"),
+    "unrepaired.py": source("Unrepaired", body="raise ValueError('not yet')"),
     "never.py": source("Never", imports="import no_such_package"),
     "package/__init__.py": "",
     "package/inner.py": source("Inner", width="WIDTH", imports="from package.widths import WIDTH"),
     "package/widths.py": "WIDTH = 2\n",
 }
 AFTER = {
+    "same.py": source("Same", body="pass"),  # other code, for that is what is timed
     "grown.py": source("Grown", width=3),
     "shrunk.py": source("Shrunk", width=4),
     "renamed.py": source("AnotherName"),
@@ -189,6 +191,8 @@ AFTER = {
     "mended.py": source("Mended"),
     "unstuck.py": source("Unstuck"),
     "fresh.py": source("Fresh"),  # untracked
+    "fresh_and_broken.py": source("Fresh", body="raise ValueError('not yet')"),
+    "unrepaired.py": source("Unrepaired", body="raise ValueError('still not')"),
     "package/widths.py": "WIDTH = 12\n",
 }
 
@@ -344,18 +348,18 @@ def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
         "Renamed": ("broken", None),
         "Broken": ("broken", None),
         "Stuck": ("broken", None),
-        "Mended": ("not compared", None),
-        "Unstuck": ("not compared", None),
-        "Fresh": ("not compared", None),
+        "Mended": ("ok (new)", None),
+        "Unstuck": ("ok (repaired)", None),
+        "Fresh": ("ok (new)", None),
     }
     assert rows["Gone"].reason == f"vanished: there is no file {repository / 'gone.py'}"
     assert "unknown class in" in rows["Renamed"].reason
     assert "No module named 'no_such_package'" in rows["Broken"].reason
     assert rows["Stuck"].reason.startswith("error: ValueError: no longer (stuck.py, line ")
-    assert rows["Mended"].reason.startswith("new: loading ")
+    assert rows["Mended"].reason.startswith(f"new: in {result.baseline}, loading ")
     assert "No module named 'no_such_package'" in rows["Mended"].reason
-    assert rows["Unstuck"].reason.startswith("error: ValueError: not yet (unstuck.py, line ")
-    assert rows["Fresh"].reason.startswith("new: there is no file ")
+    assert rows["Unstuck"].reason.startswith(f"{result.baseline} fails: error: ValueError: not yet (unstuck.py, line ")
+    assert rows["Fresh"].reason.startswith(f"new: in {result.baseline}, there is no file fresh.py; now params 2, macs ")
     assert result.exit_code == ExitCode.BROKEN
     assert {row.case.split()[0] for row in FakePairs.asked} == {"Same"}
 
@@ -363,8 +367,11 @@ def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
 ALONE = {
     "gone.py:Gone": ExitCode.BROKEN,
     "broken.py:Broken": ExitCode.BROKEN,
-    "mended.py:Mended": ExitCode.NOTHING_COMPARED,
-    "fresh.py:Fresh": ExitCode.NOTHING_COMPARED,
+    "mended.py:Mended": ExitCode.OK,
+    "unstuck.py:Unstuck": ExitCode.OK,
+    "fresh.py:Fresh": ExitCode.OK,
+    "unrepaired.py:Unrepaired": ExitCode.NOTHING_COMPARED,
+    "fresh_and_broken.py:Fresh": ExitCode.NOTHING_COMPARED,
 }
 
 
@@ -379,8 +386,36 @@ def test_exit_codes_of_modules_that_one_side_lacks(repository: Path, ask: Ask, m
 def test_without_a_clock_a_new_module_leaves_the_others_verdict(repository: Path, ask: Ask) -> None:
     result = ask("same.py:Same", "fresh.py:Fresh")
     assert result.exit_code == ExitCode.OK
-    assert [row.status for row in result.rows] == ["not compared"]
+    assert [row.status for row in result.rows] == ["ok (new)"]
     assert result.compared == 5
+
+
+def test_code_and_outputs_that_are_the_same_need_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    helper = "from inner import scale"
+    commit(root, {
+        "plain.py": source("Plain"), "uses.py": source("Uses", imports=helper), "inner.py": "scale = 1\n",
+        "other.py": source("Other"),
+    })  # fmt: skip
+    (root / "plain.py").write_text(f'"""Says what it is."""\n# and why\n{source("Plain")}')
+    (root / "inner.py").write_text("scale = 2  # which nothing uses\n")
+    monkeypatch.chdir(root)
+    result = ask("plain.py:Plain", "uses.py:Uses", "other.py:Other", timed=True)
+    reasons = {name: (row.verdict, row.replicates, row.reason) for name, row in rows_of(result).items()}
+    untimed = ("ok", 0, "The same code and the same outputs: nothing to time.")
+    assert reasons["Other infer"] == reasons["Other train"] == untimed
+    # A docstring that was not there is one line more of what Python runs.
+    assert reasons["Plain infer"][1] == reasons["Uses infer"][1] == 4
+    assert {row.case.split()[0] for row in FakePairs.asked} == {"Plain", "Uses"}
+    assert result.exit_code == ExitCode.OK
+    (root / "plain.py").write_text(f"# and why\n{source('Plain')}")
+    result = ask("plain.py:Plain", timed=True)
+    assert {row.reason for row in result.rows} == {untimed[2]}
+    assert result.exit_code == ExitCode.OK
 
 
 @pytest.mark.parametrize(
@@ -592,7 +627,7 @@ class {name}(nn.Module):
 """
 # What each module does before, and now. On the meta device, where costs are counted, none of it happens.
 REAL = {
-    "Even": ("time.sleep(0.004)", "time.sleep(0.004)"),
+    "Even": ("time.sleep(0.004)", "time.sleep(0.004 + 0)"),
     "Slower": ("x.is_meta or time.sleep(0.001)", "x.is_meta or time.sleep(0.012)"),
     "Crashing": ("pass", "x.is_meta or os.kill(os.getpid(), signal.SIGSEGV)"),
     "Infinite": ("pass", "x = x if x.is_meta else x / 0"),
