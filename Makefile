@@ -41,6 +41,7 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tests/import_rules.py
+	$(BIN)/python tests/docstring_rules.py
 
 # What needs the runtimes of the extras onnx and openvino, timm and scikit-learn; these are installed into .venv.
 extras: .venv/.dev

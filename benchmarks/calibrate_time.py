@@ -81,7 +81,7 @@ def _errors(kernels: Kernels, fit: Fit) -> list[tuple[str, Array]]:
 
 
 def provenance(data: Path) -> str:
-    """What the first lines of both files say."""
+    """First lines of both files."""
     digests = ", ".join(
         f"{name} (SHA-256 {hashlib.sha256((data / name).read_bytes()).hexdigest()[:16]})"
         for name in (*READERS, FILE)

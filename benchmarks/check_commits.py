@@ -91,7 +91,7 @@ def check(repository: Path, path: Path, *, static: bool) -> None:
 
 
 def table(folder: Path = OUT) -> str:
-    """What the checks say of each commit."""
+    """Table of the checks' results by commit."""
     rows = []
     for name in COMMITS:
         found = json.loads(stored(folder, name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What each command costs: processor time (user and system, children included) in units of `import torch`.
+"""Costs of each command: processor time (user and system, children included) in units of `import torch`.
 
 Each is run once before it is measured, so that counts are kept from that run, and once with all counted anew.
 Run: python benchmarks/commands.py [repeats]. Writes results/commands.csv; the machine decides nothing.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ctxbench.engine.cache import SWITCH
+from ctxbench.engine.cache import NO_CACHE_ENV
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "results" / "commands.csv"
@@ -38,7 +38,7 @@ def seconds(command: list[str], repeats: int, anew: bool = False) -> float:
         with tempfile.TemporaryDirectory() as folder:
             before = os.times()
             out = [str(Path(folder) / "out") if part == "OUT" else part for part in command]
-            env = environment | ({SWITCH: "1"} if anew else {})
+            env = environment | ({NO_CACHE_ENV: "1"} if anew else {})
             subprocess.run(out, check=True, capture_output=True, cwd=ROOT, env=env)
             after = os.times()
         found.append(after.children_user + after.children_system - before.children_user - before.children_system)

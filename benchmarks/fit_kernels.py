@@ -136,7 +136,7 @@ def fit_all(classes: Mapping[Group, Kernels], wanted: Collection[Group] = ()) ->
 
 
 def spreads(factors: Mapping[Group, Mapping[str, tuple[float, float]]]) -> tuple[float, dict[Group, float]]:
-    """What makes the devices' factors most likely: a random effect for the device, and one for each class on it.
+    """Maximum-likelihood spreads of the devices' factors: a random effect for the device, and one for each class on it.
 
     A factor is the logarithm of measured over predicted, and its error.
     """

@@ -154,7 +154,7 @@ def _solved(table: Table, chosen: NDArray[np.bool_], start: Array, sds: Array, f
 
 
 def folds(passes: Sequence[Pass]) -> list[NDArray[np.bool_]]:
-    """Which passes are left out together: networks of the same first word, in as many parts as FOLDS."""
+    """Folds of passes left out together: networks of the same first word, in as many parts as FOLDS."""
     sizes = Counter(each.kin for each in passes)
     parts: list[set[str]] = [set() for _ in range(FOLDS)]
     for kin, _ in sizes.most_common():
@@ -163,7 +163,7 @@ def folds(passes: Sequence[Pass]) -> list[NDArray[np.bool_]]:
 
 
 def within(shares: Array, errors: Array) -> Array:
-    """What the kernels of each class in one network differ from the prediction by: a standard deviation a class.
+    """Spread of prediction errors of the kernels of each class in one network: a standard deviation a class.
 
     They are what makes the errors of networks that were left out most likely, and then as large as holds 80 % of them.
     """

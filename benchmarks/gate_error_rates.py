@@ -73,7 +73,7 @@ OTHER_RULES: dict[str, Rule] = {
 
 
 def other_rates(noise: Noise, change: float) -> list[float]:
-    """How often each other rule calls a regression."""
+    """Regression rates of the other rules."""
     random = np.random.default_rng(0)
     log_time = random.normal(0.0, noise.jitter, (GATES, 2))
     log_time[:, 1] += np.log1p(change)

@@ -103,7 +103,7 @@ def stored(folder: Path = GATES) -> dict[str, Gate]:
 
 
 def section(gates: Mapping[str, Gate]) -> str:
-    """What the page of the gate's error rates says of the series."""
+    """Section on the series for the page of the gate's error rates."""
     conditions = gates["unchanged-1"]["conditions"]
     as_it_was, slower = (
         ("as it was", "ok", "inconclusive", "regressed"),

@@ -1,4 +1,4 @@
-"""What the first minutes on a GPU should show: eight steps, each with its expectation, in its own process.
+"""Checks for the first minutes on a GPU: eight steps, each with its expectation, in its own process.
 
 Run: make gpu   (or: python benchmarks/gpu.py [--minutes 10] [--out results/gpu-NAME] [--dry-run])
 
@@ -41,7 +41,7 @@ Command = Callable[[str, float], Sequence[str]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step came to."""
+    """Outcome of a step."""
 
     step: str
     expectation: str

@@ -1,4 +1,4 @@
-"""What the steps of gpu.py share: what a step is, how it measures, and what its rows say."""
+"""Shared parts of the steps of gpu.py: the step, its measurement and the reading of its rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -19,10 +19,10 @@ import torch
 from prediction_data import device
 
 import ctxbench.plugins.predict
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.predict.operators import Operator, operators_of
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.training import CrossEntropy, step_of
 from ctxbench.plugins.predict.work import Work
 
@@ -44,7 +44,7 @@ class Pass:
     batch: int
     mode: str
     layout: str
-    sheet: Sheet
+    sheet: DeviceSpec
     seconds: float
     kernels: Kernels
 
@@ -55,7 +55,7 @@ class Pass:
 
     @property
     def family(self) -> str:
-        """What most of it is: transformer, hybrid, or a convnet, whose convolutions may be grouped or depthwise."""
+        """Main kind of layer: transformer, hybrid, or a convnet, whose convolutions may be grouped or depthwise."""
         macs: Counter[str] = Counter()
         for (work, _), count in self.kernels.items():
             amount = work.product.macs if work.product else work.flops / 2 if work.is_product else 0
@@ -73,7 +73,7 @@ class Pass:
     def operators(self) -> list[Operator]:
         """The kernels as a pass that `ctxbench.plugins.predict.passes` takes."""
         return [
-            Operator("", "forward", Place(), (work,), dtype)
+            Operator("", "forward", CallSite(), (work,), dtype)
             for (work, dtype), count in self.kernels.items()
             for _ in range(count)
         ]
@@ -103,7 +103,7 @@ def _read(frame: pd.DataFrame, folder: Path) -> Iterator[Pass]:
 
 
 def _seen(row: Any) -> tuple[bool, Kernels]:
-    """Whether the network may be merged, and its kernels; none if it cannot run."""
+    """Merge flag of the network, and its kernels; none if it cannot run."""
     problem = ""
     for how in ({}, {"img_size": row.image}):  # the second for networks of one size, which is another by default
         try:

@@ -1,4 +1,4 @@
-"""What other tools count of the same blocks: PyTorch's MemTracker, fvcore, calflops and torchinfo.
+"""Counts of other tools for the same blocks: PyTorch's MemTracker, fvcore, calflops and torchinfo.
 
 MemTracker, under fake tensors, is asked for the peak of the blocks of Table 3, which the paper prints, and of all
 blocks on the CPU, which `torch.profiler` measures (one thread, oneDNN and NNPACK off). The counters are asked for
@@ -94,7 +94,7 @@ def memory_rows() -> Iterator[dict[str, Any]]:
 
 
 def of_fvcore(module: nn.Module, x: Tensor) -> tuple[int, int]:
-    """What it calls flops are MACs."""
+    """MACs by fvcore, which calls them flops."""
     return parameter_count(module)[""], int(FlopCountAnalysis(module, x).total())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ctxbench.plugins.predict.sheet import Sheet, by_title
+from ctxbench.plugins.predict.sheet import DeviceSpec, by_title
 from ctxbench.plugins.predict.work import Convolution, Product, Turn, Work, matrix_product
 
 SPLITS = tomllib.loads((Path(__file__).parent / "prediction_splits.toml").read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ class Measured:
     """
 
     source: str
-    sheet: Sheet
+    sheet: DeviceSpec
     work: Work
     dtype: str
     seconds: float
@@ -46,7 +46,7 @@ class Measured:
     alone: bool = False
 
 
-def device(name: str) -> Sheet:
+def device(name: str) -> DeviceSpec:
     """The data sheet of a card under the name that a source gives it. ValueError if there is none."""
     found = by_title(TITLES.get(name, name))
     if found is None:
@@ -62,7 +62,7 @@ def neusight(path: Path) -> Iterator[Measured]:
 
 
 def work_of(operator: str, d: Sequence[int]) -> Work:
-    """What a kernel of NeuSight had to do."""
+    """Work of a kernel of NeuSight."""
     if operator in ("bmm", "linear"):
         return matrix_product(Product(*d[:4]))
     if operator == "conv":

@@ -1,4 +1,4 @@
-"""What predicted times are made from: fits of classes to kernels and to networks, and each device left out once."""
+"""Models behind predicted times: fits of classes to kernels and to networks, and each device left out once."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

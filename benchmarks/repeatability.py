@@ -53,13 +53,13 @@ class Row:
         return [abs(math.log(a / b)) for a, b in itertools.combinations(self.ms, 2)]
 
     def agree(self) -> list[bool]:
-        """Whether two runs differ by no more than both intervals explain, for each pair of runs."""
+        """Return whether two runs differ by no more than both intervals explain, for each pair of runs."""
         pairs = itertools.combinations(range(len(self.ms)), 2)
         explained = [math.hypot(self.half(a), self.half(b)) for a, b in pairs]
         return [move <= most for move, most in zip(self.moves(), explained, strict=True)]
 
     def contained(self) -> list[bool]:
-        """Whether a run's interval contains another run's median, for each ordered pair of runs."""
+        """Return whether a run's interval contains another run's median, for each ordered pair of runs."""
         return [self.low[a] <= self.ms[b] <= self.high[a] for a, b in itertools.permutations(range(len(self.ms)), 2)]
 
 
@@ -125,7 +125,7 @@ def columns() -> dict[str, list[str]]:
 
 
 def lead() -> str:
-    """What the idle runs of `quick` say, in a sentence."""
+    """Sentence on the idle runs of `quick`."""
     agree, _, typical, _, most, *_ = columns()["quick-idle"]
     of = RunFolder.open(RUNS / "quick-idle-1").meta["environment"]
     return (

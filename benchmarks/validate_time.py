@@ -20,7 +20,7 @@ from prediction_model import Folds, Row, fold, row_of, use
 from stamp import stamp, write_stamp
 from transformers import Transformer
 
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.base.mode import MODES
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import SHAPE, parse_shape
@@ -82,7 +82,7 @@ def operators(data: Path) -> Iterator[Row]:
 
 
 def alone(work: Work) -> Operator:
-    return Operator("", "forward", Place(), (work,))
+    return Operator("", "forward", CallSite(), (work,))
 
 
 def own_cpu() -> Iterator[Row]:

@@ -35,7 +35,7 @@ def __dir__() -> list[str]:
 
 
 def _functions() -> Any:
-    """What plugins bring. PluginError for a name that the core has."""
+    """Functions of plugins by name. PluginError for a name that the core has."""
     from ctxbench.plugin import PluginError, brought
 
     found = list(brought("functions"))

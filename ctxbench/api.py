@@ -12,14 +12,14 @@ from ctxbench import registry
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.number import Number
 from ctxbench.engine import progress
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.engine.run import run_suite
 from ctxbench.model.case import Case, one_case
 from ctxbench.model.conditions import CONDITIONS, Shape, parse_shape
 from ctxbench.model.read_suite import Overrides
 from ctxbench.model.read_suite import load as load_suite
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.table.result import Found
+from ctxbench.table.result import Result
 from ctxbench.table.shown import Shown
 from ctxbench.table.table import plain_table
 
@@ -86,12 +86,12 @@ class Run:
 
     @property
     def failed(self) -> int:
-        """How many cases have another status than `ok`."""
+        """Number of cases with another status than `ok`."""
         return self.folder.failed
 
 
 def _holds(value: Any) -> bool:
-    """Whether a cell of a frame is not empty."""
+    """Return whether a cell of a frame is not empty."""
     import pandas as pd
 
     return bool(len(value)) if isinstance(value, str | list | dict) else not pd.isna(value)
@@ -154,7 +154,7 @@ def run(
         hparams=hparams or {},
         measure={**(measure or {}), **({} if processes is None else {"processes": processes})},
     )
-    with nullcontext() if in_process else Apart():
+    with nullcontext() if in_process else IsolatedLoader():
         folder = run_suite(
             load_suite(suite, overrides),
             static=static,
@@ -201,7 +201,7 @@ def suite_of(
 ) -> "Suite":
     """The suite that a function is asked for, read without running users' code in this process."""
     names, values = module_names(modules), conditions_of(conditions)
-    with Apart():
+    with IsolatedLoader():
         return load_suite(name, Overrides(modules=names, hparams=hparams or {}, conditions=values))
 
 
@@ -220,9 +220,9 @@ def case_of(module: "Module", hparams: Mapping[str, Any] | None, **conditions: A
     return one_case((module_names(module) or [""])[0], given, hparams or {})
 
 
-def shown(apart: Apart, case: Case, question: str, *arguments: Any) -> Found[Number]:
-    """What a child tells a person of a case; the number is in what it says first."""
-    parts: list[Shown] = apart.ask(case, question, list[Shown], *arguments)
+def shown(loader: IsolatedLoader, case: Case, question: str, *arguments: Any) -> Result[Number]:
+    """Output of a child about a case; the number is in its first item."""
+    parts: list[Shown] = loader.ask(case, question, list[Shown], *arguments)
     told = [plain_table(each.columns, each.rows) if each.columns else each.text for each in parts]
     assert parts[0].value is not None
-    return Found(parts[0].value, tuple(told))
+    return Result(parts[0].value, tuple(told))

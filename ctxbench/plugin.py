@@ -1,4 +1,4 @@
-"""What a plugin declares, and the plugins that there are. Imports nothing of ctxbench, and no plugin's code but this.
+"""Declaration of a plugin, and the list of plugins. Imports nothing of ctxbench, and no plugin's code but this.
 
 A plugin is a folder of `ctxbench/plugins/`, or an installed package that declares an entry point of the group
 `ctxbench.plugins`, whose name is that of the plugin and whose value is the package. The package has one `PLUGIN`.
@@ -61,6 +61,8 @@ class Plugin:
     preload: Sequence[str] = ()
     slots: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
+    # Kept: functions of the `RunFolder` of a run that ends, which give keys of its run.json.
+    finished: Sequence[str] = ()
     # Shown. Tables and lines are functions of a `RunData`, with their place: those of a report, those that `run`
     # prints below its own, and lines that `report` prints. `checks` take the runs of a report before it is written.
     tables: Mapping[str, int] = field(default_factory=dict)

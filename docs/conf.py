@@ -44,7 +44,7 @@ def outside(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def is_there(name: str) -> bool:
-    """Whether an object can be imported by its dotted name."""
+    """Return whether an object can be imported by its dotted name."""
     try:
         return pkgutil.resolve_name(name) is not None
     except (ImportError, AttributeError):

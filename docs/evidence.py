@@ -1,4 +1,4 @@
-"""What the headlines of the README rest on: the stored run, its commit and date, and the code that they judge.
+"""Evidence for the headlines of the README: the stored run, its commit and date, and the code that they judge.
 
 If that code is another one than at the run's commit, the headline says "as of". `tests/test_docs.py` holds it to that.
 """

@@ -67,7 +67,7 @@ def _memory(run: RunData) -> list[str]:
 
 
 def choices() -> str:
-    """Which module to take, by need."""
+    """Choice of a module, by need."""
     field = stored_run("field-cpu").frame
     mixing = {entry.key for entry in built_in() if entry.position_mixing is not False and entry.family != "pooling"}
     rows = [
@@ -125,7 +125,7 @@ PUBLISHED_MIOU = {
 
 
 def recall_cost() -> str:
-    """What each block reached on each task, whether its gradient reaches other positions, and what it costs."""
+    """Accuracy of each block on each task, its gradient's reach to other positions, and its costs."""
     memory = "memory_train_predicted_bytes"
     found = sorted(recalled(), key=lambda row: -row["recall_segment"])
     rows = []
@@ -144,7 +144,7 @@ def recall_cost() -> str:
 
 
 def recall_bounds() -> str:
-    """What Bayes's decision reaches in the task `segment`, by the context that it is given."""
+    """Accuracy of Bayes's decision in the task `segment`, by the context that it is given."""
     rows = [(what, f"{value:.0f}") for what, value in SEGMENT_BOUNDS.items()]
     return markdown({"known": "label", "segment, %": "counted"}, rows)
 
@@ -197,7 +197,7 @@ def abilities(row: RecordRow) -> list[str]:
 
 
 def survival() -> str:
-    """How far the input of each block can grow in the dtypes of 16 bits, and what ends a training step under AMP."""
+    """Largest input scale of each block in 16-bit dtypes, and the operator that ends a training step under AMP."""
     frame = stored_run("precision-cpu").frame
     scales = frame.pivot(index="module", columns="dtype", values=["finite_forward", "finite_gradient"])
     largest = scales.max().max()
@@ -244,7 +244,7 @@ def audit_of(name: str) -> str:
 
 
 def mmsegmentation_near() -> str:
-    """How many of mmsegmentation's figures, and of what heads add to the FCN of the same column, are near the count."""
+    """Number of mmsegmentation's figures near the count, as printed and as additions to the FCN of the same column."""
     off: dict[tuple[str, ...], float] = {}
     for each in audits()["mmsegmentation"]:
         head, _, column = each.row.partition(" ")

@@ -57,7 +57,7 @@ def table3_memory() -> str:
 
 
 def _memory_figures() -> str:
-    """How much of what the Hamburger paper prints is reached, how, and under which PyTorch."""
+    """Reproduced share of the Hamburger paper's memory figures, with the method and PyTorch version."""
     then, today = (
         {(module, mode): equal for mode in MODES for module, equal in _equal(f"memory_{mode}_2020", ours.format(mode))}
         for ours in ("memory_{}_2020", "memory_{}")
@@ -86,7 +86,7 @@ def gate_counts() -> str:
 
 
 def _ended(what: str, verdicts: list[str]) -> str:
-    """How gates ended on slowdowns of one kind."""
+    """Outcomes of gates on slowdowns of one kind."""
     found, open_ = (verdicts.count(verdict) for verdict in ("regressed", "inconclusive"))
     return f"{len(verdicts)} {what} {found} found, {open_} left inconclusive, {len(verdicts) - found - open_} passed"
 
@@ -104,7 +104,7 @@ def gate_measured() -> str:
 
 
 def findings() -> str:
-    """What was found, a line each, with the page that shows it."""
+    """Findings, a line each, with the page that shows it."""
     found = {
         "plugins/recall": _one_step_ability(),
         "plugins/crossover": _crossing(),
@@ -124,7 +124,7 @@ def _must_be(verdict: claims.Verdict, run: str, claim: str) -> None:
 
 
 def _one_step_ability() -> str:
-    """What Ham (NMF) reaches with its own gradient and with that through all steps; the verdict is the run's."""
+    """Accuracy of Ham (NMF) with its own gradient and with that through all steps; the verdict is the run's."""
     rows = {json.loads(row["hparams"])["gradient"]: row for row in recalled() if row["module"] == "ham_nmf"}
     texts = [
         f"{verb} {' and '.join(reached(rows[gradient], kind) for gradient in ('one_step', 'bptt'))}"
@@ -205,7 +205,7 @@ def audits() -> dict[str, list[Finding]]:
 
 
 def audited() -> str:
-    """How many published figures are what is counted, and how: of the sources that were read."""
+    """Number of published figures equal to the count, by convention, for the sources that were read."""
     found = {name: own for name, own in audits().items() if read_published(name).seen == "read"}
     counts = Counter(each.verdict for own in found.values() for each in own)
     del counts[Verdict.NOT_JUDGED]
@@ -217,7 +217,7 @@ def audited() -> str:
 
 
 def recall_lead() -> str:
-    """Where the blocks stand in `segment`, which of them look up, and what the hams' gradient has to do with it."""
+    """Ranking of the blocks in `segment`, those that look up, and the role of the hams' gradient."""
     rows = sorted(recalled(), key=lambda row: -row["recall_segment"])
     at = {(row["module"], row["settings"]): reached(row, "segment") for row in rows}
     best = [f"{row_name(row)} {reached(row, 'segment')}" for row in rows[:MOST_NAMED]]
@@ -272,7 +272,7 @@ def _count(key: str) -> str:
 
 
 def is_printed(run: RunData, frame: pd.DataFrame, row: RecordRow, key: str, ours: str) -> bool:
-    """Whether the quantity `ours`, rounded to the digits that are published as `key`, equals them."""
+    """Return whether the quantity `ours`, rounded to the digits that are published as `key`, equals them."""
     printed, own = row[f"{key}_published"], quantity(ours)
     if printed is None:
         return False

@@ -116,7 +116,7 @@ def module_details() -> str:
 
 
 def reach(entry: Entry) -> int:
-    """How many positions at SHAPE the one in the centre reaches, as declared."""
+    """Number of positions at SHAPE that the one in the centre reaches, as declared."""
     found = entry.closed_form("reach", SHAPE)
     assert found is not None
     return found
@@ -156,7 +156,7 @@ def _costs(entry: Entry) -> Iterator[str]:
 
 
 def sweep_list() -> str:
-    """What the driver of a simulated sweep costs."""
+    """Costs of the driver of a simulated sweep."""
     rows = rows_of(pd.read_csv(ROOT / "results" / "sweep-simulation.csv"))
     body = [
         (f"{r['slots']}", f"{r['cases']:,}", f"{r['processes']:,}", f"{r['wall_s']:.0f}",
@@ -269,7 +269,7 @@ def markdown(headings: Mapping[str, Origin], rows: Sequence[Sequence[str]]) -> s
 
 
 def command_list() -> str:
-    """What `benchmarks/commands.py` found: processor time of commands."""
+    """Processor time of commands, by `benchmarks/commands.py`."""
     frame = pd.read_csv(ROOT / "results" / "commands.csv")
     rows = [(f"`{row['command']}`", *(f"{row[name]:.2f}" for name in ("again", "anew"))) for row in rows_of(frame)]
     unit = f"In units of `python -c 'import torch'`, which took {frame['import_torch_s'][0]:.1f} s of processor time."

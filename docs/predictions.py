@@ -185,7 +185,7 @@ def table3_predictions() -> str:
 
 
 def prediction_fact() -> str:
-    """How far predicted times of whole passes are off where the card or the network's kin was left out of the fit."""
+    """Error of predicted times of whole passes where the card or the network's kin was left out of the fit."""
     passes = validation()
     own = passes[(passes["source"] == "NeuSight passes") & (passes["known"] == "left out")]
     models = ", ".join(sorted({str(what).split("-")[0].split(" ")[0] for what in own["what"]}))

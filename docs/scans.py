@@ -161,7 +161,7 @@ def measured_times() -> str:
 
 
 def looked_up() -> str:
-    """What each of the suite's blocks reached in the run `recall`."""
+    """Accuracy of each of the suite's blocks in the run `recall`."""
     rows = []
     for module in load("scan").file.modules:
         own = [row for row in recalled() if row["module"] == module]

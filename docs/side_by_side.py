@@ -22,7 +22,7 @@ def source() -> str:
 
 
 def memory_table() -> str:
-    """How many peaks are those of the paper, and of the profiler: MemTracker's beside ours."""
+    """Number of peaks equal to those of the paper, and of the profiler: MemTracker's beside ours."""
     peaks = pd.read_csv(RUN / "memory.csv")
     paper = with_published(stored_run("table3-static")).set_index("module")
     rows = []

@@ -76,7 +76,7 @@ def run_table(name: str, part: str) -> str:
 
 @cache
 def panels_in(folder: str) -> list[Panel]:
-    """What the figures of a committed run draw."""
+    """Panels of a committed run for its figures."""
     return panels_of([open_run(ROOT / folder)])
 
 

@@ -1,4 +1,4 @@
-"""What mdta and xca share: attention whose weights are between channels, by their likeness over all positions."""
+"""Parts shared by mdta and xca: attention whose weights are between channels, by their likeness over all positions."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""What rala and mala share: projections, positive features, rotary positions per head, a depthwise path and a gate."""
+"""Base of rala and mala: projections, positive features, rotary positions per head, a depthwise path and a gate."""
 
 import torch
 from torch import Tensor, nn

@@ -110,7 +110,7 @@ class Hamburger(nn.Module):
         return nullcontext() if self.gradient == "bptt" else torch.no_grad()
 
     def _features(self, x: Tensor) -> Tensor:
-        """What the ham gets, `[B, d, H, W]`."""
+        """Input of the ham, `[B, d, H, W]`."""
         y: Tensor = self.lower(x)
         if self.non_negative and self.without != "ham":
             y = functional.relu(y, inplace=y is not x)

@@ -1,4 +1,4 @@
-"""What blocks whose published weights can be loaded share: their layers, and the values that these start from."""
+"""Parts shared by blocks with loadable published weights: their layers, and the values that these start from."""
 
 import math
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def normalised(norm: nn.LayerNorm, tokens: Tensor) -> Tensor:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Where autocast is on for the device of `x`, products keep the dtype of what they are given.
+    """Disable autocast for the device of `x`: products keep the dtype of their inputs.
 
     Tensors on meta stand for those of CUDA, as in every prediction.
     """

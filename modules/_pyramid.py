@@ -1,4 +1,4 @@
-"""What apc and dm share: branches of four sizes side by side, concatenated, and a bottleneck if it is asked for."""
+"""Base of apc and dm: branches of four sizes side by side, concatenated, and a bottleneck if it is asked for."""
 
 from typing import ClassVar
 

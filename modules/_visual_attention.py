@@ -1,4 +1,4 @@
-"""What msca and lka share: features times weights, which a large window of them gives, between 1x1 convolutions."""
+"""Base of msca and lka: features times weights, which a large window of them gives, between 1x1 convolutions."""
 
 import torch
 from torch import Tensor, nn

@@ -48,7 +48,7 @@ class ExternalAttention(nn.Module):
         return functional.relu(y, inplace=True)
 
     def _weights(self, x: Tensor) -> Tensor:
-        """How much each position asks of each memory vector: [B, S, n]."""
+        """Attention weight of each position on each memory vector: [B, S, n]."""
         features = self.input(x).flatten(2)  # [B, C, n]
         wide = torch.promote_types(x.dtype, torch.float32)  # float16 holds neither 1e-9 nor the softmax's small weights
         logits = torch.bmm(self.keys.expand(x.size(0), -1, -1), features)  # [B, S, n]

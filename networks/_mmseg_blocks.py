@@ -1,4 +1,4 @@
-"""What the decode heads of mmsegmentation are made of; source as in `_mmseg_heads.py`.
+"""Parts of the decode heads of mmsegmentation; source as in `_mmseg_heads.py`.
 
 Products of attention are channel-first, as in the modules of ctxbench; mmsegmentation's are position-first
 (docs/plugins/memory.md says what that changes).

@@ -1,4 +1,4 @@
-"""What several networks are made of: timm's backbones without trained weights, and a segmentation head."""
+"""Parts of several networks: timm's backbones without trained weights, and a segmentation head."""
 
 from types import ModuleType
 from typing import Any

@@ -52,7 +52,7 @@ class Series:
 
     @property
     def title(self) -> str:
-        """What the module is called."""
+        """Title of the module."""
         return str(self.frame["name"].iloc[0])
 
     @property
@@ -123,7 +123,7 @@ def _series_of(panel: Panel, figure: Figure, quantity: Quantity, fewest: int) ->
 
 
 def drawn_of(panels: Sequence[Panel], figure: Figure) -> list[tuple[Quantity, list[list[Series]]]]:
-    """What a figure draws, and the lines of each panel: its y with numbers.
+    """Quantities of a figure with the lines of each panel: its y with numbers.
 
     Of SCALING: the costs that differ along x, or if none does, all that are known.
     """
@@ -140,7 +140,7 @@ def drawn_of(panels: Sequence[Panel], figure: Figure) -> list[tuple[Quantity, li
 
 
 def is_numeric(columns: "Iterable[pd.Series[Any]]") -> bool:
-    """Whether all x of these columns are numbers; truth values and words are categories."""
+    """Return whether all x of these columns are numbers; truth values and words are categories."""
     values = [value for column in columns for value in column]
     return all(isinstance(value, int | float | np.integer) and not isinstance(value, bool) for value in values)
 
@@ -155,7 +155,7 @@ class Fit:
     @property
     def text(self) -> str:
         """`1.98 [1.95, 2.01]`: exponent, slope, or factor for each unit of x."""
-        number = slope(self.line).through(math.exp) if self.scale == "log-y" else slope(self.line)
+        number = slope(self.line).map_monotonic(math.exp) if self.scale == "log-y" else slope(self.line)
         return number.text(decimals=2 if self.scale == "log" else None)
 
     def at(self, x: Floats) -> Floats:
@@ -164,13 +164,13 @@ class Fit:
         return np.asarray(up if self.scale == "linear" else np.exp(up), dtype=np.float64)
 
     def is_seen(self, x: Floats, y: Floats) -> bool:
-        """Whether the line shows these points: it rises or falls, and misses none of them."""
+        """Return whether the line shows these points: it rises or falls, and misses none of them."""
         off = np.abs(self.at(x) - y) / (np.abs(y).max() if self.scale == "linear" else np.minimum(self.at(x), y))
         return bool(off.max() <= MISSED) and not self.line.low <= 0 <= self.line.high
 
 
 def fit_of(series: Series, figure: Figure) -> Fit | str:
-    """What was fitted, or why nothing was."""
+    """Fit, or the reason for none."""
     known = series.y.notna()
     x, y = series.frame["x"][known].astype("float64").to_numpy(), series.y[known].to_numpy()
     if len(x) < FEWEST_FITTED:
@@ -182,7 +182,7 @@ def fit_of(series: Series, figure: Figure) -> Fit | str:
 
 
 def fit_title(figure: Figure) -> str:
-    """What is fitted, for a heading."""
+    """Title of the fit, for a heading."""
     what = {"log": "exponent", "log-y": f"factor for each unit of {figure.x}"}
     return f"{what.get(figure.scale, f'slope over {figure.x}')} [95 % interval]"
 

@@ -14,7 +14,7 @@ from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Column, Table
 
 from .figures.kinds import Written
-from .figures.layout import PAGE, Sheet
+from .figures.layout import PAGE, FigureSize
 from .figures.style import inline_svg
 from .panels import Panel
 from .run_data import RunData
@@ -98,7 +98,7 @@ def _section(table: Table, name: str) -> dict[str, Any]:
 
 
 def _is_more(column: Column) -> bool:
-    """Whether a column stands in the table only if all are asked for."""
+    """Return whether a column stands in the table only if all are asked for."""
     beside = column.header == "on CPU"  # the same as predicted, on the machine's own processor
     ratio = column.origin == "ratio" and bool(column.group)
     return ratio or beside or column.part in _ASKED_FOR or "macs_train" in column.key
@@ -144,7 +144,7 @@ def _data_address(content: bytes, kind: str) -> str:
 
 
 def _warnings(runs: Sequence[RunData], tables: Sequence[Table]) -> Iterator[str]:
-    """What a reader must not miss: unfinished runs, and each footnote on our own numbers with its rows.
+    """Warnings for the reader: unfinished runs, and each footnote on our own numbers with its rows.
 
     With several runs the first table compares them and each of the next is a run's own. Crossovers come last, with
     their footnotes below them.
@@ -174,7 +174,7 @@ def _concerned(table: Table) -> dict[int, dict[str, None]]:
 
 
 def report_command(
-    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool, sheet: Sheet
+    paths: Sequence[Path], out: Path, choice: Choice | None, crossover: Sequence[str], titles: bool, sheet: FigureSize
 ) -> str:
     """The command that makes the report's page and figures again, in the folder where this one was given.
 

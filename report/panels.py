@@ -1,4 +1,4 @@
-"""What a figure draws: one panel for each device of each run, and in it the rows that can be compared."""
+"""Panels of figures: one panel for each device of each run, and in it the rows that can be compared."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -80,14 +80,14 @@ class Panel:
         return ", ".join(filter(None, [*found, *told, *self.marks(rows, origins)]))
 
     def marks(self, rows: pd.DataFrame, origins: Collection[str] = ("measured",)) -> list[str]:
-        """What marks of these rows mean, where their times are shown."""
+        """Legend of the marks of these rows, where their times are shown."""
         if "measured" not in origins:
             return []
         found = [f"{DISTURBED}: timed beside other work"] if any(map(is_disturbed, rows_of(rows))) else []
         return found + (["pale: no interval"] if any(map(is_unsure, rows_of(rows))) else [])
 
     def _left_out(self, rows: pd.DataFrame) -> list[str]:
-        """That the run has rows for other conditions, if these are of some alone."""
+        """Remark on the run's rows for other conditions, if these rows are of some alone."""
         for names, noun in (([*SHAPE.columns], "inputs"), ([*CONDITIONS], "conditions")):
             shown, every = (len(frame[names].drop_duplicates()) for frame in (rows, self.frame))
             if shown < every:
@@ -112,7 +112,7 @@ def panels_of(runs: Sequence[RunData]) -> list[Panel]:
 
 
 def label_of(row: RecordRow) -> str:
-    """What the module is called, with its settings if it has any."""
+    """Title of the module, with its settings if it has any."""
     return f"{row['name']} {row['settings']}".strip()
 
 
@@ -122,23 +122,23 @@ def marked_label_of(row: RecordRow) -> str:
 
 
 def is_disturbed(row: RecordRow) -> bool:
-    """Whether other work disturbed a time of the row."""
+    """Return whether other work disturbed a time of the row."""
     return disturbed(row["others_share"])
 
 
 def is_unsure(row: RecordRow) -> bool:
-    """Whether a time of the row was measured in too few processes for an interval."""
+    """Return whether a time of the row was measured in too few processes for an interval."""
     times = [read_number(row, each) for each in stored_quantities() if each.has_interval]
     return any(time is not None and time.high == math.inf for time in times)
 
 
 def is_reference(frame: pd.DataFrame) -> "pd.Series[bool]":
-    """Which rows are the reference with its own hyper-parameters."""
+    """Mask of the rows that are the reference with its own hyper-parameters."""
     return (frame["module"] == REFERENCE) & (frame["changed"] == "")
 
 
 def origin_of(quantity: Quantity, frame: pd.DataFrame) -> str:
-    """How the numbers of rows were obtained: `predicted, cuda`."""
+    """Origin of the numbers of rows: `predicted, cuda`."""
     known = frame[frame[quantity.column].notna()] if quantity.origin_column else frame
     origins = dict.fromkeys(map(quantity.origin_of, rows_of(known))) if quantity.origin_column else {}
     if quantity.origin != "predicted":

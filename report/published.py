@@ -75,7 +75,7 @@ def unit_of(run: RunData, quantity: Quantity, frame: pd.DataFrame) -> Unit:
 
 
 def is_prefix(unit: Unit) -> bool:
-    """Whether the unit is a bare prefix, `M = 10^6` or `Mi = 2^20`: it has to be explained, and may be scaled."""
+    """True if the unit is a bare prefix, `M = 10^6` or `Mi = 2^20`: it has to be explained, and may be scaled."""
     return bool(unit.symbol) and unit.symbol.removesuffix("i") in PREFIXES
 
 

@@ -79,7 +79,7 @@ class RunData:
 
     @cached_property
     def published(self) -> Published | None:
-        """What stands beside the run's numbers; None if its suite names nothing."""
+        """Published figures beside the run's numbers; None if its suite names nothing."""
         stored = self.definition.get("published")
         return self.added or (Published.model_validate(stored) if stored else None)
 
@@ -126,7 +126,7 @@ class RunData:
         return replace(self, frame=frame)
 
     def conditions(self, frame: pd.DataFrame, threads: bool = True) -> list[str]:
-        """What these rows share: `threads` on a CPU, input, dtype; layout and execution that are not the default.
+        """Common conditions of these rows: `threads` on a CPU, input, dtype; layout and execution if not the default.
 
         A letter stands for a size in which the rows differ: `input [1, 512, H, W]`.
         """
@@ -135,7 +135,7 @@ class RunData:
         if threads and "threads" in same and Cpu.kind in map(kind_of, frame["device"].unique()):
             chosen = frame["threads"].iloc[0]
             count = self.environment.get("torch_threads") if pd.isna(chosen) else int(chosen)
-            found += [CONDITIONS["threads"].phrase(count)] if count else []
+            found += [CONDITIONS["threads"].label(count)] if count else []
         sizes = [frame[name].unique() for name in SHAPE.columns]
         texts = [str(size[0]) if len(size) == 1 else letter for size, letter in zip(sizes, "BCHW", strict=True)]
         found.append(f"input [{', '.join(texts)}]")
@@ -176,7 +176,7 @@ def check_records(frame: pd.DataFrame, path: Path) -> None:
 
 
 def drifts(row: RecordRow, time: Quantity) -> bool:
-    """Whether the halves of a measurement differ by more than DRIFT_WARNING, and by more than its interval explains."""
+    """True if the halves of a measurement differ by more than DRIFT_WARNING, and more than its interval explains."""
     median = row[time.column]
     low, high, drift = (row[time.detail(name)] for name in ("low_ms", "high_ms", "drift"))
     if drift is None or abs(drift) <= DRIFT_WARNING:

@@ -1,4 +1,4 @@
-"""What a page says first: a few plain sentences made from the numbers."""
+"""Summary at the top of a page: a few plain sentences made from the numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ SUPERLATIVES = {"less": "least", "more": "most"}
 
 
 @dataclass(frozen=True)
-class Place:
+class Ranked:
     """A row's number in one quantity."""
 
     label: str
@@ -42,7 +42,7 @@ class Place:
 
 
 def run_sentences(panel: Panel) -> list[str]:
-    """Who is best in each quantity of the Pareto front, by which factor, who ties, and how many rows failed.
+    """Best module in each quantity of the Pareto front, its factor, its ties, and the number of failed rows.
 
     Only rows under the same conditions that ended ok are compared.
     """
@@ -70,7 +70,7 @@ def run_sentences(panel: Panel) -> list[str]:
 
 
 def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
-    """How each later run stands to the first one in each quantity that differs, and how many rows failed."""
+    """Comparison of each later run with the first one in each quantity that differs, and the number of failed rows."""
     names = [run.name for run in runs]
     found = []
     for each in compared():
@@ -95,11 +95,11 @@ def comparison_sentences(runs: Sequence[RunData], table: Table) -> list[str]:
     return [*found, *(f"{run.name}: {sentence}" for run in runs for sentence in _ended(run.frame))]
 
 
-def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Place]:
+def _places(panel: Panel, done: pd.DataFrame, each: Quantity) -> list[Ranked]:
     """The known numbers of one quantity, the best first."""
     unit = unit_of(panel.run, each, panel.frame)
     places = [
-        Place(label_of(row), value, _text(row, each, unit), bool(is_it))
+        Ranked(label_of(row), value, _text(row, each, unit), bool(is_it))
         for row, is_it in zip(rows_of(done), is_reference(done), strict=True)
         if (value := read_number(row, each))
     ]
@@ -111,10 +111,12 @@ def _text(row: RecordRow, each: Quantity, unit: Unit) -> str:
     return f"{value} {unit.symbol}".strip()
 
 
-def _leader(each: Quantity, places: Sequence[Place]) -> str:
-    """Who is best in one quantity, what ties with it, and by which factor the others follow."""
-    left_out = [f"{place.label} ({place.value.obstacle})" for place in places if place.value.obstacle]
-    places = [place for place in places if not place.value.obstacle]
+def _leader(each: Quantity, places: Sequence[Ranked]) -> str:
+    """Best module in one quantity, its ties, and the factor by which the others follow."""
+    left_out = [
+        f"{place.label} ({place.value.reason_not_comparable})" for place in places if place.value.reason_not_comparable
+    ]
+    places = [place for place in places if not place.value.reason_not_comparable]
     if len(places) < 2:
         return f"Not compared in {each.noun}: {listed(left_out)}."
     best = places[0]
@@ -140,7 +142,7 @@ def _leader(each: Quantity, places: Sequence[Place]) -> str:
     return f"{text}."
 
 
-def _distance(each: Quantity, best: Place, rest: Sequence[Place]) -> str:
+def _distance(each: Quantity, best: Ranked, rest: Sequence[Ranked]) -> str:
     """By which factor the best differs from the next ones and from the reference."""
     if not rest:
         return ""
@@ -153,7 +155,7 @@ def _distance(each: Quantity, best: Place, rest: Sequence[Place]) -> str:
     return f"{text}, and {_factor(best, reference)} {each.comparative} than {reference.label}" if reference else text
 
 
-def _factor(one: Place, other: Place) -> str:
+def _factor(one: Ranked, other: Ranked) -> str:
     """`1.6x`; of counts that are close, in percent."""
     small, large = sorted((one.value, other.value), key=lambda value: value.value)
     is_close = not large.has_interval and large.value < CLOSE * small.value
@@ -170,7 +172,7 @@ def _alone(panel: Panel, done: pd.DataFrame, axes: Sequence[Quantity], only: boo
 
 
 def _ended(frame: pd.DataFrame) -> list[str]:
-    """How many rows failed and which; nothing to say of a single row that did not."""
+    """Number and names of failed rows; nothing for a single row that did not fail."""
     failed = frame[frame["status"] != "ok"]
     if failed.empty:
         return [f"None of the {len(frame)} rows failed."] if len(frame) > 1 else []
@@ -184,7 +186,7 @@ def _ended(frame: pd.DataFrame) -> list[str]:
     return [f"{word} failed: {listed(names)}."]
 
 
-def _noun(each: Quantity, place: Place) -> str:
+def _noun(each: Quantity, place: Ranked) -> str:
     return f"predicted {each.noun}" if "predicted" in (each.origin, place.value.origin) else each.noun
 
 

@@ -14,7 +14,7 @@ from ctxbench.table.markdown import render_markdown
 from ctxbench.table.table import Table
 
 from .figures.kinds import WRITERS, choose, write_figure
-from .figures.layout import PAGE, Sheet
+from .figures.layout import PAGE, FigureSize
 from .page import render_page, report_command
 from .panels import panels_of
 from .run_data import RunData, open_run
@@ -38,7 +38,7 @@ FORMATS: dict[str, Callable[[Table, str, str], str]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was written: the page, and every file with it; `lines` are what plugins say of the runs.
+    """Written files: the page, and every file with it; `lines` are the plugins' remarks on the runs.
 
     `hints` are lines on tables that are too wide for a page.
     """
@@ -59,7 +59,7 @@ def write_report(
     titles: bool = False,
     notes: str = "below",
     formats: Sequence[str] = (),
-    sheet: Sheet = PAGE,
+    sheet: FigureSize = PAGE,
     on_step: Callable[[str], object] = lambda _: None,
 ) -> Report:
     """Write `index.html`, `tables/*` and `figures/*` below `out`, from the run folders alone.

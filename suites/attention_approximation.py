@@ -1,4 +1,4 @@
-"""What a run of the suite `attention_approximation` says of Li et al., 2020 and of Han et al., ICCV 2023."""
+"""Claims of the suite `attention_approximation` about Li et al., 2020 and of Han et al., ICCV 2023."""
 
 import pandas as pd
 

@@ -1,4 +1,4 @@
-"""What a run of the suite `bread` says of the breads and hams of Geng et al., ICLR 2021."""
+"""Claims of the suite `bread` about the breads and hams of Geng et al., ICLR 2021."""
 
 from ctxbench.results.claims import Claim, Finding, Outcome, Rows, for_each, measured
 

@@ -1,4 +1,4 @@
-"""What a run of the suite `compile` says of torch.compile."""
+"""Claims of the suite `compile` about torch.compile."""
 
 from functools import partial
 from typing import Any
@@ -36,14 +36,14 @@ def exact(rows: Rows, mode: str) -> Finding:
 
 
 def keeps(rows: Rows, mode: str, execution: str, **wanted: Any) -> Outcome:
-    """Whether an execution of a module adds no more error than another order of sums does."""
+    """Outcome of an execution that adds no more error than another order of sums does."""
     eager, other = (rows.number(f"error_{mode}", **wanted, execution=each) for each in ("eager", execution))
     kept = other <= max(ROUNDING * eager, RELATIVE)
     return kept, "" if kept else f"{other:.1e}, eager {eager:.1e}"
 
 
 def repays(rows: Rows) -> Finding:
-    """How many training passes of a module save the seconds that compiling takes, where compiling makes it faster."""
+    """Number of training passes that save the seconds of compiling, where compiling makes a module faster."""
     passes = {}
     for module in rows.modules():
         try:

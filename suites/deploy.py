@@ -1,4 +1,4 @@
-"""What a run of the suite `deploy` says of deployed runtimes."""
+"""Claims of the suite `deploy` about deployed runtimes."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What a run of the suite `gradient` says of section 2.3 of Geng et al., ICLR 2021."""
+"""Claims of the suite `gradient` about section 2.3 of Geng et al., ICLR 2021."""
 
 import json
 

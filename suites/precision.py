@@ -1,4 +1,4 @@
-"""What a run of the suite `precision` says of the dtypes."""
+"""Claims of the suite `precision` about the dtypes."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a run of the suite `rank` says of the latent dimension of Geng et al., ICLR 2021."""
+"""Claims of the suite `rank` about the latent dimension of Geng et al., ICLR 2021."""
 
 from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, for_each, measured
 

@@ -1,4 +1,4 @@
-"""What a run of the suite `scaling` says of how times grow, beside the MACs of the same inputs."""
+"""Claims of the suite `scaling` about the growth of times, beside the MACs of the same inputs."""
 
 import math
 from functools import partial
@@ -15,7 +15,7 @@ WIDE = 0.25
 
 
 def growth(rows: Rows, axis: str, mode: str) -> Finding:
-    """Whether a mode's time grows no faster than the MACs, by the intervals of their exponents."""
+    """Finding on a mode's time growing no faster than the MACs, by the intervals of their exponents."""
     parts = {module: along(rows.of(module=module), AXES[axis]) for module in rows.modules()}
     varied = {module: part for module, part in parts.items() if len(part.split(AXES[axis])) > 2}
     if not varied:

@@ -1,4 +1,4 @@
-"""What a run of the suite `scaling-static` says of the orders of cost in n = H x W, the batch and the channels."""
+"""Claims of the suite `scaling-static` about the orders of cost in n = H x W, the batch and the channels."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def exponent(rows: Rows, column: str) -> float:
 
 
 def closed_form(rows: Rows) -> Finding:
-    """Whether each count of MACs is that of the module's closed form."""
+    """Finding on counts of MACs equal to the module's closed form."""
 
     def is_equal(module: str) -> Outcome:
         own = rows.of(module=module)

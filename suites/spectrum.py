@@ -1,4 +1,4 @@
-"""What a run of the suite `spectrum` says of Fig. 6 of Geng et al., ICLR 2021."""
+"""Claims of the suite `spectrum` about Fig. 6 of Geng et al., ICLR 2021."""
 
 from ctxbench.results.claims import HAMS, Claim, Finding, Missing, Outcome, Rows, for_each, measured
 
@@ -22,7 +22,7 @@ def concentration(rows: Rows) -> Finding:
 
 
 def others(rows: Rows) -> Finding:
-    """How many of the other modules change the effective rank, and which way."""
+    """Number of the other modules that change the effective rank, by direction."""
     names = [name for name in rows.modules() if name not in HAMS]
     if not names:
         raise Missing("no other module in this run")

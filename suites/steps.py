@@ -1,4 +1,4 @@
-"""What a run of the suite `steps` says of the iterations of Geng et al., ICLR 2021."""
+"""Claims of the suite `steps` about the iterations of Geng et al., ICLR 2021."""
 
 from ctxbench.base.statistics import fit_line
 from ctxbench.results.claims import HAMS, Claim, Finding, Outcome, Rows, decided, for_each, slope

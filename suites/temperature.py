@@ -1,4 +1,4 @@
-"""What a run of the suite `temperature` says of Appendix F of Geng et al., ICLR 2021."""
+"""Claims of the suite `temperature` about Appendix F of Geng et al., ICLR 2021."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ KMEANS = ("ham_cd", "ham_vq")
 
 
 def below(rows: Rows, column: str, hams: Iterable[str], lower: float, higher: float, digits: str) -> Finding:
-    """Whether a number at the largest K is below at one T what it is at another."""
+    """Finding on a number at the largest K being smaller at one T than at another."""
     last = rows.extreme("steps")
 
     def is_below(ham: str) -> Outcome:

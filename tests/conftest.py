@@ -124,7 +124,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test starts is no part of a parallel test run, in which pytest-benchmark would time nothing."""
+    """Hide the parallel test run from a test's processes, in which pytest-benchmark would time nothing."""
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
 
@@ -176,7 +176,7 @@ def _share(server: ForkServer, patch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left: its exit code and what it printed."""
+    """Result of a command: its exit code and what it printed."""
 
     returncode: int
     stdout: str

@@ -33,7 +33,7 @@ FIXTURE = "ctxbench"
 
 @dataclass(frozen=True)
 class Proof:
-    """What went with a plugin, what is left of the tests, and what broke: nothing, if all is well."""
+    """Proof of a deletion: files gone with a plugin, tests left, and failures, of which there should be none."""
 
     name: str
     gone: Sequence[str]
@@ -61,7 +61,7 @@ def with_dependents(name: str) -> list[str]:
 
 
 def places(name: str) -> list[Path]:
-    """Where a plugin lies, from the root of the repository."""
+    """Paths of a plugin, from the root of the repository."""
     return [Path("ctxbench/plugins") / name, Path("tests/plugins") / name, Path(f"docs/plugins/{name}.md")]
 
 

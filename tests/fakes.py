@@ -24,12 +24,12 @@ def cases(count: int) -> list[Case]:
 
 
 def counted() -> list[Reply]:
-    """What process 0 of a case reports."""
+    """Report of process 0 of a case."""
     return [Values({"params": 7})]
 
 
 def timed(ms: float, control_ms: float = 2.0, others_share: float = 0.0, **more: Any) -> list[Reply]:
-    """What a process of a round reports whose every inference takes `ms`."""
+    """Report of a process of a round whose every inference takes `ms`."""
     values = {"ms": ms, "samples": 2, "stop": "interval", "outliers": 0, "drift": 0.0, **more}
     return [
         Samples("infer", [Block(0.1, 4, ms), Block(0.2, 4, ms)]),

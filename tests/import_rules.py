@@ -21,7 +21,7 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 
 
 def lint(planted: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """What import-linter says, with the lines `planted` at the ends of files, by their paths in the repository."""
+    """Output of import-linter, with the lines `planted` at the ends of files, by their paths in the repository."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-dir"]
     with tempfile.TemporaryDirectory() as folder:
         for name, source in packages.items():

@@ -8,7 +8,7 @@ from ctxbench.results.claims import Finding, Rows
 
 
 def findings(suite: str, frame: pd.DataFrame) -> list[Finding]:
-    """What the rows say of each claim, in order."""
+    """Findings of the rows on each claim, in order."""
     return [claim.judge(Rows.of_frame(frame)) for claim in claims_of(suite, load(suite).file.title)]
 
 

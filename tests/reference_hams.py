@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Options:
-    """What a ham is run with; `beta` is read by CD alone."""
+    """Options of a ham; `beta` is read by CD alone."""
 
     ham: str
     steps: int

@@ -70,7 +70,7 @@ def block_samples(random: np.random.Generator, noise: Noise, log_time: FloatArra
 
 
 def _bursts(random: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Which blocks `[..., blocks]` lie in a burst."""
+    """Mask of the blocks `[..., blocks]` in a burst."""
     starts = random.random(shape) < noise.burst_rate
     lengths = random.geometric(1 / noise.burst_blocks, shape)
     blocks = np.arange(shape[-1])

@@ -37,7 +37,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def measured(stand_in: Path) -> Measured:
-    """What a child reports that was forked beside the stand-in accelerator."""
+    """Report of a child that was forked beside the stand-in accelerator."""
 
     def run(*before: str) -> list[Reply]:
         script = FIXTURES / "forks_beside_a_device.py"

@@ -56,7 +56,7 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], forbidden: s
 
 
 def test_numpy_starts_no_thread_in_a_command() -> None:
-    """Where there is no thread left, OpenBLAS would raise the signal of Ctrl-C."""
+    """Guard against OpenBLAS, which raises the signal of Ctrl-C where there is no thread left."""
     code = (
         "import os, sys\nfrom ctxbench import cli\nsys.argv = ['ctxbench', 'list']\n"
         "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"

@@ -1,4 +1,4 @@
-"""What was counted before is told again: when, when not, and with a cache folder that is of no use."""
+"""Cached counts: reused, not reused, and with a cache folder that is of no use."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from conftest import Done
 from fakes import ENDED_WELL, FakeExecutor, counted
 
 from ctxbench.engine import cache
-from ctxbench.engine.cache import Counted
+from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
@@ -30,7 +30,7 @@ TASK = MeasureCase(CASE, Measure(), ["params"])
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv(cache.SWITCH)
+    monkeypatch.delenv(cache.NO_CACHE_ENV)
     monkeypatch.setattr(cache, "user_cache_path", lambda name: tmp_path / name)
     return tmp_path / "ctxbench" / "counted"
 
@@ -49,7 +49,7 @@ class Counts(FakeExecutor):
         return [*self.said]
 
 
-def told(executor: Counted, task: MeasureCase = TASK) -> list[bytes]:
+def told(executor: CachedExecutor, task: MeasureCase = TASK) -> list[bytes]:
     found: list[Reply] = []
     assert executor.run(task, found.append).code == 0
     return [*map(encode, found)]
@@ -57,7 +57,7 @@ def told(executor: Counted, task: MeasureCase = TASK) -> list[bytes]:
 
 def test_a_second_run_is_told_the_same_and_asks_nobody() -> None:
     script = Counts()
-    assert told(Counted(script)) == told(Counted(script)) == TOLD
+    assert told(CachedExecutor(script)) == told(CachedExecutor(script)) == TOLD
     assert script.asked == 1
 
 
@@ -74,8 +74,8 @@ def test_a_second_run_is_told_the_same_and_asks_nobody() -> None:
 )
 def test_another_task_is_counted(other: MeasureCase) -> None:
     script = Counts()
-    told(Counted(script))
-    told(Counted(script), other)
+    told(CachedExecutor(script))
+    told(CachedExecutor(script), other)
     assert script.asked == 2
 
 
@@ -85,7 +85,7 @@ def test_another_task_is_counted(other: MeasureCase) -> None:
 def test_what_is_measured_and_modules_of_others_are_never_kept(case: Case) -> None:
     script = Counts()
     for _ in range(2):
-        told(Counted(script), replace(TASK, case=case))
+        told(CachedExecutor(script), replace(TASK, case=case))
     assert script.asked == 2
 
 
@@ -99,7 +99,7 @@ def test_what_is_measured_and_modules_of_others_are_never_kept(case: Case) -> No
     ],
 )
 def test_only_what_ended_well_is_kept(said: list[Reply], ended: Exit, folder: Path) -> None:
-    Counted(Counts(*said, ended=ended)).run(TASK, lambda message: None)
+    CachedExecutor(Counts(*said, ended=ended)).run(TASK, lambda message: None)
     assert not folder.exists()
 
 
@@ -107,9 +107,9 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Counts()
-    told(Counted(script))
+    told(CachedExecutor(script))
     monkeypatch.setattr(cache, "counting_code", lambda: "other")
-    told(Counted(script))
+    told(CachedExecutor(script))
     assert script.asked == 2
     assert [path.name for path in folder.iterdir()] == ["other"]
 
@@ -127,11 +127,11 @@ def test_other_code_is_counted_and_what_the_former_code_kept_is_removed(
 )
 def test_another_file_of_ctxbench_has_all_counted_anew(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script, read = Counts(), Path.read_bytes
-    told(Counted(script))
+    told(CachedExecutor(script))
     changed = ROOT / file
     assert changed.is_file()
     monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + b"#" * (self == changed))
-    told(Counted(script))
+    told(CachedExecutor(script))
     assert script.asked == 2
 
 
@@ -147,17 +147,17 @@ def test_another_build_of_a_package_has_all_counted_anew(
         facts = {"version": found.version, "record": found.read_text("RECORD"), **(change if name == package else {})}
         return SimpleNamespace(version=facts["version"], read_text={"RECORD": facts["record"]}.get)
 
-    told(Counted(script))
+    told(CachedExecutor(script))
     monkeypatch.setattr(cache, "distribution", installed)
-    told(Counted(script))
+    told(CachedExecutor(script))
     assert script.asked == 2
 
 
 def test_another_python_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Counts()
-    told(Counted(script))
+    told(CachedExecutor(script))
     monkeypatch.setattr("platform.python_version", lambda: "3.0.0")
-    told(Counted(script))
+    told(CachedExecutor(script))
     assert script.asked == 2
 
 
@@ -167,7 +167,7 @@ def test_another_sheet_has_its_times_predicted_anew(tmp_path: Path) -> None:
     text = (ROOT / "ctxbench/plugins/predict/sheets.toml").read_text().split("[p100-pcie]")[0]
     for content in (text, text, text.replace("bandwidth_gb_s = ", "bandwidth_gb_s = 1")):
         sheet.write_text(content)
-        told(Counted(script), task)
+        told(CachedExecutor(script), task)
     assert script.asked == 2
 
 
@@ -183,7 +183,7 @@ def damaged(whole: bytes) -> Iterator[bytes]:
 def test_a_damaged_file_is_counted_anew_and_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)  # hundreds of them
     script = Counts()
-    executor = Counted(script)
+    executor = CachedExecutor(script)
     told(executor)
     (path,) = folder.glob("*/*")
     whole = path.read_bytes()
@@ -198,16 +198,16 @@ def test_a_damaged_file_is_counted_anew_and_replaced(folder: Path, monkeypatch: 
 
 def test_what_was_kept_for_another_task_or_by_other_code_is_counted_anew(folder: Path) -> None:
     script = Counts()
-    told(Counted(script))
+    told(CachedExecutor(script))
     (path,) = folder.glob("*/*")
-    told(Counted(script), replace(TASK, metrics=["macs"]))
+    told(CachedExecutor(script), replace(TASK, metrics=["macs"]))
     (other,) = {*folder.glob("*/*")} - {path}
     elsewhere = folder / "other code" / path.name
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(cache._sealed(elsewhere, b"".join(TOLD)))
     for foreign in (other, elsewhere):
         path.write_bytes(foreign.read_bytes())
-        assert told(Counted(script)) == TOLD
+        assert told(CachedExecutor(script)) == TOLD
     assert script.asked == 4
 
 
@@ -218,12 +218,12 @@ def test_what_cannot_be_written_leaves_no_file(
 ) -> None:
     monkeypatch.setattr(f"os.{failing}", Mock(side_effect=error))
     with nullcontext() if isinstance(error, OSError) else pytest.raises(KeyboardInterrupt):
-        assert told(Counted(Counts())) == TOLD
+        assert told(CachedExecutor(Counts())) == TOLD
     assert [*folder.glob("*/*")] == []
 
 
 def test_a_count_that_a_persons_file_had_a_part_in_is_not_kept(folder: Path) -> None:
-    told(Counted(Counts(Imported({"/mine.py": "0"}), *counted())))
+    told(CachedExecutor(Counts(Imported({"/mine.py": "0"}), *counted())))
     assert not folder.exists()
 
 
@@ -231,7 +231,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
     folder.parent.parent.mkdir(exist_ok=True)
     folder.parent.write_text("a file")
     script, notes = Counts(), list[str]()
-    executor = Counted(script, notes.append)
+    executor = CachedExecutor(script, notes.append)
     for _ in range(2):
         assert told(executor) == TOLD
     assert script.asked == 2
@@ -241,10 +241,10 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
 
 
 def test_the_switch_has_all_counted_anew(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setenv(cache.SWITCH, "1")
+    monkeypatch.setenv(cache.NO_CACHE_ENV, "1")
     script = Counts()
     for _ in range(2):
-        told(Counted(script))
+        told(CachedExecutor(script))
     assert script.asked == 2
     assert not folder.exists()
 

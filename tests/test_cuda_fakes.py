@@ -147,7 +147,7 @@ def test_the_device_is_the_current_one_before_any_flag_is_set(
 
 
 class NVMLError(Exception):  # NVML's name, like that below
-    """What NVML raises, by a class for each code."""
+    """Exception of NVML, by a class for each code."""
 
 
 class NVMLError_NotSupported(NVMLError):
@@ -441,7 +441,7 @@ def told(state: Mapping[str, Any]) -> list[str]:
 
 def test_a_busy_machine_is_warned_of() -> None:
     assert told({"busy_cores": 0.4}) == []
-    assert told({"busy_cores": 1.26}) == ["the machine was not at rest: others kept 1.3 cores busy"]
+    assert told({"busy_cores": 1.26}) == ["the machine was not idle: 1.3 cores in use by other processes"]
 
 
 def test_busy_cores_come_from_the_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What is left without a plugin holds: in `make long` for each, with CTXBENCH_TEST_DELETIONS=3 for three by chance."""
+"""Deletions of plugins: in `make long` of each, with CTXBENCH_TEST_DELETIONS=3 for three by chance."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What differs between two runs, in the terminal: exact quantities first, ratios with intervals, other conditions."""
+"""Differences between two runs, in the terminal: exact quantities first, ratios with intervals, other conditions."""
 
 from collections.abc import Callable
 from pathlib import Path

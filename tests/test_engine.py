@@ -25,7 +25,7 @@ from ctxbench.engine.run import locked, machine, resume
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Doing
 from ctxbench.results.run_folder import RunFolder
-from ctxbench.worker.protocol import MeasureCase, Reply, Told
+from ctxbench.worker.protocol import MeasureCase, Payload, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 FAILING = Path(__file__).parent / "fixtures" / "failing.py"
@@ -100,7 +100,7 @@ def test_each_case_has_a_fresh_process_without_threads(tmp_path: Path) -> None:
         seen: list[Reply] = []
         for _ in range(2):
             server.run(task_of("machine"), seen.append)
-        assert [type(message) for message in seen] == [Told, Told]
+        assert [type(message) for message in seen] == [Payload, Payload]
         assert len(os.listdir(f"/proc/{pid}/task")) == 1
 
 
@@ -181,7 +181,7 @@ def command(suite: Path, out: Path) -> list[str]:
 
 
 def finished(path: Path) -> int:
-    """How many processes of a run have finished."""
+    """Number of finished processes of a run."""
     return sum(map(len, RunFolder.open(path).finished().values())) if (path / "processes.csv").exists() else 0
 
 
@@ -321,7 +321,7 @@ def test_a_fork_server_that_is_killed_before_its_task_is_replaced(number: signal
             os.kill(server._interpreter.process.pid, number)
             seen: list[Reply] = []
             ended = server.run(task_of("machine"), seen.append)
-            assert [type(message) for message in seen] == [Told]
+            assert [type(message) for message in seen] == [Payload]
             assert (ended.code, ended.signal, ended.early) == (0, 0, False)
 
 
@@ -370,4 +370,4 @@ def test_a_child_that_sigkill_does_not_end_is_left_behind(monkeypatch: pytest.Mo
         os.killpg(next(filter(None, stuck)), signal.SIGKILL)
         seen: list[Reply] = []
         server.run(task_of("machine"), seen.append)  # a new fork server takes the next task
-        assert [type(message) for message in seen] == [Told]
+        assert [type(message) for message in seen] == [Payload]

@@ -1,4 +1,4 @@
-"""What a case raised becomes a status: what CUDA, its libraries and torch say, a row each."""
+"""Statuses of exceptions in a case: messages of CUDA, its libraries and torch, a row each."""
 
 import pytest
 import torch

@@ -260,8 +260,8 @@ def test_predicted_times_after_a_calibration_are_compared_with_table_3(
         "median error 14%, largest 20%; 50% of 2 in band",
     )
     assert asked[0]["device"] == str(out / "calibrated.toml")
-    done.returncode, done.stderr = 2, "ctxbench: cuda was not at rest"
-    with pytest.raises(CannotRun, match="not at rest"):
+    done.returncode, done.stderr = 2, "ctxbench: cuda was not idle"
+    with pytest.raises(CannotRun, match="not idle"):
         gpu_steps.calibration(out, time.monotonic() + 9)
 
 

@@ -42,7 +42,7 @@ def count(measurement: Measurement) -> None:
 
 METRIC = Metric(
     name="buffers",
-    place=15,
+    order=15,
     about="buffers",
     columns=[Column("buffers", int)],
     quantities=[
@@ -84,10 +84,10 @@ def test_the_metrics_are_in_the_order_of_tables() -> None:
     files = {path.stem for path in Path(str(core_metrics.__file__)).parent.glob("*.py")} - {"__init__"}
     own = [import_module(f"ctxbench.metrics.{name}") for name in files]
     declared = [*(module.METRIC for module in own if hasattr(module, "METRIC")), *loaded("metrics")]
-    in_place = sorted(declared, key=lambda each: each.place)
-    assert list(metrics.metrics().values()) == in_place
+    in_order = sorted(declared, key=lambda each: each.order)
+    assert list(metrics.metrics().values()) == in_order
     assert metrics.static_metrics()[:3] == list(metrics.metrics())[:3] == ["params", "macs", "memory"]
-    assert list(metrics.quantities()) == [each.key for metric in in_place for each in metric.quantities]
+    assert list(metrics.quantities()) == [each.key for metric in in_order for each in metric.quantities]
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What stands in for a fork server where none can be."""
+    """Substitute for a fork server where none can be."""
     monkeypatch.setattr(interpreter, "FORKS", False)
     with ForkServer() as server:
         yield server

@@ -1,4 +1,4 @@
-"""What crosses a process: every message comes back as it was, what is unknown is refused, a wrong name is no column."""
+"""Messages between processes: each comes back as it was, unknown ones are refused, a wrong name is no column."""
 
 import json
 import math
@@ -18,11 +18,11 @@ from ctxbench.worker.protocol import (
     Ended,
     MatmulRate,
     MeasureCase,
+    Payload,
     Ready,
     Reply,
     Started,
     Task,
-    Told,
     WrongInput,
 )
 
@@ -39,7 +39,7 @@ REPLIES: list[Reply] = [
     Started(7),
     Done(),
     Ended(0, 9, ["sleep"]),
-    Told(plain({"cpu": "Z80", "load_average": [0.1, 0.2, math.nan]})),
+    Payload(plain({"cpu": "Z80", "load_average": [0.1, 0.2, math.nan]})),
     WrongInput("no such module"),
     Answer([1.5], [2.5, 3.5], Failure("nan", "NaN", "Traceback")),
     Values(

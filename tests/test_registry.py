@@ -27,7 +27,7 @@ class Mine(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Remove after a test what it has registered."""
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 

@@ -61,8 +61,8 @@ def test_what_weakens_a_time_is_a_footnote_in_the_compact_table_too(tmp_path: Pa
         add(folder, row, timed(row, {"infer": [1.0, 1.01, 0.99] * 5}, others_share=others))
     table = compact_table(open_run(folder.path), Choice(columns=["latency_infer"]))
     assert [row.cells[1].notes for row in table.rows] == [(1,), ()]
-    assert table.notes == ("Other work kept more than 10% of the cores busy meanwhile: no factor rests on it.",)
-    assert r"\textsuperscript{1} Other work" in render_latex(table)
+    assert table.notes == ("Background load above 10% of the cores during timing; not used in comparisons.",)
+    assert r"\textsuperscript{1} Background load" in render_latex(table)
 
 
 def test_several_inputs_stand_side_by_side(tmp_path: Path) -> None:

@@ -470,9 +470,9 @@ def test_without_a_timeline_the_memory_figure_is_refused(tmp_path: Path) -> None
     [
         ("forward", "sideways", "line 2: phase is 'sideways', not one of forward, backward"),
         (",infer,", ",inferno,", "line 2: mode is 'inferno', not one of infer, train"),
-        (f",{1074 * 2**20}", ",-1", "line 2: bytes is '-1', not an integer of 64 bits, at least 0"),
-        (f",{1074 * 2**20}", ",", "line 2: bytes is '', not an integer"),
-        (f",{1074 * 2**20}", ",much", "line 2: bytes is 'much', not an integer"),
+        (f",{1074 * 2**20}", ",-1", "line 2: bytes is '-1', not a 64-bit integer, at least 0"),
+        (f",{1074 * 2**20}", ",", "line 2: bytes is '', not a 64-bit integer"),
+        (f",{1074 * 2**20}", ",much", "line 2: bytes is 'much', not a 64-bit integer"),
     ],
 )
 def test_a_damaged_timeline_is_told_by_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:

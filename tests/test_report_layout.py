@@ -1,4 +1,4 @@
-"""How figures are laid out: headings, wrapped names, labels that do not collide, colours by family; thirty modules."""
+"""Layout of figures: headings, wrapped names, labels that do not collide, colours by family; thirty modules."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from ctxbench import registry
 from ctxbench.base.errors import UsageError
 from ctxbench.report.figures.kinds import choose, known, write_figure
 from ctxbench.report.figures.labels import freeze_layout, place_labels
-from ctxbench.report.figures.layout import PAGE, Sheet, wrapped
+from ctxbench.report.figures.layout import PAGE, FigureSize, wrapped
 from ctxbench.report.figures.style import FAMILIES, OWN_COLOURS, Drawing, Look, looks, new_figure, palette, styled
 from ctxbench.report.figures.ticks import log_axis, tick_texts
 from ctxbench.report.panels import panels_of
@@ -44,10 +44,10 @@ pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 LONG = "my_module.py:MyVeryLongContextModule(reduction=8)"
 
 
-COLUMN = Sheet.of("column")
+COLUMN = FigureSize.of("column")
 
 
-def drawing_of(name: str, *paths: Path, titles: bool = False, sheet: Sheet = PAGE) -> Drawing:
+def drawing_of(name: str, *paths: Path, titles: bool = False, sheet: FigureSize = PAGE) -> Drawing:
     kind = known()[name]
     with styled():
         return kind.draw(panels_of([open_run(path, titles) for path in paths]), sheet)
@@ -145,7 +145,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize("sheet", [PAGE, COLUMN], ids=["page", "column"])
 @pytest.mark.parametrize("name", ["cost", "pareto", "published", "split", "memory", "samples"])
 def test_two_runs_with_long_names_are_readable(
-    two_runs: list[Path], monkeypatch: pytest.MonkeyPatch, name: str, sheet: Sheet
+    two_runs: list[Path], monkeypatch: pytest.MonkeyPatch, name: str, sheet: FigureSize
 ) -> None:
     figure = drawing_of(name, *two_runs, sheet=sheet).figure
     for heading, path in zip(headings_of(figure), two_runs, strict=True):
@@ -171,7 +171,7 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_thirty_modules_are_readable(
-    thirty: Path, monkeypatch: pytest.MonkeyPatch, name: str, titles: bool, sheet: Sheet
+    thirty: Path, monkeypatch: pytest.MonkeyPatch, name: str, titles: bool, sheet: FigureSize
 ) -> None:
     assert_readable(drawing_of(name, thirty, titles=titles, sheet=sheet).figure, monkeypatch)
 
@@ -268,7 +268,11 @@ def test_a_figure_has_the_width_that_it_is_printed_in_and_fonts_that_journals_ta
     row = record("sa")
     add(folder, row, timed(row, {"infer": stream(9.0), "train": stream(20.0)}, others_share=0.5))
     write_report(
-        [folder.path], tmp_path / "out", figures=["split"], formats=["pdf"], sheet=Sheet.of("column", heading=False)
+        [folder.path],
+        tmp_path / "out",
+        figures=["split"],
+        formats=["pdf"],
+        sheet=FigureSize.of("column", heading=False),
     )
     pdf = (tmp_path / "out" / "figures" / "split.pdf").read_bytes()
     assert b"/MediaBox [ 0 0 237.6 " in pdf  # points: 3.3 inches
@@ -286,7 +290,7 @@ def test_another_width_is_refused(width: str) -> None:
     with pytest.raises(
         UsageError, match=r"takes column \(3\.3 in\), page \(6\.9 in\) or a number of inches from 3 to 20"
     ):
-        Sheet.of(width)
+        FigureSize.of(width)
 
 
 def two_inputs(path: Path) -> Path:

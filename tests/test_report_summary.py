@@ -1,4 +1,4 @@
-"""What a page says first: exact sentences for plain runs, ties, failed rows, single rows and several runs."""
+"""Summary of a page: exact sentences for plain runs, ties, failed rows, single rows and several runs."""
 
 import json
 from pathlib import Path

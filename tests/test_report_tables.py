@@ -89,9 +89,9 @@ def test_a_number_is_written_with_the_decimals_that_it_is_given() -> None:
 
 
 def test_a_function_that_falls_turns_the_interval_and_leaves_an_unknown_one() -> None:
-    time = Number(4.0, 2.0, 5.0, processes={1: 4.0}, origin="measured").through(lambda ms: 10 / ms)
+    time = Number(4.0, 2.0, 5.0, processes={1: 4.0}, origin="measured").map_monotonic(lambda ms: 10 / ms)
     assert (time.value, time.low, time.high, time.processes, time.origin) == (2.5, 2.0, 5.0, {1: 2.5}, "measured")
-    unknown = Number(4.0, 0.0, math.inf).through(lambda ms: 10 / ms)
+    unknown = Number(4.0, 0.0, math.inf).map_monotonic(lambda ms: 10 / ms)
     assert (unknown.value, unknown.low, unknown.high) == (2.5, 0.0, math.inf)
 
 
@@ -241,7 +241,7 @@ def test_what_qualifies_a_row_is_in_its_notes_and_no_option_takes_it_away(tmp_pa
     assert best_of(folder) == {"sa": False, "da": False, "linear": False}  # one row is left
     table = table_of(folder.path)
     latex = render_latex(table, notes="none")
-    assert "Other work kept more than 10\\% of the cores busy meanwhile" in latex
+    assert "Background load above 10\\% of the cores during timing" in latex
     assert "The module does not meet the contract" in latex
     assert "Params: all parameters" not in latex
     assert latex.count(r"\textsuperscript") >= 4  # two in cells, two before the sentences
@@ -264,7 +264,7 @@ def test_a_disturbed_ratio_of_two_runs_has_no_interval(tmp_path: Path) -> None:
     found = cell(table, "sa", "latency_infer_ms_ratio_2")
     assert (found.text, found.best) == ("2.00", False)
     assert notes_of(table, found) == [
-        "Other work kept more than 10% of the cores busy meanwhile: no factor rests on it."
+        "Background load above 10% of the cores during timing; not used in comparisons."
     ]  # fmt: skip
 
 
@@ -296,7 +296,7 @@ def test_what_weakens_a_time_is_a_footnote_at_its_cell(tmp_path: Path) -> None:
     table = table_of(folder.path)
     found = {module: " ".join(notes_of(table, cell(table, module, "latency_infer"))) for module in streams}
     assert found["sa"] == found["da"] == "Fewer than 3 processes: no interval."
-    assert found["linear"] == "Other work kept more than 10% of the cores busy meanwhile: no factor rests on it."
+    assert found["linear"] == "Background load above 10% of the cores during timing; not used in comparisons."
     assert "other work on up to 87% of the cores" in cell(table, "linear", "latency_infer").detail
     assert found["ham_nmf"] == "Drift: the medians of the measurement's halves differ by more than 5%."
     assert cell(table, "sa", "latency_infer").text == "7.0"
@@ -483,7 +483,7 @@ def test_text_from_outside_is_escaped(hostile: Table) -> None:
 
 
 def has_latex() -> bool:
-    """Whether pdflatex and the package threeparttable are there."""
+    """Return whether pdflatex and the package threeparttable are there."""
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return False
     return subprocess.run(["kpsewhich", "threeparttable.sty"], capture_output=True, check=False).returncode == 0
@@ -627,9 +627,9 @@ def edited(path: Path, old: str, new: str) -> Path:
     ("old", "new", "sentence"),
     [
         (",oom,", ",OOM,", r"records\.csv, line 2: status is 'OOM', not one of ok, oom"),
-        ("1,512,128,128", "1,512,0,128", r"records\.csv, line 2: height is '0', not an integer of 64 bits, at least 1"),
+        ("1,512,128,128", "1,512,0,128", r"records\.csv, line 2: height is '0', not a 64-bit integer, at least 1"),
         ("1050624", "-5", r"records\.csv, line 2: params is '-5'"),
-        ("5048962", "many", r"records\.csv, line 3: params is 'many', not an integer"),
+        ("5048962", "many", r"records\.csv, line 3: params is 'many', not a 64-bit integer"),
         (
             "da 1x512x128x128 cpu ",
             "sa 1x512x128x128 cpu ",

@@ -264,7 +264,7 @@ def test_a_hand_edited_cell_is_named_with_its_line(folder: RunFolder) -> None:
     folder.write_records([record("first", params=1), record("second", params=777)])
     path = folder.path / "records.csv"
     path.write_text(path.read_text().replace("777", "many"))
-    with pytest.raises(UsageError, match=r"records\.csv, line 3: params is 'many', not an integer"):
+    with pytest.raises(UsageError, match=r"records\.csv, line 3: params is 'many', not a 64-bit integer"):
         folder.frame()
 
 

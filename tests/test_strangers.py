@@ -32,8 +32,8 @@ from ctxbench.model.messages import Doing
 from ctxbench.worker import fork_server
 from ctxbench.worker.lines import ProtocolError, decode
 from ctxbench.worker.measurement import CaseMeasurement
-from ctxbench.worker.processes import WAITS_S, patiently
-from ctxbench.worker.protocol import MeasureCase, NoProcess, Reply, Told
+from ctxbench.worker.processes import WAITS_S, retry_fork
+from ctxbench.worker.protocol import MeasureCase, NoProcess, Payload, Reply
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("shared_server")]
 Command = Callable[..., Done]
@@ -66,7 +66,7 @@ CHANGES = {
     "NeverEnds": "",
     "PrintsALot": "",
     "ClearsEnvironment": "",
-    "SetsThreads": "the module sets what all in its process then uses: torch.get_num_threads changes from 2 to 1",
+    "SetsThreads": "the module changes global settings of its process: torch.get_num_threads changes from 2 to 1",
     "SetsDtype": "torch.get_default_dtype changes from torch.float32 to torch.float64",
     "EditsInput": "the module changes its input in place",
     "OtherDtype": "the output has another dtype than the input: float32 in, float64 out",
@@ -293,14 +293,14 @@ def refusing(number: int, times: int) -> Callable[[], int]:
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
 def test_a_short_want_of_processes_is_waited_out(number: int, clock: Clock) -> None:
-    assert patiently(refusing(number, 2)) == 7
+    assert retry_fork(refusing(number, 2)) == 7
     assert clock.slept == [*WAITS_S]
 
 
 @pytest.mark.parametrize(("number", "waits"), [(errno.EAGAIN, [*WAITS_S]), (errno.ENOENT, [])])
 def test_what_lasts_is_an_error(number: int, waits: Sequence[float], clock: Clock) -> None:
     with pytest.raises(OSError, match="temporarily unavailable"):
-        patiently(refusing(number, 3))
+        retry_fork(refusing(number, 3))
     assert clock.slept == waits
 
 
@@ -395,5 +395,5 @@ def test_reading_what_a_file_declares_leaves_no_compiled_file_beside_it(
     with ForkServer(static=False) as server:
         replies: list[Reply] = []
         server.run(task_of("module", f"{path}:Block"), replies.append)
-    assert [type(reply) for reply in replies] == [Told]
+    assert [type(reply) for reply in replies] == [Payload]
     assert os.listdir(tmp_path) == ["block.py"]

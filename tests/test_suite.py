@@ -196,7 +196,7 @@ def test_a_stored_definition_gives_the_same_cases() -> None:
         (HEAD + AXES + "[measure]\nsample_s = true\n", "'measure.sample_s' is True: input should be a valid number"),
         (HEAD + AXES + "[measure]\nwarmup_s = 1e308\n", "'measure.warmup_s' is 1e+308: it must be from 0 to 604,800"),
         (HEAD + AXES + "[measure]\nmemory_limit_gib = inf\n", "'measure.memory_limit_gib' is inf"),
-        (HEAD + AXES + "[measure]\nseed = 9223372036854775808\n", "it must be an integer of 64 bits"),
+        (HEAD + AXES + "[measure]\nseed = 9223372036854775808\n", "it must be a 64-bit integer"),
         (HEAD + AXES + "[gate]\nmargin = inf\n", "'gate.margin' is inf: it must be more than 0 and less than 10"),
         (HEAD + AXES + "x = " + "[" * 5000, "is nested more than 64 levels deep"),
         (HEAD + AXES + "x = " + "[" * 65 + "]" * 65, "is nested more than 64 levels deep"),

@@ -1,4 +1,4 @@
-"""What ctxbench makes of odd surroundings, and what the tests see of those of the person who starts them."""
+"""Odd surroundings of ctxbench, and what the tests see of those of the person who starts them."""
 
 import os
 import subprocess

@@ -1,1 +1,1 @@
-"""What everything rests on: errors, files, numbers, statistics, clocks."""
+"""Foundations of all layers: errors, files, numbers, statistics, clocks."""

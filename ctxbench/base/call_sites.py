@@ -1,4 +1,4 @@
-"""Where in a module an operator was called: the submodule that ran, the source line, and in the backward pass the node.
+"""Call sites of operators in a module: the submodule that ran, the source line, and in the backward pass the node.
 
 Each cost is booked to such a place: memory, multiply-accumulates, predicted and measured times.
 """
@@ -38,7 +38,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallSite:
     """`module` is the path of the submodule that ran, "" the module itself.
 
     `own` is the innermost line that is no library's, `inner` the innermost outside PyTorch, as of a block that is
@@ -52,13 +52,13 @@ class Place:
     node: str = ""
 
     @property
-    def forward(self) -> "Place":
+    def forward(self) -> "CallSite":
         """The place of the forward call that a gradient belongs to; of a forward call itself."""
-        return Place(self.module, self.own, self.inner)
+        return CallSite(self.module, self.own, self.inner)
 
-    def gradient(self, node: str) -> "Place":
+    def gradient(self, node: str) -> "CallSite":
         """The place of an autograd node that belongs to this forward call."""
-        return Place(self.module, self.own, self.inner, self.node or node)
+        return CallSite(self.module, self.own, self.inner, self.node or node)
 
     def __str__(self) -> str:
         if self.inner is None:
@@ -66,7 +66,7 @@ class Place:
         return f"{self.node} of {self.inner}" if self.node else str(self.inner)
 
 
-class Places:
+class CallSites:
     """Tells where the calls of one module come from: the forward ones by the stack, a backward one by the forward's."""
 
     def __init__(self, root: "nn.Module") -> None:
@@ -77,27 +77,27 @@ class Places:
         self._call = torch.nn.Module._call_impl.__code__
         self._library = f"{Path(torch.__file__).parent}{os.sep}"
         self._layers = os.path.join(self._library, "nn", "modules", "")
-        self._forward: dict[int, Place] = {}  # autograd sequence number -> place
+        self._forward: dict[int, CallSite] = {}  # autograd sequence number -> place
 
-    def forward(self) -> Place:
+    def forward(self) -> CallSite:
         """The place of the code that runs now; an autograd node that it makes is known by it from here on."""
         place = self._of_stack(sys._getframe(1))
         # below autograd: the node of this call has its number already
         self._forward.setdefault(self._torch._C._autograd._get_sequence_nr() - 1, place)
         return place
 
-    def backward(self) -> Place:
+    def backward(self) -> CallSite:
         """The place of the forward call whose gradient autograd computes now."""
         node = self._torch._C._current_autograd_node()
         if node is None:
-            return Place(node=LOSS)
+            return CallSite(node=LOSS)
         return made_by(self._forward, node._sequence_nr()).gradient(node.name().rpartition("::")[2])
 
-    def of_weight(self, name: str) -> Place:
+    def of_weight(self, name: str) -> CallSite:
         """The place of a parameter or buffer: the submodule that has it."""
-        return Place(name.rpartition(".")[0], node=name)
+        return CallSite(name.rpartition(".")[0], node=name)
 
-    def _of_stack(self, frame: FrameType | None) -> Place:
+    def _of_stack(self, frame: FrameType | None) -> CallSite:
         module = own = inner = layer = None
         while frame is not None:
             code = frame.f_code
@@ -106,7 +106,7 @@ class Places:
                 module = self._names.get(id(running)) if module is None else module
                 if running is self._root:
                     inner = inner or layer
-                    return Place(module or "", own or inner, inner)
+                    return CallSite(module or "", own or inner, inner)
             elif code.co_filename.startswith(self._library):
                 if layer is None and code.co_filename.startswith(self._layers) and code.co_name == "forward":
                     layer = _line(frame)
@@ -115,15 +115,15 @@ class Places:
                 if own is None and not is_library(Path(code.co_filename)):
                     own = _line(frame)
             frame = frame.f_back
-        return Place(node=LOSS)
+        return CallSite(node=LOSS)
 
 
-def made_by(places: Mapping[int, Place], number: int) -> Place:
+def made_by(places: Mapping[int, CallSite], number: int) -> CallSite:
     """The forward call that made autograd's node with a number, from the calls by the number of the first they made.
 
     A write into a view makes two more nodes: that of the whole tensor, and the view's anew.
     """
-    return next((places[each] for each in (number, number - 1, number - 2) if each in places), Place())
+    return next((places[each] for each in (number, number - 1, number - 2) if each in places), CallSite())
 
 
 def _line(frame: FrameType) -> Line:
@@ -138,5 +138,5 @@ def _is_harness(file: str) -> bool:
 
 
 def is_library(path: Path) -> bool:
-    """Whether a file is Python's own or of an installed package."""
+    """Return whether a file is Python's own or of an installed package."""
     return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(folder) for folder in _PYTHON)

@@ -57,7 +57,7 @@ class Machine:
         return monotonic() / self.pace
 
     def busy_cores(self) -> float:
-        """How many cores were at work over a tenth of a second. Call while this process is idle."""
+        """Number of busy cores over a tenth of a second. Call while this process is idle."""
         import psutil
 
         return round(psutil.cpu_percent(interval=WINDOW_S) / 100 * (psutil.cpu_count() or 1), 2)
@@ -83,7 +83,7 @@ here = Machine()
 
 
 def _waits() -> float:
-    """How often this thread has given up its core of itself: it slept, waited for another thread, or read a disk."""
+    """Return how often this thread has given up its core of itself: it slept, waited for another thread, or read a disk."""
     try:
         import resource
 

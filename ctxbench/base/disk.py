@@ -20,7 +20,7 @@ class NoFile(UsageError):
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds. UsageError for what cannot be read, a folder, a pipe or a device; NoFile if there is none."""
+    """Content of a file. UsageError for what cannot be read, a folder, a pipe or a device; NoFile if there is none."""
     try:
         if kind := _irregular(path):
             raise UsageError(f"cannot read {path}: {kind}")
@@ -145,7 +145,7 @@ def encoded(text: str) -> bytes:
 
 
 def _irregular(path: Path) -> str:
-    """What a path leads to, as a clause, if that is no regular file. To open a pipe is to wait for its other end."""
+    """Description of a path's target, as a clause, if no regular file. Opening a pipe would wait for its other end."""
     mode = path.stat().st_mode
     return "it is a folder" if stat.S_ISDIR(mode) else "" if stat.S_ISREG(mode) else "it is no regular file"
 

@@ -8,7 +8,7 @@ TF32_CONVOLUTIONS = "tf32-convolutions"
 
 
 class Dtype(NamedTuple):
-    """What weights and input are in, and what products are in under autocast; "" without it."""
+    """Dtype of weights and input, and of products under autocast; "" without it."""
 
     parameters: str
     autocast: str = ""

@@ -38,7 +38,7 @@ def text_of(error: BaseException) -> str:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an exception is a person's Ctrl-C: that reaches no child of a fork server, where only code raises it."""
+    """True for an exception by a person's Ctrl-C: none reaches a child of a fork server, where only code raises it."""
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_DFL
 
 
@@ -66,7 +66,7 @@ class ModuleCodeError(UsageError):
 
 
 def _is_import(file: str) -> bool:
-    """Whether a frame is of what runs a user's file: ctxbench, or Python's own machinery."""
+    """Return whether a frame is of what runs a user's file: ctxbench, or Python's own machinery."""
     folders = (_REGISTRY, Path(importlib.__file__).parent)
     return file.startswith("<frozen importlib") or Path(file).parent in folders or _PLUGINS in Path(file).parents
 

@@ -10,7 +10,7 @@ PACKAGES = {"networks": ("timm", "torchvision")}
 
 
 def packages_of(extra: str) -> Sequence[str]:
-    """What is imported of the packages that an extra of ctxbench or of a plugin brings; without an `extra`, nothing."""
+    """Import names of the packages of an extra of ctxbench or of a plugin; without an `extra`, nothing."""
     known: dict[str, Sequence[str]] = {**PACKAGES, **dict(each for _, each in brought("extras"))}
     return known.get(extra, ())
 

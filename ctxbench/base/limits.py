@@ -45,9 +45,9 @@ SHARE = Limit("more than 0 and less than 10, which is 1000 %", _ABOVE_0, math.ne
 MEMORY_GIB = Limit("more than 0 and at most 1,048,576 GiB, which no machine has", _ABOVE_0, 2**20)
 MINUTES = Limit("more than 0 and at most 10,080 minutes, which is a week", _ABOVE_0, _WEEK_S / 60)
 # What torch takes for a generator.
-SEED = Limit("an integer of 64 bits", -(2**63), 2**63 - 1)
+SEED = Limit("a 64-bit integer", -(2**63), 2**63 - 1)
 # B, C, H and W of an input, and their product: 4 TiB in float32. Bytes stay far below 2^63, where torch's sizes end.
-NUMBERS = Limit("from 1 to 2^40: no memory holds an input of more numbers", 1, 2**40)
+NUMBERS = Limit("from 1 to 2^40: no memory holds an input of more elements", 1, 2**40)
 # Each is a row that takes seconds, and all of them are listed first.
 CASES = 10_000
 

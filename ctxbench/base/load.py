@@ -1,4 +1,4 @@
-"""Whether others kept the machine busy: before a measurement, and while a process measured."""
+"""Background load of the machine: before a measurement, and while a process measured."""
 
 import json
 from collections.abc import Mapping
@@ -21,28 +21,28 @@ FULL_CLOCK = 0.9
 
 
 def disturbed(others_share: float | None) -> bool:
-    """Whether others used more than OTHERS_LIMIT of the cores; not where that is not known."""
+    """Return whether others used more than OTHERS_LIMIT of the cores; not where that is not known."""
     return others_share is not None and others_share > OTHERS_LIMIT
 
 
 def starved(others_share: float, on_core: float) -> bool:
-    """Whether a thread that computes was held up: by others on the cores, or with no core for much of the time."""
+    """True if a thread that computes was held up: by others on the cores, or with no core for much of the time."""
     return disturbed(others_share) or on_core < ON_CORE_LIMIT
 
 
 def doubt(others_share: float | None) -> list[Note]:
-    """What a reader must know of times that other work disturbed."""
+    """Notes on times that other work disturbed."""
     return [Note(DISTURBED, {"limit": OTHERS_LIMIT})] if disturbed(others_share) else []
 
 
 def shares_gpu(machine_state: str | None) -> bool:
-    """Whether other processes computed on the GPU before or after a process was timed; not where that is not known."""
+    """True if other processes computed on the GPU before or after a process was timed; False where unknown."""
     state = json.loads(machine_state) if machine_state else {}
     return any((state.get(when) or {}).get("other_processes") for when in ("before", "after"))
 
 
 def notes(state: Mapping[str, Any]) -> list[Note]:
-    """Notes on a machine that is not at rest when a measurement begins, or not at its full clock under load."""
+    """Notes on a machine that is not idle when a measurement begins, or not at its full clock under load."""
     found = []
     if state.get("other_processes"):
         found.append(Note("gpu_shared", {"processes": len(state["other_processes"])}))

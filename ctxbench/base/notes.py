@@ -1,4 +1,4 @@
-"""What qualifies a record's numbers, as data: a code and values; and the words of the codes, to which plugins add."""
+"""Notes on a record's numbers, as data: a code and values; and the words of the codes, to which plugins add."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -24,8 +24,8 @@ TEXTS = {
     "no_training": "no training with execution '{execution}': {reason}",
     "left_running": "the module left processes running, which were ended: {commands}",
     "wrote_into_pipe": "the module wrote into the pipe of the measurement, which was ignored: {content}",
-    "replaces": "the module replaces {names}, which everything in its process then uses",
-    "changes_settings": "the module sets what all in its process then uses: {settings}",
+    "replaces": "the module monkey-patches {names}",
+    "changes_settings": "the module changes global settings of its process: {settings}",
     "changes_input": "the module changes its input in place, so that each pass computes on what the one before left",
     "changes_dtype": "the output has another dtype than the input: {dtypes}",
     "forks": "the module forks its process: a copy of it may have run beside the passes",
@@ -34,9 +34,9 @@ TEXTS = {
     "malloc_as_it_is": (
         "This system does not let a process keep the memory that it frees, so CPU times differ more between processes."
     ),
-    "disturbed": "Other work kept more than {limit:.0%} of the cores busy meanwhile: no factor rests on it.",
+    "disturbed": "Background load above {limit:.0%} of the cores during timing; not used in comparisons.",
     "broken_contract": "The module does not meet the contract of context modules: see `ctxbench verify`.",
-    "busy_machine": "the machine was not at rest: others kept {cores:.1f} cores busy",
+    "busy_machine": "the machine was not idle: {cores:.1f} cores in use by other processes",
     "slow_clock": "the GPU ran at {mhz} of {limit_mhz} MHz ({share:.0%}) under load: {reasons}",
     "rate_above": (
         "More than the large matrix product that it is compared with: the product of this dtype is slow on this "
@@ -54,7 +54,7 @@ def texts() -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a reader must know of a row or, if `about` is the key of a quantity, of that number."""
+    """Qualification of a row or, if `about` is the key of a quantity, of that number."""
 
     code: str
     values: Mapping[str, Any] = field(default_factory=dict)

@@ -22,7 +22,7 @@ CONFIDENCE_SDS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 # The source of error that no two predicted times share.
 KERNELS = "kernels"
 # Intervals that are this many times apart are told apart even where other work disturbed the times, but by no number.
-FAR = 5.0
+CLEAR_FACTOR = 5.0
 
 MOST_DIGITS = 4
 # What is smaller is written as 8.3e-17, what is larger as 2e+10.
@@ -55,7 +55,7 @@ class Number:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the interval is known."""
+        """Return whether the interval is known."""
         return math.isfinite(self.high - self.low)
 
     @property
@@ -68,23 +68,23 @@ class Number:
         return machine_load.disturbed(self.others_share)
 
     @property
-    def obstacle(self) -> str:
-        """Why no verdict rests on it; empty if one may."""
+    def reason_not_comparable(self) -> str:
+        """Reason for no verdict on this number; empty if one is possible."""
         from ctxbench.base.statistics import FEWEST_PROCESSES  # imports numpy, which names and columns do not need
 
         if self.disturbed:
             return f"other work kept {self.others_share:.0%} of the cores busy"
         return f"fewer than {FEWEST_PROCESSES} processes" if self.high == math.inf else ""
 
-    def through(self, made: Callable[[float], float]) -> "Number":
-        """What a function that only rises, or only falls, makes of it."""
+    def map_monotonic(self, made: Callable[[float], float]) -> "Number":
+        """Apply a monotonic function to value and interval."""
         low, high = sorted(map(made, self.ends)) if self.has_interval else (self.low, self.high)
         processes = {number: made(value) for number, value in self.processes.items()}
         return replace(self, value=made(self.value), low=low, high=high, processes=processes)
 
     def over(self, unit: float) -> "Number":
         """The number in a unit that stands for so many."""
-        return self.through(lambda value: value / unit)
+        return self.map_monotonic(lambda value: value / unit)
 
     def text(self, digits: int = 3, decimals: int | None = None, sign: str = "") -> str:
         """The value and its interval: `12.3 [12.1, 12.5]`; see `texts`."""
@@ -150,17 +150,17 @@ def _justified_decimals(value: float, low: float, high: float) -> int:
 
 
 def _decimals_for(value: float, digits: int) -> int:
-    """How many decimals show `digits` significant digits of a value other than 0."""
+    """Number of decimals that show `digits` significant digits of a value other than 0."""
     return digits - 1 - math.floor(math.log10(abs(value)))
 
 
-def obstacle(first: Number, second: Number) -> str:
-    """Why no verdict rests on the two; empty if one may."""
+def reason_not_comparable(first: Number, second: Number) -> str:
+    """Reason for no verdict on the two numbers; empty if one is possible."""
     if first.origin != second.origin:
         return f"one is {first.origin}, the other {second.origin}"
-    if FAR * first.high < second.low or FAR * second.high < first.low:
+    if CLEAR_FACTOR * first.high < second.low or CLEAR_FACTOR * second.high < first.low:
         return ""
-    return first.obstacle or second.obstacle
+    return first.reason_not_comparable or second.reason_not_comparable
 
 
 def ratio(first: Number, second: Number) -> Number:
@@ -219,7 +219,7 @@ def order(first: Number, second: Number) -> int:
 
     Times with fewer than three common rounds are told apart if their intervals do not overlap.
     """
-    if obstacle(first, second):
+    if reason_not_comparable(first, second):
         return 0
     found = ratio(first, second) if second.value else None
     if found and found.has_interval:
@@ -228,14 +228,14 @@ def order(first: Number, second: Number) -> int:
     return int(low > other_high) - int(high < other_low)
 
 
-def only_far(first: Number, second: Number) -> bool:
-    """Whether two times that are told apart have no ratio to tell, since other work disturbed one."""
-    return bool(first.obstacle or second.obstacle)
+def order_without_ratio(first: Number, second: Number) -> bool:
+    """Return whether two times that differ significantly have no ratio, since other work disturbed one."""
+    return bool(first.reason_not_comparable or second.reason_not_comparable)
 
 
 def times(first: Number, second: Number) -> str:
-    """How many times the second the first is: `1.60x [1.55, 1.66]`, or `1.60x`; `far` if no more is known."""
-    if only_far(first, second):
+    """Ratio of the first to the second: `1.60x [1.55, 1.66]`, or `1.60x`; `far` if no more is known."""
+    if order_without_ratio(first, second):
         return "far"
     value, interval = ratio(first, second).texts()
     return f"{value}x {interval}".rstrip()

@@ -1,4 +1,4 @@
-"""What samples say: the median and its interval, when to stop measuring, a t interval, Holm, a power law."""
+"""Statistics of samples: the median and its interval, a stopping rule, a t interval, Holm, a power law."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a series of samples says; `median`, `low` and `high` are in the samples' own unit.
+    """Summary of a series of samples; `median`, `low` and `high` are in the samples' own unit.
 
     `low` and `high` contain the true median with the probability `confidence`. Where the samples are too
     few for the confidence asked for, they are the smallest and the largest sample and `confidence` is
@@ -105,7 +105,7 @@ def median_interval(samples_in_time_order: ArrayLike, confidence: float = 0.95) 
 
 
 def correlation_time(samples_in_time_order: ArrayLike) -> float:
-    """How many successive samples are worth one independent one; 1 for independent or constant ones.
+    """Autocorrelation time in samples per independent one; 1 for independent or constant ones.
 
     Taken from the samples' ranks, so that a spike does not hide the correlation: the larger of an AR(1)
     model's and Geyer's initial positive sequence (Practical Markov Chain Monte Carlo, 1992), each
@@ -162,7 +162,7 @@ class StoppingRule:
         return "budget" if elapsed_s >= self.budget_s else None
 
     def looks_at(self, count: int) -> bool:
-        """Whether this count of samples is one of the planned looks."""
+        """Return whether this count of samples is one of the planned looks."""
         look = self.min_samples
         while look < count:
             look = math.ceil(look * self.growth)

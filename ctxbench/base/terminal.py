@@ -1,4 +1,4 @@
-"""What a person sees: no text of a module or of a run folder commands the terminal that it is printed on."""
+"""Text for a person's terminal: none of a module or of a run folder commands the terminal that it is printed on."""
 
 import sys
 import unicodedata

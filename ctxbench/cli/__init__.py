@@ -17,7 +17,7 @@ from ctxbench.base.terminal import say
 from ctxbench.cli import commands as own_commands
 from ctxbench.cli import streams, surroundings
 from ctxbench.cli.options import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, check_texts
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import CONDITIONS
 from ctxbench.plugin import Command, Plugin, PluginError, brought
 
@@ -174,7 +174,7 @@ def main() -> None:
         _handle_signals()
         streams.prepare()
         warnings.showwarning = _show_warning
-        with Apart():
+        with IsolatedLoader():
             app()
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
@@ -213,7 +213,7 @@ def _handle_signals() -> None:
 
 
 def _while_interrupted(error: BaseException) -> bool:
-    """Whether what failed was the handling of Ctrl-C, which may have left a package half imported."""
+    """Return whether the handling of Ctrl-C failed, which may have left a package half imported."""
     before = error.__context__
     return before is not None and (isinstance(before, KeyboardInterrupt) or _while_interrupted(before))
 

@@ -1,4 +1,4 @@
-"""What `ctxbench show` prints of a module, and `run --dry-run` of the cases ahead."""
+"""Descriptions of a module for `ctxbench show`, and of the cases ahead for `run --dry-run`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -180,7 +180,7 @@ def _option(condition: Condition, one: bool) -> Any:
     """The type of a command's parameter for a condition."""
     several = "may be given several times" if condition is SHAPE else "with commas"
     default = ", or the network's own" * (condition is SHAPE)
-    default = f"default: {condition.mark(condition.default)}{default}" if condition.always else ""
+    default = f"default: {condition.id_text(condition.default)}{default}" if condition.always_shown else ""
     text = "; ".join(filter(None, [condition.help, default if one else several]))
     option = typer.Option(
         condition.option, metavar=condition.metavar, help=f"{text}.", autocompletion=condition.choices
@@ -194,7 +194,7 @@ def names(texts: list[str] | None) -> list[str] | None:
 
 
 def overrides_of(conditions: Mapping[str, Texts], also_on: str | None = None, **measure: float | None) -> "Overrides":
-    """What these options replace in a suite."""
+    """Overrides of a suite's values by these options."""
     from ctxbench.model.read_suite import Overrides
 
     limits.SECONDS.check_option("--sample-time", measure.get("sample_s"))

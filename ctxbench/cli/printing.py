@@ -1,4 +1,4 @@
-"""What the commands print: tables, progress, and where an interrupted run can be continued."""
+"""Output of the commands: tables, progress, and the command that continues an interrupted run."""
 
 import os
 import sys

@@ -61,7 +61,7 @@ def prepare() -> None:
 
 
 def unwritten() -> str:
-    """Why standard output lacks a part, as a sentence; "" if it lacks none, or if its reader has left."""
+    """Reason for incomplete standard output, as a sentence; "" if it is complete, or if its reader has left."""
     output = cast(Output, sys.stdout)
     output.flush()
     if output.error is None or output.error.errno == errno.EPIPE:

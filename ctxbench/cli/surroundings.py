@@ -1,4 +1,4 @@
-"""What ends a command through no fault of ctxbench or of its user's module: the machine, or another package's files."""
+"""Failures that are no fault of ctxbench or of a user's module: the machine, or another package's files."""
 
 import errno
 import importlib.util
@@ -22,7 +22,7 @@ def check_working_folder() -> None:
 
 
 def sentence(error: Exception) -> str:
-    """What is wrong with the machine or its packages, if that explains an error; else ""."""
+    """Fault of the machine or its packages, if that explains an error; else ""."""
     if found := foreign():
         return found
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""What a device is, one kind a file: clock, synchronising, flags, free memory, state, energy. The rest asks it.
+"""Devices, one kind a file: clock, synchronising, flags, free memory, state, energy. The rest asks it.
 
 Imports no torch until a device is used, so that the parent can ask for names and counts.
 """
@@ -45,7 +45,7 @@ def device(name: str) -> Device:
 
 
 def has_clock(name: str) -> bool:
-    """Whether times are measured on a device of this name: not on one that is known by its data sheet, nor on none."""
+    """True if times are measured on a device of this name: not on one known by its data sheet, nor on none."""
     return name.partition(":")[0] in KINDS
 
 
@@ -58,7 +58,7 @@ class Known(Protocol):
 
 
 class Catalogue(Protocol):
-    """What knows devices that are not here: the names, and the device of a name or of a file `NAME.toml`."""
+    """Catalogue of devices that are not here: the names, and the device of a name or of a file `NAME.toml`."""
 
     def names(self) -> Iterable[str]: ...
 
@@ -100,12 +100,12 @@ def check(name: str, environment: Mapping[str, Any]) -> None:
 
 
 def present(name: str, environment: Mapping[str, Any]) -> bool:
-    """Whether an environment has the device; no device (`meta`) and data sheets are everywhere."""
+    """Return whether an environment has the device; no device (`meta`) and data sheets are everywhere."""
     return not has_clock(name) or (device(name).index or 0) < device(name).count(environment)
 
 
 def seen(name: str, environment: Mapping[str, Any]) -> str:
-    """How many devices of this kind an environment has, as a clause for a person; for none, why."""
+    """Number of devices of this kind in an environment, as a clause; for none, the reason."""
     count = device(name).count(environment)
     if count:
         return f"torch sees {count} GPU(s)"
@@ -136,5 +136,5 @@ def product(name: str, environment: Mapping[str, Any]) -> str:
 
 
 def fingerprint() -> dict[str, Any]:
-    """What every kind of device says of itself, for `run.json`. May initialise a driver."""
+    """Fingerprint of every kind of device, for `run.json`. May initialise a driver."""
     return {name: value for kind in KINDS.values() for name, value in kind.fingerprint().items()}

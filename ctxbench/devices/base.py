@@ -1,4 +1,4 @@
-"""What every kind of device answers."""
+"""Interface of a kind of device."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -52,20 +52,20 @@ class Device(ABC):
     @classmethod
     @abstractmethod
     def count(cls, environment: Mapping[str, Any]) -> int:
-        """How many devices of this kind an environment has."""
+        """Number of devices of this kind in an environment."""
 
     @abstractmethod
     def product(self, environment: Mapping[str, Any]) -> str | None:
         """The name under which the device is sold, as far as an environment tells."""
 
     def described(self, environment: Mapping[str, Any]) -> list[str]:
-        """What a reader needs beside a latency: the product, and the software that drives it."""
+        """Description beside a latency: the product, and the software that drives it."""
         return [self.product(environment) or self.name]
 
     @classmethod
     @abstractmethod
     def fingerprint(cls) -> dict[str, Any]:
-        """What identifies the devices of this kind and their software, for `run.json`."""
+        """Fingerprint of the devices of this kind and their software, for `run.json`."""
 
     def set_flags(self, dtype: str, threads: int | None, cudnn_benchmark: bool) -> None:
         """Make explicit what torch would choose by itself. Raises Unsupported for a dtype that it does not have."""
@@ -98,7 +98,7 @@ class Device(ABC):
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """How much memory a process could still take."""
+        """Memory that a process could still allocate."""
 
     @abstractmethod
     def peak_bytes(self, run_pass: Callable[[], object]) -> int:

@@ -1,4 +1,4 @@
-"""What a clock is: it times a block of passes and says how much time has gone by."""
+"""Clock interface: times a block of passes and reads the elapsed time."""
 
 from collections.abc import Callable
 from typing import Protocol

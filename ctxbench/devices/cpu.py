@@ -93,7 +93,7 @@ class Cpu(Device):
 
 
 def instruction_sets() -> dict[str, Any]:
-    """What PyTorch's kernels may use of the processor: its instruction sets, oneDNN's version, and caps on both."""
+    """Processor features available to PyTorch's kernels: its instruction sets, oneDNN's version, and caps on both."""
     import torch
 
     has = torch.cpu.get_capabilities()

@@ -196,7 +196,7 @@ class Cuda(Device):
 
 
 def _described(index: int) -> dict[str, Any]:
-    """What a run keeps of a GPU: what torch tells, and the settings that NVML tells."""
+    """Description of a GPU for a run: properties by torch, and settings by NVML."""
     import torch
 
     p = torch.cuda.get_device_properties(index)

@@ -30,7 +30,7 @@ NO_UUID = "by its index, which may be another board's: torch does not tell the U
 
 
 def _throttle_reasons(nvml: Any, handle: Any) -> list[str]:
-    """Why the clocks are below their maximum, in words."""
+    """Reasons for clocks below their maximum, in words."""
     try:
         bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
     except Exception:  # an older driver or library has it under its former name
@@ -154,7 +154,7 @@ def driver() -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """Why there is no value, such as `NotSupported`."""
+    """Reason for a missing value, such as `NotSupported`."""
     name = type(error).__name__
     return name.removeprefix("NVMLError_") if name.startswith("NVMLError_") else str(error) or name
 

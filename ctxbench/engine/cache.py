@@ -1,4 +1,4 @@
-"""What was counted before on this machine is read again: counts depend on code, versions and settings, never on time.
+"""Cache of counts on this machine: counts depend on code, versions and settings, never on time.
 
 Only of ctxbench's own modules: of another one, no list of files tells all that its counts depend on. A torch that is
 edited where it is installed, or patched as Python starts, is not known from another.
@@ -27,17 +27,17 @@ from ctxbench.worker.lines import decode, encode
 from ctxbench.worker.protocol import Imported, MeasureCase, Reply, Task
 
 # Set to anything, it has all counted anew.
-SWITCH = "CTXBENCH_NO_CACHE"
+NO_CACHE_ENV = "CTXBENCH_NO_CACHE"
 # What counts besides ctxbench.
 PACKAGES = ("torch", "torchprofile", "numpy")
 
 
-class Counted:
+class CachedExecutor:
     """An executor that keeps what a task without a clock told, and tells it again without the process."""
 
     def __init__(self, executor: Executor, note: Callable[[str], object] = lambda text: None) -> None:
         self._executor, self._note = executor, note
-        self._is_off = bool(os.environ.get(SWITCH))
+        self._is_off = bool(os.environ.get(NO_CACHE_ENV))
 
     def run(self, task: Task, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         if self._is_off or not isinstance(task, MeasureCase) or not _is_fixed(task):
@@ -60,7 +60,7 @@ class Counted:
 
     @cached_property
     def _folder(self) -> Path:
-        """That of this code and these versions; one of other code is of no more use."""
+        """Cache folder of this code and these versions; one of other code is of no more use."""
         return user_cache_path("ctxbench") / "counted" / counting_code()
 
     def _write(self, path: Path, told: list[Reply]) -> None:
@@ -75,7 +75,7 @@ class Counted:
 
 
 def _is_fixed(task: MeasureCase) -> bool:
-    """Whether nothing is measured of a module that ctxbench brings."""
+    """Return whether the task measures nothing and is about a module that ctxbench brings."""
     case = task.case
     return (
         not devices.has_clock(case.device) and not case.network and case.reference.startswith(f"{registry.BUILT_IN}.")
@@ -83,7 +83,7 @@ def _is_fixed(task: MeasureCase) -> bool:
 
 
 def _read(path: Path) -> list[Reply]:
-    """What is kept; nothing if it is not there, or not what was written there."""
+    """Cached replies; none if the file is missing or was altered."""
     with suppress(OSError):
         found = path.read_bytes()
         lines = found[: -len(_sealed(path, b""))]

@@ -163,12 +163,12 @@ class ForkServer:
                         self._interpreter.answer(b".")
 
     def _exit_of_all(self, timed_out: bool) -> Exit:
-        """How the child ended with which the interpreter has ended."""
+        """Exit of the child with which the interpreter has ended."""
         code = self._interpreter.process.wait()
         return self._exit(max(code, 0), max(-code, 0), timed_out)
 
     def _exit(self, code: int, killed_by: int, timed_out: bool, left: Sequence[str] = ()) -> Exit:
-        """How the child ended, with what it did besides its task."""
+        """Exit of the child, with its activity besides the task."""
         notes = []
         if left:
             notes.append(Note("left_running", {"commands": [*left]}))

@@ -1,4 +1,4 @@
-"""How long a suite takes, from the MACs of its cases and the device's matrix-product rate.
+"""Duration of a suite, estimated from the MACs of its cases and the device's matrix-product rate.
 
 Over the committed runs the estimate of all processes of a run is 0.75 to 1.10 times what they took
 (`tests/test_estimate.py`).

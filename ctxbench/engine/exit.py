@@ -1,4 +1,4 @@
-"""How a process ended that was to perform a task, in the words of a row and of a sentence."""
+"""Exit of a process that was to perform a task, in the words of a row and of a sentence."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from ctxbench.model.failures import NO_THREAD, lacks_threads, last_line, signal_
 
 @dataclass(frozen=True)
 class Exit:
-    """How a child ended: exit code, signal that killed it (0: none), whether it ran out of time, last output.
+    """Exit of a child: exit code, signal that killed it (0: none), whether it ran out of time, last output.
 
     With `early` it left before its task was done. `notes` tell what it did besides its task.
     """
@@ -21,8 +21,8 @@ class Exit:
     notes: tuple[Note, ...] = ()
 
     @property
-    def sudden(self) -> str:
-        """What it did in place of its task, as what follows a name; "" if the task was done."""
+    def unexpected_exit(self) -> str:
+        """Unexpected end, as a clause that follows a name; "" if the task was done."""
         if self.signal:
             return f"was killed by {signal_name(self.signal)}; {last_line(self.output)}"
         if self.code or self.early:

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any, BinaryIO
 
 from ctxbench.base.clocks import FORKS
-from ctxbench.worker.processes import end_descendants, end_group, patiently
+from ctxbench.worker.processes import end_descendants, end_group, retry_fork
 
 _CHUNK = 65536
 # Seconds. Windows tells of Ctrl-C between two waits only.
@@ -138,4 +138,4 @@ def _start(
     command = [sys.executable, "-P", "-m", f"ctxbench.worker.{program}", *map(str, [*arguments, *filter(None, [tree])])]
     # A session, or on Windows a process group, of its own: Ctrl-C reaches the parent alone.
     pipes |= {"start_new_session": True, "creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-    return patiently(lambda: subprocess.Popen(command, env=environment, cwd=tree, stderr=output, **pipes))
+    return retry_fork(lambda: subprocess.Popen(command, env=environment, cwd=tree, stderr=output, **pipes))

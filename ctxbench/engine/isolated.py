@@ -1,4 +1,4 @@
-"""Runs the code of users' files apart from the command's own process, and says in a sentence what it did instead."""
+"""Loads user code in a child process, and tells in a sentence if the process ended otherwise."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ctxbench.model.conditions import Shape
 
 
-class Apart:
+class IsolatedLoader:
     """While it is entered, the registry asks a child of its fork server what a user's file declares.
 
     This process then runs no code of a user's. The server starts with the first question; where many are to come,
@@ -37,7 +37,7 @@ class Apart:
         self._stack.close()
 
     def entry(self, reference: str) -> Entry:
-        """What is known of the class of a reference. UsageError if its file does anything else than declare it."""
+        """Entry of the class of a reference. UsageError if its file does anything else than declare it."""
         reference = registry.absolute(reference)
         if reference not in self._entries:
             told, _ = self._ask(f"loading {reference.rpartition(':')[0]}", "module", str, reference)
@@ -53,14 +53,14 @@ class Apart:
         return self._shapes[name]
 
     def ask(self, case: "Case", question: str, kind: Any, *arguments: Any) -> Any:
-        """What a child tells of a case; what its module prints is shown. UsageError if that fails."""
+        """Answer of a child about a case; output of its module is shown. UsageError if that fails."""
         told, printed = self._ask(f"{case.title} {list(case.shape)}", question, kind, case, *arguments)
         for text in printed:
             say(text, stderr=True)
         return told[0]
 
     def _ask(self, about: str, question: str, kind: Any, *arguments: Any) -> tuple[list[Any], list[str]]:
-        """What a child answers; what its module printed, and what is to be noted of it."""
+        """Answers of a child; then the output of its module, and remarks on the module."""
         from ctxbench.engine import client, remote
 
         if self._server is None:
@@ -68,6 +68,6 @@ class Apart:
         answered = remote.ask(self._server, question, kind, *arguments)
         ended, failure = answered.ended, answered.failure
         sentence = answered.wrong or (failure and f"{about}: {failure.message}")
-        if sentence := sentence or (ended.sudden and f"{about} {ended.sudden}"):
+        if sentence := sentence or (ended.unexpected_exit and f"{about} {ended.unexpected_exit}"):
             raise UsageError(sentence)
         return answered.told, [text for text in (ended.output.rstrip(), *map(str, ended.notes)) if text]

@@ -55,7 +55,7 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do with each case."""
+    """Plan for each case."""
 
     measure: Measure
     metrics: Sequence[str]
@@ -63,16 +63,16 @@ class Plan:
     force: bool = False
 
     def once(self) -> "Plan":
-        """What one process of a case measures for all of them."""
+        """Part of the plan that one process of a case measures for all of them."""
         return replace(self, metrics=[name for name in self.metrics if not metrics()[name].combine])
 
     def repeated(self) -> "Plan":
-        """What every process of a case measures."""
+        """Part of the plan that every process of a case measures."""
         return replace(self, metrics=[name for name in self.metrics if metrics()[name].combine])
 
     @property
     def processes(self) -> int:
-        """How many processes are planned for a case: one, and those of the rounds."""
+        """Number of processes planned for a case: one, and those of the rounds."""
         return 1 + (self.measure.processes if self.repeated().metrics else 0)
 
     def task(self, case: Case) -> MeasureCase:
@@ -81,7 +81,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one case: its record, its samples by stream, its memory over a pass, what it printed.
+    """Outcome of one case: its record, its samples by stream, its memory over a pass, what it printed.
 
     `imports` are the files of a person's own that were imported for it, with their SHA-256.
     """
@@ -151,7 +151,7 @@ def _cut(text: str) -> str:
 
 
 def measure_static(case: Case, plan: Plan, executor: Executor) -> Record:
-    """What the static metrics of `plan` say of a case, measured on the meta device; nothing is written."""
+    """Record of the static metrics of `plan` for a case, measured on the meta device; nothing is written."""
     return measure_case(replace(case, device=META), plan, executor).record
 
 
@@ -184,7 +184,7 @@ class _Listener:
         self.doing = "start"
 
     def __call__(self, message: Reply) -> None:
-        self.refused = self.refused or _strange(message)
+        self.refused = self.refused or _invalid(message)
         if self.refused:
             return
         match message:
@@ -215,8 +215,8 @@ class _Listener:
 _KINDS = {int: "whole number", float: "finite number", str: "text"}
 
 
-def _strange(message: Reply) -> str:
-    """What a message holds that ctxbench never sends, as a clause; empty if all is well."""
+def _invalid(message: Reply) -> str:
+    """Invalid content of a message, as a clause; empty if it is valid."""
     match message:
         case Values(values):
             own, metric = columns(), metric_columns()
@@ -267,7 +267,7 @@ def _timeout_s(case: Case, plan: Plan) -> float:
 
 
 def _kernel_kills() -> int:
-    """How many processes the kernel's out-of-memory killer has ended since boot; 0 where that is not told."""
+    """Number of processes ended by the kernel's out-of-memory killer since boot; 0 where unknown."""
     try:
         found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="ascii"), re.MULTILINE)
     except OSError:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.notes import joined
-from ctxbench.engine.cache import Counted
+from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.estimate import START_S, once_s, process_s, whole_s
 from ctxbench.engine.one_process import Plan, matmul_rate, measure_static
@@ -29,7 +29,7 @@ class Planned:
 
 
 def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
-    """What `run_suite` would measure, without measuring it: static metrics and one matrix product a device.
+    """Plan of what `run_suite` would measure, without measuring it: static metrics and one matrix product a device.
 
     The seconds are warm-up, budget or the least number of samples, whichever is longer, at the pass time that the MACs
     and the device's matmul rate suggest; and the trainings of a metric that trains.
@@ -40,7 +40,7 @@ def plan(suite: Suite, *, static: bool = False) -> list[Planned]:
     planned = []
     rates: dict[tuple[str, str, int | None], float | None] = {}
     with ForkServer() as server:
-        executor = Counted(server)
+        executor = CachedExecutor(server)
         for case in cases_on(suite, machine(server), static):
             record = measure_static(case, settings, executor)
             seconds = least = None

@@ -34,7 +34,7 @@ class Quiet(_Context):
     is_watched = False
 
     def known(self, record: Record, left_s: float | None) -> None:
-        """What is known so far of a case, and about how many seconds the run goes on (None: not known)."""
+        """Report the record of a case so far, and about how many seconds the run goes on (None: not known)."""
 
     def metric(self, name: str) -> None:
         pass
@@ -212,7 +212,7 @@ class LiveGate(QuietGate):
 
 
 def _cells(record: Record) -> dict[str, str]:
-    """What is known of a case, by the titles of the quantities that people compare by; a time with its processes."""
+    """Known values of a case, by the titles of the compared quantities; a time with its processes."""
     if record.status != "ok":
         return {"": record.status}
     found = {}

@@ -11,7 +11,7 @@ from ctxbench.engine.exit import Exit
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 from ctxbench.worker.lines import plain
-from ctxbench.worker.protocol import Ask, Reply, Told, WrongInput
+from ctxbench.worker.protocol import Ask, Payload, Reply, WrongInput
 
 if TYPE_CHECKING:
     from ctxbench.engine.one_process import Executor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Answered:
-    """What a process told; a sentence if it was asked for what cannot be, what its function raised; how it ended."""
+    """Reply of a process; a sentence for an invalid request, an exception of its function; its exit."""
 
     told: list[Any] = field(default_factory=list)
     wrong: str = ""
@@ -41,7 +41,7 @@ def ask(
 
     def take(reply: Reply) -> None:
         match reply:
-            case Told(text):
+            case Payload(text):
                 value = adapter.validate_python(json.loads(text))
                 found.told.append(value)
                 on_told(value)

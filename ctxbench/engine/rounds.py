@@ -82,7 +82,7 @@ class Rounds:
         self.again: list[Case] = []
 
     def is_complete(self, case: Case) -> bool:
-        """Whether no planned process of a case is lacking."""
+        """Return whether no planned process of a case is missing."""
         return 0 in self.finished[case.id] and not any(self._lacks(case, n + 1) for n in range(self.processes))
 
     def count(self, executor: Executor) -> None:
@@ -165,7 +165,7 @@ class Rounds:
         return self.is_timed and has_clock(case.device)
 
     def _yardstick(self, case: Case, record: Record) -> Yardstick:
-        """What the speed of fixed work depends on; a case that was reused was measured at another time."""
+        """Conditions that the speed of fixed work depends on; a case that was reused was measured at another time."""
         return case.device, case.dtype, case.threads, case.id in self.reused, record.slot
 
     def _at_rest(self) -> dict[str, list[int]]:
@@ -217,7 +217,7 @@ class Rounds:
             )
 
     def _is_wide(self, case: Case, at_rest: Mapping[str, Collection[int]]) -> bool:
-        """Whether a budget is there to narrow a case's intervals, and one is wider than the suite's `spread`."""
+        """Return whether a budget is there to narrow a case's intervals, and one is wider than the suite's `spread`."""
         measure = self.plan.measure
         if measure.total_s is None:
             return False
@@ -264,14 +264,14 @@ class Rounds:
         return process_s(counted, self.plan.measure, rate) if rate else 0.0
 
     def _lacks(self, case: Case, number: int) -> bool:
-        """Whether a process of a case can be timed that is not there: none can of a case that failed."""
+        """Return whether a process of a case can be timed that is not there: none can of a case that failed."""
         finished = self.finished[case.id]
         if not self._is_timed(case) or case.id in self.reused or number in finished:
             return False
         return all(record.status == "ok" for record in finished.values())
 
     def _goes_on(self, number: int) -> bool:
-        """Whether another round may follow round `number`, which is a planned one or a later one.
+        """Return whether another round may follow round `number`, which is a planned one or a later one.
 
         With a budget for the suite, it alone decides. Else none does where nothing was at rest in the last three, after
         as many as were planned, or after EXTRA_SHARE of the time that the planned ones took.

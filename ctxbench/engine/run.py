@@ -14,7 +14,7 @@ from ctxbench.base import clocks as this_machine
 from ctxbench.base import disk
 from ctxbench.base.errors import EngineError, UsageError, unknown
 from ctxbench.engine import progress
-from ctxbench.engine.cache import Counted
+from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.in_process import InProcess
 from ctxbench.engine.one_process import Executor, Plan
@@ -27,12 +27,12 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.metrics import metrics as known_metrics
 from ctxbench.model.read_suite import restore
 from ctxbench.model.suite_file import SuiteFile
-from ctxbench.plugin import brought
+from ctxbench.plugin import brought, loaded
 from ctxbench.registry import networks
 from ctxbench.results.environment import command_line, differences
 from ctxbench.results.run_folder import RunFolder, default_path
 from ctxbench.results.run_meta import CONTINUED
-from ctxbench.results.sources import PACKAGE, changed_files, row_name, sha256, source_of, sources_of
+from ctxbench.results.sources import PACKAGE, changed_files, foreign_code, row_name, sha256, source_of, sources_of
 
 # The counter of MACs where none is chosen.
 COUNTER = "ctxbench"
@@ -102,7 +102,7 @@ def check_installed(file: SuiteFile, static: bool = False) -> None:
 def meta_of(
     suite: Suite, plan: Plan, cases: Sequence[Case], environment: Mapping[str, Any], static: bool = False
 ) -> dict[str, Any]:
-    """What `run.json` says of a run that begins."""
+    """Metadata in `run.json` of a run that begins."""
     return {
         "suite": suite.name,
         "state": "running",
@@ -126,14 +126,21 @@ def _sheets(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
 
 
 def resume(
-    path: str | Path, *, retry_failed: bool = False, in_process: bool = False, reporter: progress.Quiet | None = None
+    path: str | Path,
+    *,
+    retry_failed: bool = False,
+    in_process: bool = False,
+    run_its_code: bool = False,
+    reporter: progress.Quiet | None = None,
 ) -> RunFolder:
     """Continue a run that was interrupted: measure what is missing, with `retry_failed` also the failed cases again.
 
-    Raises UsageError if the folder holds no run, another process writes in it, or this machine or torch is another one.
+    Raises UsageError if the folder holds no run, another process writes in it, this machine or torch is another one, or
+    it names code that is not the reader's own (`run_its_code` runs it).
     """
     folder = RunFolder.open(Path(path))
     meta = folder.meta
+    check_own_code(folder, run_its_code)
     folder.require(CONTINUED)
     if "environments" in meta:
         raise UsageError(f"{path} was measured on a cluster; continue it with --ray ADDRESS")
@@ -150,6 +157,15 @@ def resume(
         plan = reopen(folder, cases, measure, retry_failed, shown)
         _measure(cases, plan, executor, launch, folder, shown)
     return folder
+
+
+def check_own_code(folder: RunFolder, run_its_code: bool) -> None:
+    """UsageError for a run folder that names code which is not the reader's own, unless it may be run."""
+    if not run_its_code and (files := foreign_code(folder.path, folder.meta)):
+        raise UsageError(
+            f"{folder.path} names code that is not below the working folder: {', '.join(files)}; read it, and add "
+            "--run-its-code to run it"
+        )
 
 
 def reopen(
@@ -199,11 +215,11 @@ def _measure_of(suite: Suite, in_process: bool) -> Measure:
 
 
 def _executors(stack: ExitStack, measure: Measure, in_process: bool, shown: progress.Quiet) -> tuple[Executor, Launch]:
-    """What measures once, and what starts a new interpreter for each round."""
+    """Executor that measures once, and launcher of a new interpreter for each round."""
     if in_process:
         return InProcess(), lambda: nullcontext(InProcess())
     server = stack.enter_context(ForkServer(malloc=measure.malloc))
-    return Counted(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
+    return CachedExecutor(server, shown.note), lambda: ForkServer(static=False, malloc=measure.malloc)
 
 
 def _measure(
@@ -218,6 +234,16 @@ def _measure(
     except EngineError as error:
         folder.finish("interrupted")
         raise EngineError(f"{error}; continue with: ctxbench resume {folder.path}") from None
+    finish(folder, shown)
+
+
+def finish(folder: RunFolder, shown: progress.Quiet) -> None:
+    """Keep in `run.json` what plugins say of a run that has ended; what fails in a person's own code is a note."""
+    for keys_of in loaded("finished"):
+        try:
+            folder.save_meta(**keys_of(folder))
+        except UsageError as error:
+            shown.note(str(error))
     folder.finish("finished")
 
 

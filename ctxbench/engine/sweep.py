@@ -32,7 +32,7 @@ class SlotLost(RuntimeError):
 
 
 class Slot(Protocol):
-    """What measures one case at a time: a GPU, or the processors of a host. Its executors raise SlotLost."""
+    """Slot that measures one case at a time: a GPU, or the processors of a host. Its executors raise SlotLost."""
 
     @property
     def name(self) -> str: ...
@@ -122,7 +122,7 @@ class _Shown:
 
 
 class _OfSlot(Quiet):
-    """What one slot tells the reporter of all; what happens inside a process is known after it only."""
+    """Progress of one slot for the reporter of all; events inside a process are known after it only."""
 
     def __init__(self, shown: _Shown, name: str) -> None:
         self._shown, self._name = shown, name
@@ -160,7 +160,7 @@ class _Queue:
 
     @property
     def left(self) -> int:
-        """How many cases no slot has taken."""
+        """Number of cases that no slot has taken."""
         return sum(map(len, self._waiting))
 
     def serve(self, slot: Slot) -> None:

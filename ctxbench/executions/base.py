@@ -1,4 +1,4 @@
-"""What every way of running a module answers."""
+"""Interface of an execution."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Built:
-    """What a module was made into: `forward` gives its output in inference; `facts` are columns of the record."""
+    """Module made ready to run: `forward` gives its output in inference; `facts` are columns of the record."""
 
     forward: "Callable[[Tensor], Tensor]"
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -45,11 +45,11 @@ class Execution:
 
     @property
     def has_limit(self) -> bool:
-        """Whether `compile_timeout_s` holds for the first pass of a mode and what comes before it."""
+        """Return whether `compile_timeout_s` holds for the first pass of a mode and what comes before it."""
         return self.compiles or self.exports
 
     def lacking(self) -> str:
-        """Which packages are not installed, with the command that installs them; "" if none is missing."""
+        """Missing packages, with the command that installs them; "" if none is missing."""
         return extras.lacking(self.name, self.extra)
 
     def check(self, device: str, dtype: str, memory_format: str) -> None:
@@ -59,9 +59,9 @@ class Execution:
         """Change a new module in place."""
 
     def build(self, model: "nn.Module", x: "Tensor") -> Built:
-        """What runs in inference, for inputs such as `x`. The module's weights are those of this moment."""
+        """Build the inference pass for inputs such as `x`. The module's weights are those of this moment."""
         return Built(model)
 
     def step(self, step: "Step", device: "Device") -> "Step":
-        """What is timed, made of a pass."""
+        """Timed step, made of a pass."""
         return step

@@ -1,4 +1,4 @@
-"""Which calls of `scaled_dot_product_attention` a fused kernel can take, whatever the device."""
+"""Rules for calls of `scaled_dot_product_attention` that a fused kernel can take, on any device."""
 
 import torch
 from torch import Tensor
@@ -8,12 +8,12 @@ BATCH_OF_ONE = TorchVersion(torch.__version__) >= "2.14"
 
 
 def takes_three_dimensions(*maps: Tensor) -> bool:
-    """Whether these maps [heads, positions, channels] are taken as a batch of one, as PyTorch does since 2.14."""
+    """True if these maps [heads, positions, channels] are taken as a batch of one, as PyTorch does since 2.14."""
     return BATCH_OF_ONE and all(each.dim() == 3 for each in maps)
 
 
 def is_fusible(*maps: Tensor) -> bool:
-    """Whether query, key and value are as every fused kernel needs them; other calls take PyTorch's math path.
+    """Return whether query, key and value are as every fused kernel needs them; other calls take PyTorch's math path.
 
     Four dimensions (since PyTorch 2.14 also three), none empty, the same batch and heads, channels side by side
     (aten/src/ATen/native/transformers/sdp_utils_cpp.h); and `torch.nn.attention.sdpa_kernel` leaves a fused kernel

@@ -1,4 +1,4 @@
-"""Which positions of a module's output a position of its input reaches, by value and by gradient."""
+"""Influence of a position of a module's input on positions of its output, by value and by gradient."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 # Two outputs are equal if their difference, relative to their largest element, is below this.
 AGREES = {torch.float64: 1e-12, torch.float32: 1e-5}
 # Standard deviation of the noise on every parameter.
-GATE_NOISE = 0.1
+PARAMETER_NOISE = 0.1
 # (seed, scale of the input): a saturated softmax can hide a path at one scale, an inactive ReLU at one seed.
 TRIALS = ((0, 0.1), (0, 1.0), (1, 0.1), (1, 1.0), (2, 3.0))
 
@@ -18,7 +18,7 @@ def with_noise(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         for parameter in module.eval().parameters():
             if parameter.is_floating_point() or parameter.is_complex():
-                parameter.add_(GATE_NOISE * torch.randn_like(parameter))
+                parameter.add_(PARAMETER_NOISE * torch.randn_like(parameter))
     return module
 
 
@@ -38,7 +38,7 @@ def with_change(x: Tensor, position: tuple[int, int]) -> Tensor:
 
 
 def changed_by(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
-    """Which positions of the output change when the input changes at one position: [H, W], true or false."""
+    """Positions of the output that change when the input changes at one position: [H, W], true or false."""
     with torch.no_grad():
         y = forward(module, x)
         moved = (forward(module, with_change(x, position)) - y).abs().amax(dim=(0, 1))
@@ -46,7 +46,7 @@ def changed_by(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tenso
 
 
 def seen_by_gradient(module: nn.Module, x: Tensor, position: tuple[int, int]) -> Tensor:
-    """Which positions of the input the gradient of one output position reaches: [H, W], true or false."""
+    """Positions of the input that the gradient of one output position reaches: [H, W], true or false."""
     x = x.clone().requires_grad_()
     y = forward(module, x)[:, :, *position]
     if not y.requires_grad:
@@ -60,7 +60,7 @@ def seen_by_gradient(module: nn.Module, x: Tensor, position: tuple[int, int]) ->
 
 
 def gradient_reaches(make_module: Callable[[], nn.Module], shape: tuple[int, int, int]) -> str:
-    """Whether the gradient of an output reaches the features of other positions: yes or no, "" for a local module."""
+    """Reach of an output's gradient to the features of other positions: yes or no, "" for a local module."""
     mixes, reached, middle = False, False, (shape[1] // 2, shape[2] // 2)
     for seed, scale in TRIALS:
         torch.manual_seed(seed)

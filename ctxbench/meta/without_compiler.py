@@ -71,7 +71,7 @@ def without_compiler() -> Iterator[None]:
 
 
 def has_compiler() -> bool:
-    """Whether torch's compiler is imported."""
+    """Return whether torch's compiler is imported."""
     return _COMPILER in sys.modules and not isinstance(sys.modules[_COMPILER], _StandIn)
 
 

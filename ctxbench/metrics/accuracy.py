@@ -4,7 +4,7 @@ from ctxbench.model.metric import Column, Metric, Quantity, Unit
 
 METRIC = Metric(
     name="accuracy",
-    place=90,
+    order=90,
     about="mIoU of trained networks, as published; never measured here",
     columns=[Column(key, float) for key in ("miou", "miou_mean")],
     quantities=[

@@ -75,7 +75,7 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
 METRIC = Metric(
     name="compile",
-    place=70,
+    order=70,
     about="seconds of the first pass with torch.compile",
     columns=by_mode("compile_{mode}_s", float),
     quantities=[

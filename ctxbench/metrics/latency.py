@@ -229,7 +229,7 @@ def _counted(numbers: Sequence[str]) -> str:
 
 
 def convention(values: ColumnValues) -> str:
-    """What a latency is, and the median of how many processes; what a predicted one is."""
+    """Definition of a latency, with its number of processes, and of a predicted one."""
     measured = (
         f"Time: ms per pass, {_counted(values('processes'))}, median of the process medians [95 % "
         "interval over processes]; infer: eval, inference_mode; train: forward and y.sum().backward()"
@@ -247,7 +247,7 @@ def time_control(measurement: Measurement) -> None:
 
 METRIC = Metric(
     name="latency",
-    place=40,
+    order=40,
     about="milliseconds per pass",
     columns=[
         Column("latency_origin", str),

@@ -1,4 +1,4 @@
-"""What the host does of a pass: the time to enqueue its kernels, beside the time that the device takes for them."""
+"""Host's share of a pass: the time to enqueue its kernels, beside the time that the device takes for them."""
 
 import statistics
 from collections.abc import Callable

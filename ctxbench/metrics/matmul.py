@@ -47,7 +47,7 @@ def matmul_rate(clock: "Clock", device: "Device", dtype: "torch.dtype", sample_s
 
 METRIC = Metric(
     name="matmul",
-    place=50,
+    order=50,
     about="the rate of a large matrix product, once a run for each device, dtype and thread count",
     columns=[Column("matmul_macs_per_s", float)],
     quantities=[],

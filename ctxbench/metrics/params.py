@@ -1,4 +1,4 @@
-"""Parameters: how many numbers a module holds in all its parameters."""
+"""Parameters: the number of elements of all of a module's parameters."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ def count(measurement: Measurement) -> None:
 
 METRIC = Metric(
     name="params",
-    place=10,
+    order=10,
     about="parameters",
     columns=[Column("params", int)],
     quantities=[

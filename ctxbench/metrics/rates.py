@@ -1,4 +1,4 @@
-"""What derives from a time and the size of its case: throughput, MAC/s, share of the matmul rate, time per pixel."""
+"""Rates derived from a time and the size of its case: throughput, MAC/s, share of the matmul rate, time per pixel."""
 
 from ctxbench.base.mode import MODES, NOUNS, Mode
 from ctxbench.base.notes import Note
@@ -75,7 +75,7 @@ MATMUL_SHARE = Quantity(
 
 METRIC = Metric(
     name="rates",
-    place=200,
+    order=200,
     about="what derives from a time and the size of its case",
     columns=[],
     quantities=[

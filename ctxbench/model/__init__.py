@@ -1,1 +1,1 @@
-"""What is measured, and what a row is: cases, conditions, suite files, metrics, records."""
+"""Model of a measurement and its row: cases, conditions, suite files, metrics, records."""

@@ -42,7 +42,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Measure(BaseModel):
-    """How a case's latency is measured: in how many processes, and how long in each, for each mode (infer, train).
+    """Latency measurement of a case: in how many processes, and how long in each, for each mode (infer, train).
 
     A latency's interval is over `processes`, which are fresh interpreters; fewer than three give none.
     `malloc` "keep": a CPU process keeps the memory that it frees; "default": as users' own processes do.
@@ -167,16 +167,16 @@ class Case(Conditions):
         """A readable name, unique in a run: what was chosen is spelled out."""
         hparams = ",".join(f"{name}={value}" for name, value in sorted(self.hparams.items()))
         module = f"{self.module}({hparams})" if hparams else self.module
-        return " ".join(filter(None, [f"{module}{self._inside}", *self._marks(*CONDITIONS)]))
+        return " ".join(filter(None, [f"{module}{self._inside}", *self._id_texts(*CONDITIONS)]))
 
     @property
     def computed_in(self) -> str:
-        """The dtype, and a layout that does not go without saying: `bfloat16 channels_last`."""
-        return " ".join(self._marks("dtype", "memory_format"))
+        """The dtype, and a layout other than the default: `bfloat16 channels_last`."""
+        return " ".join(self._id_texts("dtype", "memory_format"))
 
-    def _marks(self, *conditions: str) -> list[str]:
+    def _id_texts(self, *conditions: str) -> list[str]:
         values = ((CONDITIONS[name], getattr(self, name)) for name in conditions)
-        return [each.mark(value) for each, value in values if each.is_said(value)]
+        return [each.id_text(value) for each, value in values if each.is_shown(value)]
 
     @property
     def hparams_json(self) -> str:

@@ -1,4 +1,4 @@
-"""What tells the cases of a module apart, besides its hyper-parameters: one table, read by all that names a condition.
+"""Conditions of a module's cases, besides its hyper-parameters: one table, read by all that names a condition.
 
 A new condition is a field of `Conditions`, its column in `ctxbench.model.record.Record`, an argument of
 `ctxbench.run`, and what it means where it is measured (`ctxbench.worker.measurement`).
@@ -76,8 +76,8 @@ class Condition:
 
     `title` heads the column, `about` is the help of the option. A value is one of `values`, where these are few, and
     passes `check`, which raises UsageError. `default` is that of a case, `axis` that of a suite; "" and None also stand
-    for what a record lacks that is older than the condition. `phrase` says a value to a person, `mark` in a case's id;
-    the default goes without saying unless it is `always` said. A shell completes the values of `complete`.
+    for what a record lacks that is older than the condition. `label` is a value for a person, `id_text` in a case's id;
+    a default is shown only where it is `always_shown`. A shell completes the values of `complete`.
     """
 
     name: str
@@ -89,9 +89,9 @@ class Condition:
     values: tuple[str, ...] = ()
     check: Callable[[Any], Any] = lambda value: value
     columns: tuple[str, ...] = ()
-    phrase: Callable[[Any], str] = str
-    mark: Callable[[Any], str] = str
-    always: bool = False
+    label: Callable[[Any], str] = str
+    id_text: Callable[[Any], str] = str
+    always_shown: bool = False
     metavar: str | None = None
     complete: Callable[[], list[str]] | None = None
 
@@ -101,7 +101,7 @@ class Condition:
 
     @property
     def help(self) -> str:
-        """What the option takes, without a full stop."""
+        """Help text of the option, without a full stop."""
         return self.about or f"{', '.join(self.values[:-1])} or {self.values[-1]}"
 
     def choices(self) -> list[str]:
@@ -114,9 +114,9 @@ class Condition:
             raise unknown(self.name, value, self.values)
         return self.check(value)
 
-    def is_said(self, value: Any) -> bool:
-        """Whether a value does not go without saying."""
-        return self.always or value != self.default
+    def is_shown(self, value: Any) -> bool:
+        """Return whether a value is shown: all but the default, which is where it is `always_shown`."""
+        return self.always_shown or value != self.default
 
 
 def _condition(default: Any, title: str, **facts: Any) -> Any:
@@ -138,20 +138,20 @@ class Conditions:
         metavar="NAME",
         complete=_networks,
         check=_network,
-        phrase=lambda name: f"in {name.rpartition(':')[2]}" if name else "alone",
-        mark=lambda name: "",  # a case's id has it beside the module
+        label=lambda name: f"in {name.rpartition(':')[2]}" if name else "alone",
+        id_text=lambda name: "",  # a case's id has it beside the module
     )
     dtype: str = _condition(
         *("float32", "Dtype"),
         values=tuple(DTYPES),
-        always=True,
+        always_shown=True,
     )
     device: str = _condition(
         *("cpu", "Device"),
         about="auto, cpu, cuda, cuda:N or, for predicted times, such as h100-sxm or sheet.toml",
         axis=("auto",),
         check=_device,
-        always=True,
+        always_shown=True,
     )
     memory_format: str = _condition("contiguous", "Layout", values=("contiguous", "channels_last"))
     execution: str = _condition(
@@ -165,8 +165,8 @@ class Conditions:
         kind=int,
         axis=(),
         check=limits.THREADS.check,
-        phrase=lambda count: f"{count} thread{'s' * (count != 1)}",
-        mark=lambda count: f"{count}threads",
+        label=lambda count: f"{count} thread{'s' * (count != 1)}",
+        id_text=lambda count: f"{count}threads",
     )
 
 
@@ -179,9 +179,9 @@ SHAPE = Condition(
     metavar="B,C,H,W",
     check=parse_shape,
     columns=("batch", "channels", "height", "width"),
-    phrase=lambda shape: str([*shape]),
-    mark=lambda shape: "x".join(map(str, shape)),
-    always=True,
+    label=lambda shape: str([*shape]),
+    id_text=lambda shape: "x".join(map(str, shape)),
+    always_shown=True,
 )
 _ALONE = {
     each.name: Condition(**{"name": each.name, "default": each.default, "columns": (each.name,), **each.metadata})
@@ -215,10 +215,10 @@ def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def phrases(values: Mapping[str, Iterable[Any]]) -> list[str]:
-    """What cases were computed under, for a person, from their values of conditions; the network comes last."""
+    """Conditions of cases, for a person, from their values; the network comes last."""
     found: list[str] = []
     for each in (*(CONDITIONS[name] for name in CONDITIONS if name != "network"), CONDITIONS["network"]):
         own = sorted(set(values.get(each.name, ())), key=lambda value: (value is not None, value))
-        if any(map(each.is_said, own)):
-            found += map(each.phrase, own)
+        if any(map(each.is_shown, own)):
+            found += map(each.label, own)
     return found

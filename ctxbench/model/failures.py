@@ -1,4 +1,4 @@
-"""How a case failed: what it raised as status, sentence and traceback, and the last line that it printed."""
+"""Failure of a case: its exception as status, sentence and traceback, and the last line that it printed."""
 
 import re
 import signal
@@ -88,12 +88,12 @@ def describe_failure(error: BaseException) -> Failure:
 
 
 def lacks_threads(text: str) -> bool:
-    """Whether a text says that the system had no thread left, which is no fault of a module."""
+    """Return whether a text says that the system had no thread left, which is no fault of a module."""
     return bool(_NO_THREAD.search(text))
 
 
 def _is_no_gpu_room(text: str) -> bool:
-    """Whether CUDA or its library says that the GPU had no memory left, or that another process has it to itself."""
+    """True if CUDA or its library says that the GPU had no memory left, or that another process has it to itself."""
     full = "CUDA out of memory" in text or "CUDA error: out of memory" in text
     return full or bool(_LIBRARY_OUT_OF_MEMORY.search(text)) or "busy or unavailable" in text
 

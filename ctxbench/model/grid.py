@@ -151,7 +151,7 @@ class Suite:
         return {"network": networks, "shape": axes.shape, **sizes, **found}
 
     def _grid_size(self, name: str) -> int:
-        """How many cases the grid of a module has, those that are excluded too."""
+        """Number of cases in the grid of a module, excluded ones too."""
         entry = registry.get(name)
         return math.prod(map(len, [*map(as_list, self._hparams(entry).values()), *self._axes(entry).values()]))
 
@@ -195,7 +195,7 @@ def _case(entry: Entry, hparams: Mapping[str, Any], found: Mapping[str, Any], au
 
 
 def _matches(case: Case, rule: Mapping[str, Any]) -> bool:
-    """Whether a case has every value that an `exclude` rule names."""
+    """Return whether a case has every value that an `exclude` rule names."""
     known = {**to_columns(case), **case.defaults, **case.hparams}
     return all(
         registry.means(str(value), case.module, case.reference)

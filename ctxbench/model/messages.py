@@ -1,4 +1,4 @@
-"""What a measurement tells while it runs. The process that measures sends these; the one that waits takes them down."""
+"""Messages of a running measurement. The process that measures sends these; the one that waits takes them down."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,14 +45,14 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What begins now, such as `latency_infer`."""
+    """Phase that begins now, such as `latency_infer`."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many samples there are, and the last one's milliseconds. The sender waits until this has been shown."""
+    """Number of samples, and the last one's milliseconds. The sender waits until this has been shown."""
 
     what: str
     count: int
@@ -77,7 +77,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a case failed: the record's status, a sentence and the traceback.
+    """Failure of a case: the record's status, a sentence and the traceback.
 
     `no_gpu_room`: the GPU had no memory left, or another process had it to itself, maybe through no fault of the case.
     """

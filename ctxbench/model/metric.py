@@ -1,4 +1,4 @@
-"""What a metric is: the columns that it fills in a record, the quantities that people compare, how it is measured."""
+"""Metric: the columns that it fills in a record, the quantities that people compare, how it is measured."""
 
 import json
 import math
@@ -100,14 +100,14 @@ class Column:
         return value
 
     def _has_json(self, text: str) -> bool:
-        """Whether a text is what `json` says; RecursionError is that of a list inside thousands of others."""
+        """Return whether a text is what `json` says; RecursionError is that of a list inside thousands of others."""
         try:
             return self.json is None or isinstance(json.loads(text), self.json)
         except (ValueError, RecursionError):
             return False
 
     def takes(self, value: object) -> bool:
-        """Whether a value, or None for one that is not known, can stand in a cell."""
+        """Return whether a value, or None for one that is not known, can stand in a cell."""
         kind = int | float if self.type is float else self.type
         if value is None or isinstance(value, bool) or not isinstance(value, kind):
             return value is None
@@ -119,12 +119,12 @@ class Column:
 
     @property
     def holds(self) -> str:
-        """What its cells hold, for a sentence."""
+        """Type of its cells, for a sentence."""
         if self.json:
             return f"{'an object' if self.json is dict else 'a list'} in JSON"
         if self.type is str:
             return f"one of {', '.join(self.choices)}" if self.choices else "a text"
-        kind = "an integer of 64 bits" if self.type is int else "a finite number"
+        kind = "a 64-bit integer" if self.type is int else "a finite number"
         if self.most < math.inf:
             return f"{kind} from {self.least:g} to {self.most:g}"
         if self.least == POSITIVE:
@@ -134,7 +134,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """How a quantity is made from a record: `value(row, ms)`, with the time in ms of the quantity `source`.
+    """Derivation of a quantity from a record: `value(row, ms)`, with the time in ms of the quantity `source`.
 
     It falls or rises with that time. The columns `needs` must be known as well.
     """
@@ -194,13 +194,13 @@ class Quantity:
         return f"{self.key}_{name}"
 
     def origin_of(self, row: RecordRow) -> Origin:
-        """How the number of a record was obtained."""
+        """Origin of a record's number."""
         own: Origin = row[self.origin_column] if self.origin_column else self.origin
         return own or self.origin
 
 
 class Measurement(Protocol):
-    """What a metric sees of the case that is measured, in the process that measures it."""
+    """View of the measured case for a metric, in the process that measures it."""
 
     case: "Case"
     entry: "Entry"
@@ -217,7 +217,7 @@ class Measurement(Protocol):
 
     @property
     def built(self) -> "Built":
-        """What the passes of inference run."""
+        """Module that the passes of inference run."""
         ...
 
     @property
@@ -241,7 +241,7 @@ class Measurement(Protocol):
         """Put values into columns of the record, and notes beside them."""
         ...
 
-    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+    def mark_missing(self, columns: Sequence[str], note: Note | None = None) -> None:
         """Say why this case has no number in these columns; without a note if another column tells it."""
         ...
 
@@ -273,7 +273,7 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, measure: "Measure") -> Self:
-        """Those that `[measure]` has; what it leaves out has its default."""
+        """Settings in `[measure]`, with defaults for those left out."""
         return cls.model_validate({key: getattr(measure, key) for key in cls.model_fields if hasattr(measure, key)})
 
 
@@ -300,7 +300,7 @@ def diagnostic(
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric, declared as `METRIC` in a file of this folder; `place` orders the files.
+    """One metric, declared as `METRIC` in a file of this folder; `order` sorts the files.
 
     `about` is a phrase for help and docs, `convention` the sentence under a table that says what the numbers are.
     Unless `asked_for`, it is measured wherever it applies. A suite that names no metrics gets the `default` ones.
@@ -318,7 +318,7 @@ class Metric:
     """
 
     name: str
-    place: int
+    order: int
     about: str
     columns: Sequence[Column]
     quantities: Sequence[Quantity]
@@ -338,7 +338,7 @@ class Metric:
     extra: str = ""
 
     def lacking(self) -> str:
-        """Which packages are not installed, with the command that installs them; "" if none is missing."""
+        """Missing packages, with the command that installs them; "" if none is missing."""
         return extras.lacking(self.name, self.extra)
 
     def promised(self, *, static: bool) -> list[tuple[str, str]]:

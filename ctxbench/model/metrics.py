@@ -1,4 +1,4 @@
-"""What can be measured, one metric a file: every file of `ctxbench/metrics/` that declares a `METRIC`, and of plugins.
+"""Metrics, one a file: every file of `ctxbench/metrics/` that declares a `METRIC`, and of plugins.
 
 Imports no torch: the parent, the suites and the report read names, titles, units and columns from here.
 """
@@ -42,7 +42,7 @@ def in_order(declared: list[Metric]) -> dict[str, Metric]:
             if name in taken:
                 raise ValueError(f"The {name} is declared twice, by the metrics {taken[name]} and {metric.name}.")
             taken[name] = metric.name
-    return {metric.name: metric for metric in sorted(declared, key=lambda metric: (metric.place, metric.name))}
+    return {metric.name: metric for metric in sorted(declared, key=lambda metric: (metric.order, metric.name))}
 
 
 def _settings(metric: Metric) -> Iterable[str]:
@@ -90,7 +90,7 @@ def read_number(row: RecordRow, quantity: Quantity, column: str = "") -> Number 
         return None
     if derive := quantity.derive:
         time = read_number(row, quantities()[derive.source])
-        return time and time.through(lambda ms: derive.value(row, ms))
+        return time and time.map_monotonic(lambda ms: derive.value(row, ms))
     if not quantity.has_interval:
         measured = column and column == quantity.measured_column
         ends = quantity.interval(row) or ()

@@ -47,11 +47,11 @@ class Printed:
 
     @property
     def step(self) -> Fraction:
-        """What one more in the last printed digit is."""
+        """Unit of the last printed digit."""
         return Fraction(1, 10**self.decimals)
 
     def factor(self, unit: Unit) -> int:
-        """How many one of it stands for; a suffix that is not the symbol of the column's unit says it itself."""
+        """Factor of the unit; a suffix that is not the symbol of the column's unit says it itself."""
         if self.suffix in ("", "ms", unit.symbol):
             return unit.factor
         return _PREFIXES.get(self.suffix.removesuffix("B"), 1)
@@ -90,7 +90,7 @@ class _Strict(BaseModel):
 
 
 class PublishedRow(_Strict):
-    """What is printed of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
+    """Published figures of a `block`, by default of the row's name; in a `network`, whose input `shape` then is.
 
     Its `counts` take the place of the table's. `notes` say of a figure why it differs or cannot be, below tables.
     """
@@ -180,12 +180,12 @@ class Published(_Strict):
 
     @property
     def source(self) -> str:
-        """Who printed it where, in one line."""
+        """Source of the figures, in one line."""
         return ", ".join(filter(None, [self.authors, self.title, f"{self.venue} {self.year}", self.place]))
 
     @property
     def blocks(self) -> set[str]:
-        """What the rows are of."""
+        """Blocks of the rows."""
         return {row.block for row in self.rows.values()}
 
     def shape_of(self, row: str) -> Shape | None:

@@ -27,7 +27,7 @@ OTHER_TITLE = "Context modules"
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the command line or a Python caller puts in place of a suite's own values; None keeps the suite's.
+    """Overrides of a suite's values by the command line or a Python caller; None keeps the suite's.
 
     `conditions` has lists of values; `also_on` are devices beside those that the run has without them.
     """
@@ -41,7 +41,7 @@ class Overrides:
 
     @property
     def leaves_out_budget(self) -> bool:
-        """Whether a number of processes is given and no budget: the suite's own would overrule it."""
+        """Return whether a number of processes is given and no budget: the suite's own would overrule it."""
         return "processes" in self.measure and "total_s" not in self.measure
 
 
@@ -92,7 +92,7 @@ def read_published(name_or_path: str, beside: Path | None = None) -> Published:
     try:
         return Published.model_validate(content)
     except ValidationError as error:
-        where = place_of(path, plain_keys(error.errors()[0]["loc"]))
+        where = location_of(path, plain_keys(error.errors()[0]["loc"]))
         raise UsageError(f"{where}: {_first_sentence(error, Published)}") from None
 
 
@@ -103,7 +103,7 @@ def published_path(name_or_path: str) -> Path:
     return _built_in("published", "published table", name_or_path)
 
 
-def place_of(path: Path, keys: tuple[str, ...]) -> str:
+def location_of(path: Path, keys: tuple[str, ...]) -> str:
     """`FILE, line 7`, where the last of these keys stands."""
     return f"{path}, line {line_of(disk.read_text(path), keys)}"
 
@@ -206,13 +206,13 @@ def _override(suite: SuiteFile, overrides: Overrides) -> SuiteFile:
 
 
 def _is_among(rule: Mapping[str, Any], modules: Sequence[str]) -> bool:
-    """Whether an `exclude` rule is about one of these modules, by their names alone: their files may be gone."""
+    """Return whether an `exclude` rule is about one of these modules, by their names alone: their files may be gone."""
     name = str(rule.get("module"))
     return any(registry.means(name, each, registry.absolute(each)) for each in modules)
 
 
 def _is_of_its_table(suite: SuiteFile, content: Mapping[str, Any]) -> bool:
-    """Whether modules and inputs are still among those of a suite about a paper's table."""
+    """Return whether modules and inputs are still among those of a suite about a paper's table."""
     axes = suite.axes.model_dump()
     same = all(content["axes"][name] == axes[name] for name in ("shape", "batch", "channels", "size", "network"))
     return same and {*content["modules"]} <= {*suite.modules}

@@ -1,4 +1,4 @@
-"""What came out for one case."""
+"""Record of one case."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,7 +17,7 @@ LONGEST = 400
 
 @dataclass(slots=True)
 class Record:
-    """What came out for one case: its identity, how it ended, and in `values` the columns that metrics fill.
+    """Record of one case: its identity, its status, and in `values` the columns that metrics fill.
 
     Units are in the columns' names: `_ms` milliseconds a pass, `_bytes` bytes, `_s` seconds, `_j` joules a pass. The
     files of `ctxbench.model.metrics` declare them. A column that is not in `values` was not measured, or is not known.

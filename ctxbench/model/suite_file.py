@@ -40,7 +40,7 @@ def _metric(name: str) -> str:
 
 
 def _type(condition: Condition) -> Any:
-    """What a suite may say of a condition, for pydantic."""
+    """Type of a condition's key in a suite, for pydantic."""
     if condition is SHAPE:
         return OneShape
     if condition.values:
@@ -98,11 +98,11 @@ _SETTINGS = [metric.settings for metric in metrics.metrics().values() if metric.
 
 
 class MeasureTable(*_SETTINGS, Measure, extra="forbid"):  # type: ignore[misc]  # metrics bring their settings
-    """How a case is measured, with the settings of all metrics."""
+    """Measurement settings of a case, with those of all metrics."""
 
 
 class Gate(_Strict):
-    """What `ctxbench check` counts as a change of latency, relative (0.05: 5 %).
+    """Change of latency that `ctxbench check` reports, relative (0.05: 5 %).
 
     `margins` holds rows with a margin of their own, by module ("sa") or by module and mode ("sa train").
     """

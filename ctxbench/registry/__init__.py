@@ -102,7 +102,7 @@ def get(name: str) -> Entry:
 
 
 def means(name: str, key: str, reference: str) -> bool:
-    """Whether a name in a suite or a command is this module's: its key, class or reference (a path may be relative)."""
+    """True if a name in a suite or a command is this module's: its key, class or reference (a path may be relative)."""
     return name in (key, reference, reference.rpartition(":")[2]) or (":" in name and absolute(name) == reference)
 
 
@@ -116,7 +116,7 @@ def of_class(cls: "type[nn.Module]", reference: str | None = None) -> Entry:
 
 
 def reference_of(cls: "type[nn.Module]") -> str:
-    """What names a class for another process: `package.module:Class`, or `/path/file.py:Class` outside a package.
+    """Reference of a class for another process: `package.module:Class`, or `/path/file.py:Class` outside a package.
 
     UsageError for a class of the running script or notebook: another process would have to run that again.
     """

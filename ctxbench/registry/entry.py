@@ -1,4 +1,4 @@
-"""What is known of one context module without importing it."""
+"""Description of one context module without importing it."""
 
 import json
 import typing
@@ -44,13 +44,13 @@ class Hyperparameter:
             raise UsageError(f"hyper-parameter {self.name!r} is {value!r}; it must be {self.annotation}") from None
 
     def stands_for_channels(self, value: Any) -> bool:
-        """Whether a value is the word `channels`, which stands for the input's number of channels; texts keep it."""
+        """True if a value is the word `channels`, which stands for the input's number of channels; texts keep it."""
         return value == CHANNELS and not any(word in self.annotation for word in ("str", "Literal"))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one context module without importing it.
+    """Description of one context module without importing it.
 
     `params`, `macs`, `out_channels` and `reach` are closed forms (see `ctxbench.formula`) over `B, C, H, W`, `n = H*W`,
     `N = B*n` and the hyper-parameters; a hyper-parameter that is None stands for `C`. `macs` follows torchprofile's
@@ -140,7 +140,7 @@ class Entry:
         return evaluate(formula, names)
 
     def mixes_positions(self, hparams: Mapping[str, Any] | None = None) -> bool:
-        """Whether the module is declared to mix positions with these hyper-parameters."""
+        """Return whether the module is declared to mix positions with these hyper-parameters."""
         return bool(evaluate(f"1 if {self.position_mixing} else 0", self._values(hparams)))
 
     def _values(self, hparams: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -6,7 +6,11 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+from ctxbench.base.errors import UsageError
+
+# The longest closed form in characters, and the largest integer in it in bits.
+LONGEST, WIDEST = 1000, 4096
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -22,7 +26,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _FUNCTIONS: dict[str, Callable[..., int]] = {"min": min, "max": max, "ceil": math.ceil}
 
 
-class FormulaError(ValueError):
+class FormulaError(UsageError):
     """A closed form that is not integer arithmetic on known names."""
 
 
@@ -30,14 +34,19 @@ def evaluate(formula: str, names: Mapping[str, Any]) -> int:
     """Evaluate a closed form over integers.
 
     Allowed: `+ - * // **`, `==`, `!=`, `<`, `>`, `and`, `or`, `not`, `a if condition else b`, integer, string and
-    truth constants, `min`, `max`, `ceil`, and the given names. Raises FormulaError for anything else.
+    truth constants, `min`, `max`, `ceil`, and the given names. Raises FormulaError for anything else, for more than
+    LONGEST characters, and for an integer of more than WIDEST bits.
     """
+    if len(formula) > LONGEST:
+        raise FormulaError(f"the closed form {formula[:40]!r}... has more than {LONGEST} characters")
     try:
         value = _value(ast.parse(formula, mode="eval").body, names)
     except SyntaxError as error:
         raise FormulaError(f"the closed form {formula!r} is not an expression: {error.msg}") from None
     except FormulaError as error:
         raise FormulaError(f"the closed form {formula!r} {error}") from None
+    except (ArithmeticError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise FormulaError(f"the closed form {formula!r} cannot be evaluated: {error}") from None
     if isinstance(value, bool) or not isinstance(value, int):
         raise FormulaError(f"the closed form {formula!r} gives {value!r}, not an integer")
     return value
@@ -58,7 +67,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
                 raise FormulaError(f"uses {name!r}; known names are {', '.join(sorted(names))}")
             return names[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(left, names), _value(right, names))
+            return _computed(op, _value(left, names), _value(right, names))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, names)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -75,3 +84,15 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return _FUNCTIONS[name](*(_value(argument, names) for argument in args))
         case _:
             raise FormulaError(f"holds {ast.unparse(node)!r}, which is not integer arithmetic")
+
+
+def _computed(op: ast.operator, left: Any, right: Any) -> int:
+    """An operation on two integers, if it is not too large to be computed."""
+    if not (isinstance(left, int) and isinstance(right, int)):
+        raise FormulaError(f"computes with {left!r} and {right!r}, which are not both integers")
+    bits = left.bit_length() * right if isinstance(op, ast.Pow) else left.bit_length() + right.bit_length()
+    if isinstance(op, ast.Pow) and right < 0:
+        raise FormulaError("has a negative exponent")
+    if bits > WIDEST:
+        raise FormulaError(f"has an integer of more than {WIDEST} bits")
+    return _BINARY[type(op)](left, right)

@@ -125,7 +125,7 @@ def get(name: str) -> Network:
 
 
 def lacking(name: str) -> str:
-    """Which packages a network of ctxbench lacks, with the command that installs them; "" if none is missing."""
+    """Missing packages of a network of ctxbench, with the command that installs them; "" if none is missing."""
     return extras.lacking(f"network {name}", "networks") if name in names() else ""
 
 

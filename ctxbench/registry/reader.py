@@ -1,4 +1,4 @@
-"""Who tells what a user's own file declares, where this process is not to run that file itself."""
+"""Reader of the declarations of a user's own file, where this process is not to run the file itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ _readers: list[Reader] = []
 
 
 def reader() -> Reader | None:
-    """Whom to ask; None if this process may run the file."""
+    """Current reader; None if this process may run the file."""
     return _readers[-1] if _readers else None
 
 

@@ -1,4 +1,4 @@
-"""Where a network has the module under test."""
+"""Slots of a network for the module under test."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""What a source file declares, read from its syntax tree without running it."""
+"""Declarations of a source file, read from its syntax tree without running it."""
 
 import ast
 import importlib.util

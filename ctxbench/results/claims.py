@@ -1,4 +1,4 @@
-"""What a run says of a suite's claims: each has one of four verdicts, its criterion, and what was found.
+"""Findings of a run on a suite's claims: each has one of four verdicts, its criterion, and the numbers found.
 
 The `CLAIMS` of `suites/NAME.py` are those of the suite NAME; those of a person's own lie beside its file, too. Where a
 run lacks something, its claim is undecided, with the reason.
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 
 class Missing(Exception):
-    """What a run lacks to decide a claim, as a phrase."""
+    """Missing data for a claim, as a phrase."""
 
 
 # Whether a claim holds (None: undecided) for one thing, such as a module, and the number behind it.
@@ -134,8 +134,8 @@ class Rows:
         """A latency with its interval over processes. Missing if it has none, or other work disturbed it."""
         time = quantity(f"latency_{mode}")
         value = read_number(self.row(time.column, **wanted), time)
-        if value is None or value.obstacle:
-            raise Missing(value.obstacle if value else f"no {time.column}")
+        if value is None or value.reason_not_comparable:
+            raise Missing(value.reason_not_comparable if value else f"no {time.column}")
         if value.origin != "measured":
             raise Missing(f"{time.column} is {value.origin}, not measured")
         return value
@@ -208,7 +208,7 @@ def slope(line: Line) -> Number:
 
 
 def faster(first: Number, second: Number) -> Outcome:
-    """Whether the first time is shorter than the second, by intervals that do not overlap; how many times as fast."""
+    """Outcome if the first time is shorter than the second, by intervals that do not overlap; with the ratio."""
     if first.high < second.low or second.high < first.low:
         return first.high < second.low, rough_ratio(second.value / first.value).text()
     return None, "the intervals overlap"

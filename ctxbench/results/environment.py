@@ -1,4 +1,4 @@
-"""What machine, software and settings a run was made with."""
+"""Environment of a run: machine, software and settings."""
 
 import os
 import platform
@@ -56,7 +56,7 @@ def command_line() -> str:
 def differences(
     before: Mapping[str, Any], now: Mapping[str, Any], phrase: str = "{name}: {old} then, {new} now"
 ) -> list[str]:
-    """What makes two environments' measurements incomparable, a phrase each; empty when they may share a table.
+    """Reasons against comparing two environments' measurements, a phrase each; empty when they may share a table.
 
     A fact that one of them does not tell, as an older `run.json` or a GPU without NVML, is no difference.
     """
@@ -66,7 +66,7 @@ def differences(
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What measurements depend on, as far as an environment tells."""
+    """Facts of an environment that measurements depend on, as far as it has them."""
     gpus = environment["gpus"]
     facts = {
         "cpu": environment["cpu"],

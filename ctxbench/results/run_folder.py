@@ -179,7 +179,7 @@ class RunFolder:
             replace_file(self.path / "records.csv", disk.encoded("".join(lines)))
 
     def finished(self) -> dict[str, dict[int, Record]]:
-        """What the finished processes of each case measured, by their numbers."""
+        """Records of the finished processes of each case, by their numbers."""
         found: dict[str, dict[int, Record]] = {}
         for row in read_processes(self.path / "processes.csv"):
             found.setdefault(row["case"], {})[row["process"]] = Record.of_row(row)
@@ -256,7 +256,7 @@ class RunFolder:
 
     @property
     def failed(self) -> int:
-        """How many cases have another status than `ok`."""
+        """Number of cases with another status than `ok`."""
         return sum(row["status"] != "ok" for row in self.rows())
 
     def samples(self) -> "pd.DataFrame":

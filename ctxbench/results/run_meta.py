@@ -19,7 +19,7 @@ class _Gpu(_Part):
 
 
 class _Environment(_Part):
-    """What tells whether two machines' measurements may be compared."""
+    """Facts that decide if two machines' measurements may be compared."""
 
     packages: dict[str, str | None] = {}
     gpus: list[_Gpu] = []
@@ -57,6 +57,16 @@ class _Reused(_Part):
     cases: list[str]
 
 
+class StoredClaim(_Part):
+    """A claim of a suite with what the run says of it."""
+
+    claim: str
+    criterion: str
+    verdict: str
+    found: str
+    proxy: bool = False
+
+
 class _Meta(_Part):
     suite: str = ""
     state: str = ""
@@ -76,6 +86,7 @@ class _Meta(_Part):
     broken: list[str] = []
     reused: _Reused | None = None
     tables: dict[str, _Table] = {}
+    claims: list[StoredClaim] = []
 
 
 # What a run must tell to be compared with this machine, continued, or reused.

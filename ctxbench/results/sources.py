@@ -9,7 +9,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from ctxbench.base.call_sites import is_library
 from ctxbench.model.case import Case
 
 PACKAGE = "ctxbench"
+# Characters of a path that the system may still know.
+LONGEST_PATH = 4096
 
 
 def own_files(names: Iterable[str]) -> dict[str, str]:
-    """Those files of imported modules that are a person's own, with their SHA-256: none of ctxbench or a library."""
+    """Files of imported modules that are a person's own, with their SHA-256: none of ctxbench or a library."""
     return {str(file): sha256(file) for name in names if (file := _own_file(name))}
 
 
@@ -75,12 +77,12 @@ def relative_reference(reference: str) -> str:
 
 
 def row_name(module: str, network: str) -> str:
-    """What `imports` in `run.json` calls the code of a module, alone or in a network."""
+    """Name in `imports` of `run.json` for the code of a module, alone or in a network."""
     return f"{module} in {relative_reference(network)}" if network else module
 
 
 def source_of(file: Path) -> dict[str, Any]:
-    """Where a source file lies (from the working folder, if inside it), its hash, and the commit that it is of."""
+    """Location of a source file (from the working folder, if inside it), its hash, and the commit that it is of."""
     file = disk.whole(file)
     digest_of = hashlib.sha256(disk.read_bytes(file)).hexdigest()
     return {"file": relative(file), "sha256": digest_of, "commit": commit_of(file, file)}
@@ -93,7 +95,7 @@ def sources_of(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
 
 
 def changed_files(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
-    """Which files of the code of these cases are others than those of a run; what `run.json` does not tell is the same.
+    """Changed files of the code of these cases since a run; files that `run.json` lacks count as unchanged.
 
     ctxbench itself is its folder.
     """
@@ -106,6 +108,36 @@ def changed_files(meta: Mapping[str, Any], cases: Sequence[Case]) -> list[str]:
     if cases and PACKAGE in then and code_digest() != then[PACKAGE]["sha256"]:
         changed.append(then[PACKAGE]["file"])
     return list(dict.fromkeys(changed))
+
+
+def foreign_code(folder: Path, meta: Mapping[str, Any]) -> list[str]:
+    """Python files that a run folder would have run and that are not the reader's own.
+
+    One's own are below the working folder, or in the git repository that it is in, and not in the run folder.
+    """
+    roots, folder = [Path.cwd(), _repository(Path.cwd())], folder.resolve()
+    named = [text.rpartition(":")[0] for text in _texts(meta.get("definition") or {})]
+    suite = Path((meta.get("suite_file") or {}).get("file") or "suite.toml")
+    named.append(str(suite.with_name(f"{suite.stem.replace('-', '_')}.py")))
+    files = [Path(name).resolve() for name in dict.fromkeys(named) if name.endswith(".py") and len(name) < LONGEST_PATH]
+    return [
+        str(file)
+        for file in files
+        if file.is_file() and (file.is_relative_to(folder) or not any(file.is_relative_to(root) for root in roots))
+    ]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+def _repository(folder: Path) -> Path:
+    """The root of the git repository that a folder is in; the folder, if it is in none."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 
 def _files(cases: Iterable[Case]) -> dict[str, str]:

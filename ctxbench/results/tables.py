@@ -65,7 +65,7 @@ def read_processes(path: Path) -> list[dict[str, Any]]:
 
 
 def types() -> dict[str, type]:
-    """What the columns of a record hold, those included that derive from others."""
+    """Types of the columns of a record, those included that derive from others."""
     derived = {each.column: float for each in quantities().values() if each.derive}
     return {each.name: each.type for each in columns().values() if each.name != "notes"} | derived
 

@@ -91,7 +91,7 @@ def _notes(table: Table, notes: str) -> str:
 
 
 def _mark(numbers: Sequence[int], notes: str) -> str:
-    """What refers to footnotes."""
+    """References to footnotes."""
     return NOTES[notes] % ",".join(map(str, numbers)) if numbers else ""
 
 

@@ -1,4 +1,4 @@
-"""What a function returns: what it found, which a notebook shows as the command prints it."""
+"""Result of a function, which a notebook shows as the command prints it."""
 
 from dataclasses import dataclass
 from html import escape
@@ -15,8 +15,8 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, repr=False)
-class Found(Generic[Value]):
-    """What a command found: `value` as it is, and the tables and sentences that the command prints, in their order."""
+class Result(Generic[Value]):
+    """Result of a command: `value` as it is, and the tables and sentences that the command prints, in their order."""
 
     value: Value
     parts: tuple[Table | str, ...]

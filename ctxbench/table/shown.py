@@ -1,4 +1,4 @@
-"""What a fresh process tells a person of a case."""
+"""Output of a fresh process on a case, for a person."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Held = number.Origin | Literal["label", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a person is to see next: a text, or rows below their headings, each with what its column holds.
+    """Output to show next: a text, or rows below their headings, each with what its column holds.
 
     `value` is the number that the text says.
     """

@@ -1,4 +1,4 @@
-"""What a table is: columns, rows of cells, caption, numbered footnotes; every format is rendered from this."""
+"""Table: columns, rows of cells, caption, numbered footnotes; every format is rendered from this."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ class Column:
         return self.origin in NUMERIC_ORIGINS
 
     def origin_of(self, cell: Cell) -> Origin:
-        """How a cell of this column was obtained."""
+        """Origin of a cell of this column."""
         return cell.origin or self.origin
 
     @property

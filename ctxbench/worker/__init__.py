@@ -1,1 +1,1 @@
-"""What runs in a fresh process: the tasks, a case's measurement, one side of a pair, the listing of a source tree."""
+"""Code of a fresh process: the tasks, a case's measurement, one side of a pair, the listing of a source tree."""

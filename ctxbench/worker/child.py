@@ -1,4 +1,4 @@
-"""What a process that performs a task does on any system: import torch first, report, say Done, flush its streams."""
+"""Steps of a process that performs a task on any system: import torch first, report, say Done, flush its streams."""
 
 import contextlib
 import importlib
@@ -35,7 +35,7 @@ def send(messages: int, tag: bytes, message: Reply) -> None:
 
 
 def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> Emit:
-    """What sends a task's messages, and waits for the parent's `answer` where a message has one."""
+    """Sender of a task's messages, which waits for the parent's `answer` where a message has one."""
     own = os.getpid()
 
     def emit(message: Reply) -> bytes:
@@ -47,7 +47,7 @@ def emitter(messages: int, tag: bytes, answer: Callable[[], bytes]) -> Emit:
     return emit
 
 
-def perform_whole(task: Task, emit: Emit) -> int:
+def run_task(task: Task, emit: Emit) -> int:
     """Do a task and say Done, or print what it raised; the exit code for its process."""
     code = 1
     if isinstance(sys.stdout, TextIOWrapper):

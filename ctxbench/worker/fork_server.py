@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ctxbench.worker import tasks
-from ctxbench.worker.child import begin, emitter, perform_whole, send
+from ctxbench.worker.child import begin, emitter, run_task, send
 from ctxbench.worker.lines import decode_task
-from ctxbench.worker.processes import adopt_orphans, end_left, end_with_parent, patiently
+from ctxbench.worker.processes import adopt_orphans, end_left, end_with_parent, retry_fork
 from ctxbench.worker.protocol import Ended, NoProcess, Ready, Started, Task
 
 _READ = 65536
@@ -77,7 +77,7 @@ class _Server:
             os.read(self.acks, _READ)
         own = os.getpid()
         try:
-            pid = patiently(os.fork)
+            pid = retry_fork(os.fork)
         except OSError as error:
             send(self.messages, tag, NoProcess(error.strerror or str(error)))
             return
@@ -120,7 +120,7 @@ class _Server:
         messages, acks = _moved(self.messages), _moved(self.acks)
         code = 1
         try:
-            code = perform_whole(task, emitter(messages, tag, lambda: os.read(acks, 1)))
+            code = run_task(task, emitter(messages, tag, lambda: os.read(acks, 1)))
         finally:
             os._exit(code)
 

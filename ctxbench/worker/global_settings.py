@@ -1,4 +1,4 @@
-"""What a module may change for all that runs in its process: the settings of torch, and that there is one process."""
+"""Global settings that a module may change in its process: the settings of torch, and that there is one process."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def settings() -> dict[str, Any]:
 
 
 def changed(before: Mapping[str, Any]) -> list[str]:
-    """What is another value now, as `torch.get_num_threads changes from 1 to 2`."""
+    """Changed settings, as `torch.get_num_threads changes from 1 to 2`."""
     now = settings()
     return [f"{name} changes from {value} to {now[name]}" for name, value in before.items() if value != now[name]]
 

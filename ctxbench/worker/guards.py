@@ -1,4 +1,4 @@
-"""What a module does to all else in its process while it is measured, which changes what its numbers mean."""
+"""Side effects of a module on its process while it is measured, which change the meaning of its numbers."""
 
 from collections.abc import Iterator
 

@@ -31,7 +31,7 @@ from ctxbench.worker.output import at_one_position, check_output, check_type
 
 
 class CaseMeasurement:
-    """What metrics see of a case (`ctxbench.model.metric.Measurement`)."""
+    """View of a case for metrics (`ctxbench.model.metric.Measurement`)."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class CaseMeasurement:
         """Compute what needs data and no clock, with the threads of the case."""
         for metric in wanted:
             if metric.compute and self.case.network:
-                self.lacks([column for column, _ in metric.promised(static=False)], Note("no_network_function"))
+                self.mark_missing([column for column, _ in metric.promised(static=False)], Note("no_network_function"))
             elif metric.compute:
                 self._set_flags()
                 self.emit(Doing(metric.name))
@@ -85,7 +85,7 @@ class CaseMeasurement:
             modes = ("infer",)
             timed = [metric for metric in wanted if metric.measure or metric.time]
             promised = [column for metric in timed for column, _ in metric.promised(static=False)]
-            self.lacks([column for column in promised if "_train" in column], note)
+            self.mark_missing([column for column in promised if "_train" in column], note)
         for metric in wanted:
             for mode in modes if metric.measure else ():
                 assert metric.measure is not None
@@ -95,7 +95,7 @@ class CaseMeasurement:
         self.report({}, *[Note("changes_input")] * (not torch.equal(self.x, self._input())))
 
     def _no_training(self) -> Note | None:
-        """Why there is no training step, such as of a Fourier transform without weights; None if there is one."""
+        """Note on a missing training step, such as of a Fourier transform without weights; None if there is one."""
         if reason := self.execution.no_training:
             return Note("no_training", {"execution": self.case.execution, "reason": reason})
         trained = any(parameter.requires_grad for parameter in self.model.parameters())
@@ -132,7 +132,7 @@ class CaseMeasurement:
         if values or notes:
             self.emit(Values(values, notes))
 
-    def lacks(self, columns: Sequence[str], note: Note | None = None) -> None:
+    def mark_missing(self, columns: Sequence[str], note: Note | None = None) -> None:
         """Say why this case has no number in these columns; without a note if another column tells it."""
         self.emit(Missing(columns, note))
 
@@ -142,7 +142,7 @@ class CaseMeasurement:
 
     @cached_property
     def built(self) -> Built:
-        """What the passes of inference run; the weights are those of the first call."""
+        """Module that the passes of inference run; the weights are those of the first call."""
         if self.execution.exports:  # a runtime gives a list of tensors, whatever the module returns
             with torch.inference_mode():
                 check_type(self.model.eval()(self.x), self.case)

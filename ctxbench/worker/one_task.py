@@ -12,7 +12,7 @@ from threading import Thread
 from typing import BinaryIO
 
 from ctxbench.worker import tasks
-from ctxbench.worker.child import begin, emitter, perform_whole, send
+from ctxbench.worker.child import begin, emitter, run_task, send
 from ctxbench.worker.lines import decode_task
 from ctxbench.worker.processes import end_descendants
 from ctxbench.worker.protocol import Ended, Ready, Started
@@ -31,7 +31,7 @@ def main() -> None:
     task = decode_task(order)
     tasks.prepare(task)
     send(messages, tag, Started(os.getpid()))
-    code = perform_whole(task, emitter(messages, tag, answers.get))
+    code = run_task(task, emitter(messages, tag, answers.get))
     end_descendants(os.getpid())
     send(messages, tag, Ended(code, 0, []))
     os._exit(code)

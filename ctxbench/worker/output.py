@@ -1,4 +1,4 @@
-"""What the output of a first pass must be, before passes are timed."""
+"""Requirements on the output of a first pass, before passes are timed."""
 
 from collections.abc import Iterator
 from typing import Any

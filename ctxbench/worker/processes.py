@@ -1,4 +1,4 @@
-"""Who ends with whom: a process that ends with its parent, orphans that are adopted, what a child left running."""
+"""Lifetimes of processes: one that ends with its parent, adopted orphans, processes left by a child."""
 
 import contextlib
 import errno
@@ -28,8 +28,8 @@ def end_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
 
-def patiently(start: Callable[[], Started]) -> Started:
-    """What `start` gives, which starts a process. OSError where the system has had none to give for some seconds."""
+def retry_fork(start: Callable[[], Started]) -> Started:
+    """Retry `start`, which starts a process. OSError where the system has had none to give for some seconds."""
     for wait_s in WAITS_S:
         try:
             return start()

@@ -1,4 +1,4 @@
-"""What crosses between the process that waits and the one that measures: tasks and messages. `lines` has the form."""
+"""Protocol between the process that waits and the one that measures: tasks and messages. `lines` has the form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the function of a question returns, or tells on its way, as JSON."""
+class Payload:
+    """Return value or message of a question's function, as JSON."""
 
     value: str
 
@@ -93,7 +93,7 @@ class NoProcess:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command to one side of a pair gave, in milliseconds a pass; the side waits for the next command.
+    """Answer of one side of a pair to a command, in milliseconds a pass; the side waits for the next command.
 
     `wall` are times of the wall or the GPU, `cpu` those that the thread was on a core; none where it is not what passes
     take.
@@ -113,6 +113,6 @@ class Imported:
 
 Task = Ask | MatmulRate | MeasureCase
 Reply = (
-    Ready | Started | Done | Ended | NoProcess | WrongInput | Told | Answer | Imported |
+    Ready | Started | Done | Ended | NoProcess | WrongInput | Payload | Answer | Imported |
     Values | Missing | Doing | Progress | Samples | Timeline | Failure
 )  # fmt: skip

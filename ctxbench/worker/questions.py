@@ -1,4 +1,4 @@
-"""What a fresh process may be asked: a question is a name for a function, which is called there.
+"""Questions for a fresh process: a question is a name for a function, which is called there.
 
 Arguments, and what the function returns, cross as JSON; its annotations say what the arguments are. A function with a
 parameter `emit` tells what it has to tell by that, one after the other.
@@ -22,14 +22,14 @@ from ctxbench.plugin import brought
 from ctxbench.registry import networks
 from ctxbench.results import environment
 from ctxbench.worker.lines import plain
-from ctxbench.worker.protocol import Answer, Ask, Reply, Told, WrongInput
+from ctxbench.worker.protocol import Answer, Ask, Payload, Reply, WrongInput
 
 # Tells the parent; the result is the parent's byte, where the sender waits for one.
 Emit = Callable[[Reply], bytes]
 
 
 def describe_machine() -> dict[str, Any]:
-    """What machine, software and settings these are, as in `run.json`."""
+    """Description of machine, software and settings, as in `run.json`."""
     return environment.describe()
 
 
@@ -76,13 +76,13 @@ def answer(task: Ask, emit: Emit) -> None:
     sys.dont_write_bytecode = True  # reading leaves a user's folders as they are
     with reported(emit):
         try:
-            emit(Told(plain(function(*arguments))))
+            emit(Payload(plain(function(*arguments))))
         except UsageError as error:
             emit(WrongInput(str(error)))
 
 
 def _tell(emit: Emit, value: Any) -> bytes:
-    return emit(value if isinstance(value, Answer) else Told(plain(value)))
+    return emit(value if isinstance(value, Answer) else Payload(plain(value)))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a module replaces in Python, time and torch, which everything else in its process then uses.
+"""Monkey-patches by a module of Python, time and torch, which everything else in its process then uses.
 
 What was there before is what there is when this file is imported: import it before a module's code.
 """
@@ -50,6 +50,6 @@ def replaced() -> list[str]:
 
 
 def _is_from_torch(function: object) -> bool:
-    """Whether a Python function was written in torch's folder; the compiler wraps some when it is imported."""
+    """Return whether a Python function was written in torch's folder; the compiler wraps some when it is imported."""
     code = getattr(function, "__code__", None)
     return code is not None and Path(torch.__file__).parent in Path(code.co_filename).parents

@@ -1,4 +1,4 @@
-"""Which code does which task, and what is imported before the first."""
+"""Code of each task, and imports before the first."""
 
 import contextlib
 import sys

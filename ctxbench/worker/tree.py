@@ -22,7 +22,7 @@ def enter_tree(root: Path) -> None:
 
 
 def is_ctxbench(root: Path) -> bool:
-    """Whether the tree is ctxbench's own source."""
+    """Return whether the tree is ctxbench's own source."""
     return all((root / folder / "__init__.py").is_file() for folder in (MODULES, "ctxbench"))
 
 
@@ -39,7 +39,7 @@ def _use_modules(folder: Path) -> None:
 
 
 def own_file(file: str, root: Path) -> bool:
-    """Whether a file belongs to the tree, and not to an environment that happens to lie inside it."""
+    """Return whether a file belongs to the tree, and not to an environment that happens to lie inside it."""
     path, top, environment = (Path(each).resolve() for each in (file, root, sys.prefix))
     inside = environment != top and environment.is_relative_to(top)
     return path.is_relative_to(top) and not (inside and path.is_relative_to(environment))

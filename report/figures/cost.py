@@ -14,7 +14,7 @@ from ctxbench.results.rows import rows_of
 
 from ..panels import REFERENCE, Panel, is_reference, label_of, origin_of
 from ..tables.cells import amount, basis, interval_of
-from .layout import PAGE, Names, Sheet, names_of, parts
+from .layout import PAGE, FigureSize, Names, names_of, parts
 from .style import FAINT, INK, PALE, PAPER, SMALL, Drawing, looks
 from .ticks import log_axis
 
@@ -25,7 +25,7 @@ COSTS = ("macs", "memory_train", "latency_train", "latency_infer")
 
 
 def _costs() -> list[Quantity]:
-    """Those of COSTS that a metric here brings."""
+    """Quantities of COSTS that a metric here brings."""
     return [quantities()[key] for key in COSTS if key in quantities()]
 
 
@@ -46,7 +46,7 @@ def has_relative(panels: Sequence[Panel]) -> bool:
     return any(relative_quantities(panel) for panel in panels)
 
 
-def relative_costs(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def relative_costs(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Each cost over self-attention's on a log axis, a column a quantity; the rows by the last one that they have."""
     relative = {panel: relative_quantities(panel) for panel in panels}
     panels = [panel for panel in panels if relative[panel]]
@@ -106,7 +106,7 @@ def has_split(panels: Sequence[Panel]) -> bool:
     return any((p.frame["latency_infer_ms"].notna() & p.frame["latency_train_ms"].notna()).any() for p in panels)
 
 
-def train_infer_split(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def train_infer_split(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Inference and training time of each module on one axis, with intervals and the ratio of the two."""
     panels = [panel for panel in panels if has_split([panel])]
     names = [names_of(panel.main) for panel in panels]

@@ -23,7 +23,7 @@ from ctxbench.model.suite_file import POINTS, Figure
 from ..curves import AXIS_TITLES, Fit, Floats, Series, drawn_of, fit_of, is_numeric
 from ..panels import DISTURBED, Panel, origin_of
 from ..tables.cells import heading
-from .layout import CHARACTER, KEY, LINE, PAGE, Sheet, parts, wrapped
+from .layout import CHARACTER, KEY, LINE, PAGE, FigureSize, parts, wrapped
 from .listed import listed_axes
 from .style import DASHES, FAINT, PALE, PAPER, SMALL, Drawing, Look, looks
 from .ticks import log_axis
@@ -53,11 +53,11 @@ Lines = dict[str, list[Series]]
 
 
 def has_curve(panels: Sequence[Panel], figure: Figure) -> bool:
-    """Whether any panel has a line of it."""
+    """Return whether any panel has a line of it."""
     return bool(drawn_of(panels, figure))
 
 
-def curve(panels: Sequence[Panel], figure: Figure, sheet: Sheet = PAGE) -> Drawing:
+def curve(panels: Sequence[Panel], figure: Figure, sheet: FigureSize = PAGE) -> Drawing:
     """The drawing: a part a panel, and in it axes for each quantity; one legend a part."""
     found = drawn_of(panels, figure)
     ys = [each for each, _ in found]
@@ -110,7 +110,7 @@ def _rows_of(own: Lines) -> list[int]:
 
 
 def _is_list(own: Lines) -> bool:
-    """Whether the lines are many, and differ in words."""
+    """Return whether the lines are many, and differ in words."""
     return max(map(len, own.values())) > _MANY and not is_numeric(line.frame["x"] for line in _all(own))
 
 
@@ -119,13 +119,13 @@ def _height(own: Lines) -> float:
     return _LINE * max(map(len, own.values())) + _ASIDE if _is_list(own) else _HEIGHT
 
 
-def _beside(own: Lines, sheet: Sheet) -> int:
-    """How many entries of the legend stand beside each other."""
+def _beside(own: Lines, sheet: FigureSize) -> int:
+    """Number of columns of the legend."""
     longest = _ENTRY if _is_list(own) else max(len(line) for label in _labels(own) for line in label.split("\n"))
     return max(1, int(sheet.width / (CHARACTER * longest + KEY)))
 
 
-def _legend_lines(own: Lines, sheet: Sheet) -> int:
+def _legend_lines(own: Lines, sheet: FigureSize) -> int:
     return -(-sum(label.count("\n") + 1 for label in _labels(own)) // _beside(own, sheet)) if not _is_list(own) else 2
 
 
@@ -154,7 +154,7 @@ def _title(panel: Panel, own: Lines, figure: Figure, each: Quantity) -> str:
 
 
 def _labels(own: Lines) -> list[str]:
-    """What the lines are called, each name once."""
+    """Labels of the lines, each once."""
     every = _all(own)
     return list(dict.fromkeys(_label(line, every) for line in every))
 
@@ -200,14 +200,14 @@ def _axes(drawing: Drawing, axes: Axes, lines: Sequence[Series], figure: Figure,
 
 
 def _marked(line: Series, lines: Sequence[Series], count: int) -> NDArray[np.int64]:
-    """Which of its points a line marks: not too many, and where several lines coincide, each in turn."""
+    """Marked points of a line: not too many, and where several lines coincide, each in turn."""
     same = [each for each in lines if len(each.y) == len(line.y) and np.allclose(each.y, line.y, _SAME, 0, True)]
     some = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
     return some[same.index(line) % count :: len(same)]
 
 
 def _unsure(line: Series) -> NDArray[np.bool_]:
-    """Which rows have a time without an interval."""
+    """Mask of the rows with a time without an interval."""
     each = line.quantity
     return line.frame[each.detail("low_ms")].isna().to_numpy() if each.has_interval else np.zeros(len(line.y), bool)
 

@@ -1,4 +1,4 @@
-"""What a figure is. Plugins declare theirs as `FIGURES`."""
+"""Figure. Plugins declare theirs as `FIGURES`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal
 from ctxbench.model.suite_file import Figure
 
 from ..panels import Panel
-from .layout import Sheet
+from .layout import FigureSize
 from .style import Drawing
 
 
@@ -16,14 +16,14 @@ class Kind:
     """One figure: its name for `--figures`, a heading, what it needs, whether that is there, and how to draw it.
 
     A `curve` has tables of its numbers, too. Drawn are those that the suite names and those `always` drawn; where it
-    names none, all but those that have to be `asked` for. `place` is that among all.
+    names none, all but those that have to be `asked` for. `order` sorts all.
     """
 
     name: str
     title: str
     needs: str
     available: Callable[[Sequence[Panel]], bool]
-    draw: Callable[[Sequence[Panel], Sheet], Drawing]
+    draw: Callable[[Sequence[Panel], FigureSize], Drawing]
     curve: Figure | None = None
     drawn: Literal["usually", "always", "asked"] = "usually"
-    place: int = 0
+    order: int = 0

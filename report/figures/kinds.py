@@ -18,14 +18,14 @@ from . import points as figure_points
 from . import samples as figure_samples
 from .kind import Kind
 from .labels import freeze_layout
-from .layout import PAGE, Sheet
+from .layout import PAGE, FigureSize
 from .style import Drawing, pdf_bytes, png_bytes, styled, svg_text
 
 # What a figure can be written as besides SVG.
 WRITERS = {"png": png_bytes, "pdf": pdf_bytes}
 
 
-def of_curve(figure: Figure, needs: str, place: int = 0) -> Kind:
+def of_curve(figure: Figure, needs: str, order: int = 0) -> Kind:
     """The kind of a figure that a suite names, or of SCALING."""
     return Kind(
         figure.name,
@@ -34,23 +34,23 @@ def of_curve(figure: Figure, needs: str, place: int = 0) -> Kind:
         partial(figure_curve.has_curve, figure=figure),
         lambda panels, sheet: figure_curve.curve(panels, figure, sheet),
         figure,
-        place=place,
+        order=order,
     )
 
 
 OWN = (
     Kind("cost", "Cost relative to self-attention", "a row of `sa` and another",
-         figure_cost.has_relative, figure_cost.relative_costs, place=10),
+         figure_cost.has_relative, figure_cost.relative_costs, order=10),
     Kind("pareto", "Time against memory", "latency, memory and MACs of two rows",
-         figure_points.has_pareto, figure_points.pareto, place=20),
+         figure_points.has_pareto, figure_points.pareto, order=20),
     Kind("published", "Published against ours", "published numbers beside measured or predicted ones",
-         figure_points.has_published, figure_points.published_against_ours, place=30),
-    *(of_curve(figure, f"three or more {sizes} of a module", place=40)
+         figure_points.has_published, figure_points.published_against_ours, order=30),
+    *(of_curve(figure, f"three or more {sizes} of a module", order=40)
       for figure, sizes in zip(SCALING, ("input sizes", "batch sizes", "channel counts"), strict=True)),
     Kind("split", "Training and inference", "latency in both modes",
-         figure_cost.has_split, figure_cost.train_infer_split, place=60),
+         figure_cost.has_split, figure_cost.train_infer_split, order=60),
     Kind("samples", "Raw samples", "samples.csv with samples",
-         figure_samples.has_samples, figure_samples.sample_streams, drawn="asked", place=120),
+         figure_samples.has_samples, figure_samples.sample_streams, drawn="asked", order=120),
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ OWN = (
 def known() -> dict[str, Kind]:
     """The figures that there are, by name, in the order of their places. ValueError for a name that is taken."""
     found: dict[str, Kind] = {}
-    for kind in sorted([*OWN, *(each for several in loaded("figures") for each in several)], key=lambda k: k.place):
+    for kind in sorted([*OWN, *(each for several in loaded("figures") for each in several)], key=lambda k: k.order):
         if kind.name in found:
             raise ValueError(f"The figure {kind.name} is declared twice.")
         found[kind.name] = kind
@@ -95,7 +95,7 @@ def choose(names: Sequence[str] | None, panels: Sequence[Panel]) -> list[Kind]:
 
 
 def write_figure(
-    panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = (), sheet: Sheet = PAGE
+    panels: Sequence[Panel], kind: Kind, folder: Path, formats: Sequence[str] = (), sheet: FigureSize = PAGE
 ) -> Written:
     """Draw a figure and write `<name>.svg` into the folder, and the same in each of the formats, which are in WRITERS.
 

@@ -71,7 +71,7 @@ def _places(point: Floats, radius: float, size: tuple[float, float], scale: floa
 
 
 def _with_leader(boxes: Floats, index: int, points: Floats) -> NDArray[np.bool_]:
-    """Which places need a leader: the far ones, and those to which another point is about as near."""
+    """Mask of the places that need a leader: the far ones, and those to which another point is about as near."""
     far = np.repeat(_DISTANCES > _LEADER_FROM, len(_ANGLES))
     outside = np.maximum(np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:]), 0)
     gaps = np.hypot(outside[..., 0], outside[..., 1])
@@ -82,7 +82,7 @@ def _with_leader(boxes: Floats, index: int, points: Floats) -> NDArray[np.bool_]
 def _fixed_cost(
     boxes: Floats, index: int, points: Floats, marks: Floats, frame: Floats, leaders: NDArray[np.bool_]
 ) -> Floats:
-    """What each place costs whatever the other labels do: mostly the share of markers that it covers."""
+    """Cost of each place apart from the other labels: mostly the share of markers that it covers."""
     covered = 3 * (_overlaps(boxes, marks) / _areas(marks)).sum(axis=1)
     outside = _outside(boxes, frame)
     outside = 10 * outside + 4 * (outside > 0.01)
@@ -108,7 +108,7 @@ def _overlaps(boxes: Floats, others: Floats) -> Floats:
 
 
 def _crossings(point: Floats, boxes: Floats, others: Floats) -> Floats:
-    """How many of the others a line from the point to the middle of each box passes through."""
+    """Number of the others that a line from the point to the middle of each box passes through."""
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     steps = np.linspace(0, 1, 12)[:, None, None]
     line = (point + steps * (middles - point))[:, :, None]  # [steps, boxes, 1, 2]

@@ -1,4 +1,4 @@
-"""What figures share: a part for each panel below the line that names its input, families, wrapped names."""
+"""Layout shared by figures: a part for each panel below the line that names its input, families, wrapped names."""
 
 import itertools
 import re
@@ -32,8 +32,8 @@ _BREAKS = re.compile(r"(?:(?<=[ :_/-])|(?=[(\[]))(?![^\[]*\])")
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """How wide a figure is printed, inches, and whether a title and what the rows share stand above it."""
+class FigureSize:
+    """Printed width of a figure in inches, with or without a title and the rows' common conditions above it."""
 
     width: float = WIDTHS["page"]
     heading: bool = True
@@ -53,15 +53,15 @@ class Sheet:
         return cls(inches, heading)
 
     def columns(self, least: float, most: int, beside: float = 0.0) -> int:
-        """How many axes, each `least` inches wide, stand side by side: at most `most`, with `beside` left for names."""
+        """Number of axes side by side, each `least` inches wide: at most `most`, with `beside` left for names."""
         return max(1, min(most, int((self.width - beside) / least)))
 
 
-PAGE = Sheet()
+PAGE = FigureSize()
 
 
 class OfPanel(Protocol):
-    """What is drawn of one panel."""
+    """Part of a figure for one panel."""
 
     @property
     def panel(self) -> Panel: ...
@@ -105,7 +105,7 @@ def names_of(frame: pd.DataFrame) -> Names:
 
 def parts(
     title: str,
-    sheet: Sheet,
+    sheet: FigureSize,
     drawn: Sequence[tuple[Panel, pd.DataFrame]],
     heights: Sequence[float],
     origins: Collection[str] = ("measured",),
@@ -159,7 +159,7 @@ def legend_below(axes: Axes) -> None:
 def multiples(
     title: str,
     shown: Sequence[Shown],
-    sheet: Sheet,
+    sheet: FigureSize,
     least: float,
     height: float,
     share: bool = False,

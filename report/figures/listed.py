@@ -74,7 +74,7 @@ def _values(line: Series, panel: Panel, each: Quantity) -> dict[str, Number]:
 
 
 def _points(own: dict[str, Number], words: Sequence[str], base: str, each: Quantity) -> dict[str, _Point]:
-    """What is drawn of a module, by word; nothing where it has no number at `base`."""
+    """Points of a module, by word; nothing where it has no number at `base`."""
     if not base:
         factor, symbol = each.unit.factor, each.unit.symbol
         return {
@@ -89,6 +89,11 @@ def _ratio(value: Number, first: Number, base: str, each: Quantity) -> _Point:
     plain = value.value / first.value
     text = f"{rough_ratio(plain).text()} times {base}"
     over_rounds = ratio(value, first)
-    if not each.has_interval or value.obstacle or first.obstacle or not over_rounds.has_interval:
+    if (
+        not each.has_interval
+        or value.reason_not_comparable
+        or first.reason_not_comparable
+        or not over_rounds.has_interval
+    ):
         return _Point(plain, None, text)
     return _Point(plain, over_rounds.ends, f"{text}, over rounds {over_rounds.text()}")

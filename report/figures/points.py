@@ -20,7 +20,7 @@ from ..published import unit_of
 from ..run_data import kind_of
 from ..tables.cells import amount, basis, interval_of
 from .labels import freeze_layout, place_labels
-from .layout import CHARACTER, NAME, PAGE, Sheet, parts, wrapped
+from .layout import CHARACTER, NAME, PAGE, FigureSize, parts, wrapped
 from .style import FAINT, PALE, Drawing, looks
 from .ticks import log_axis
 
@@ -48,13 +48,13 @@ def _pareto_rows(panel: Panel, mode: Mode) -> pd.DataFrame:
 
 
 def has_pareto(panels: Sequence[Panel]) -> bool:
-    """Whether any panel has two rows with all three costs, which plugins bring."""
+    """Return whether any panel has two rows with all three costs, which plugins bring."""
     if not {"macs", *(f"memory_{mode}" for mode in MODES)} <= quantities().keys():
         return False
     return any(len(_pareto_rows(panel, mode)) > 1 for panel in panels for mode in MODES)
 
 
-def pareto(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def pareto(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Latency against memory, area by MACs, with the front of what nothing beats in both."""
     panels = [panel for panel in panels if has_pareto([panel])]
     modes = [mode for mode in reversed(MODES) if any(len(_pareto_rows(panel, mode)) for panel in panels)]
@@ -183,7 +183,7 @@ def has_published(panels: Sequence[Panel]) -> bool:
     return bool(_published_quantities(panels))
 
 
-def published_against_ours(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def published_against_ours(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Ours over published on log axes, one for each quantity, with the line where both are equal."""
     shown = _published_quantities(panels)
     panels = _published_panels(panels)

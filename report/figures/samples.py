@@ -17,7 +17,7 @@ from ctxbench.results.rows import rows_of
 from ..panels import Panel, label_of, marked_label_of
 from ..run_data import drifts
 from ..tables.cells import interval_of
-from .layout import PAGE, Sheet, multiples, wrapped
+from .layout import PAGE, FigureSize, multiples, wrapped
 from .style import FAINT, INK, SMALL, Drawing, looks
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ def has_samples(panels: Sequence[Panel]) -> bool:
     return bool(streams_of(panels))
 
 
-def sample_streams(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def sample_streams(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Each timed block as a point, process by process; medians and interval; the halves' medians where they drift."""
     streams = streams_of(panels)
     shown = streams

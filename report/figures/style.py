@@ -1,4 +1,4 @@
-"""How every figure looks: colours by family, a marker for each module, and the same bytes on each call."""
+"""Style of every figure: colours by family, a marker for each module, and the same bytes on each call."""
 
 import io
 import re

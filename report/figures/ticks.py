@@ -64,7 +64,7 @@ class _Locator(LogLocator):
         return next(readable, found[0][:1] if found else [])
 
     def _candidates(self, low: float, high: float) -> Iterator[list[float]]:
-        """What was measured, round numbers of one decade and of every few, then even steps; the densest first."""
+        """Candidate ticks: measured values, round numbers of one decade and every few, even steps; densest first."""
         if self.measured:
             yield self.measured
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -75,7 +75,7 @@ class _Locator(LogLocator):
             yield [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
     def _fit(self, values: Sequence[float], low: float, high: float) -> bool:
-        """Whether the texts of the values stand on the axis without touching."""
+        """Return whether the texts of the values stand on the axis without touching."""
         box = self.axes.get_window_extent()
         length = (box.width if self.which == "x" else box.height) * 72 / self.axes.figure.dpi
         apart = np.diff(np.log(values)) / math.log(high / low) * length

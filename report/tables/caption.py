@@ -16,7 +16,7 @@ from ..run_data import RunData
 def caption_lines(
     run: RunData, columns: Sequence[Column], units: Mapping[str, Unit], hidden: int = 0
 ) -> tuple[str, ...]:
-    """What a reader must know to use the numbers: the `units` shown; `hidden` rows are in the CSV only."""
+    """Caption lines needed to use the numbers: the `units` shown; `hidden` rows are in the CSV only."""
     lines = []
     if any(column.origin == "published" for column in columns):
         assert run.published is not None
@@ -58,7 +58,7 @@ def setup(run: RunData) -> str:
 
 
 def convention_lines(units: Mapping[str, Unit], values: ColumnValues) -> list[Convention]:
-    """What the numbers are: a line for each metric of which a quantity is in `units`."""
+    """Conventions of the numbers: a line for each metric of which a quantity is in `units`."""
     lines = []
     for metric in metrics().values():
         shown = [quantity.key for quantity in metric.quantities if quantity.key in units]
@@ -75,7 +75,7 @@ def _clauses(convention: str, keys: Sequence[str]) -> str:
 
 
 def values_in(frame: pd.DataFrame) -> ColumnValues:
-    """What the rows of a frame hold in a column, each value once."""
+    """Values of the rows of a frame in a column, each once."""
     return lambda column: [str(value) for value in frame[column].dropna().unique() if str(value)]
 
 

@@ -1,4 +1,4 @@
-"""What the tables share: a number in its unit, a time with its interval, a ratio, a failed row, whole tables."""
+"""Cells shared by the tables: a number in its unit, a time with its interval, a ratio, a failed row, whole tables."""
 
 import math
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def text_of(number: Number, quantity: Quantity, unit: Unit, digits: int = 3) -> 
 
 
 def detail(row: RecordRow, quantity: Quantity, column: str = "") -> str:
-    """What a reader may ask about a known number: all its digits, and how sure it is."""
+    """Details of a known number: all its digits, and its uncertainty."""
     value = row[column or quantity.column]
     if quantity.has_interval and quantity.origin_of(row) == "predicted":
         low, high = interval_of(row, quantity) or (math.nan, math.nan)
@@ -88,7 +88,7 @@ def quantity_cell(row: RecordRow | None, quantity: Quantity, unit: Unit, column:
 
 
 def basis(row: RecordRow, quantity: Quantity) -> str:
-    """What a known time rests on, in short: `31 samples`, or `predicted`."""
+    """Basis of a known time, in short: `31 samples`, or `predicted`."""
     origin = quantity.origin_of(row)
     return origin if origin == "predicted" else f"{row[quantity.detail('samples')]} samples"
 
@@ -99,12 +99,12 @@ def failed_cell(row: RecordRow, notes: tuple[int, ...] = ()) -> Cell:
 
 
 def ratio_cell(ratio: Number, best: bool = False, notes: tuple[int, ...] = ()) -> Cell:
-    """How many times another number one is."""
+    """Cell of a ratio of two numbers."""
     return Cell(ratio.text(), ratio.value, best, notes, detail=f"{ratio.value:.4f}")
 
 
 def heading(title: str, unit: Unit) -> str:
-    """What stands over the columns of a quantity: `Params (M)`."""
+    """Heading of the columns of a quantity: `Params (M)`."""
     return f"{title} ({unit.symbol})" if unit.symbol else title
 
 

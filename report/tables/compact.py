@@ -28,7 +28,7 @@ DEFAULT = ("params", "macs", "memory_train", "latency_infer")
 
 @dataclass(frozen=True)
 class Choice:
-    """What a compact table shows: quantities, modules and inputs (empty: all), title, LaTeX label.
+    """Choice of a compact table: quantities, modules and inputs (empty: all), title, LaTeX label.
 
     Figures show these modules and inputs, too.
     """
@@ -62,7 +62,7 @@ def compact_table(run: RunData, choice: Choice) -> Table:
 
 
 def _labels(rows: Rows, names: Sequence[str]) -> list[Filled]:
-    """What names a row: the module's title, and what else differs."""
+    """Labels of a row: the module's title, and what else differs."""
     titles = [str(group["title"].iloc[0]) or str(group["module"].iloc[0]) for _, group in rows]
     filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(title) for title in titles])]
     for place, name in enumerate(names, 1):

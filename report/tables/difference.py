@@ -1,4 +1,4 @@
-"""What differs between two runs, a row a number: exact quantities first, then times that can be told apart."""
+"""Differences between two runs, a row a number: exact quantities first, then times that can be told apart."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -91,7 +91,7 @@ def _ratio(first: RecordRow, second: RecordRow, each: Compared) -> Cell | str:
 
 
 def _conditions(first: RunData, second: RunData) -> Iterator[str]:
-    """What the runs were measured under that was not the same."""
+    """Differing conditions of the runs."""
     try:
         found = differences(first.environment, second.environment, OTHER)
         then, now = (MeasureTable.model_validate(run.definition["measure"]).model_dump() for run in (first, second))

@@ -100,13 +100,13 @@ def ratio_key(column: str, number: int) -> str:
 
 
 def _agree(each: Compared, keys: Sequence[Key], found: Sequence[Records]) -> bool:
-    """Whether all runs that have a row's number have the same."""
+    """Return whether all runs that have a row's number have the same."""
     values = [{value_of(rows.get(key), each.column) for rows in found} - {None} for key in keys]
     return all(len(row) <= 1 for row in values)
 
 
 def key_names(runs: Sequence[RunData]) -> list[str]:
-    """What identifies a row in every run; the device only where a run has several."""
+    """Key of a row in every run; the device only where a run has several."""
     several = any(len(run.devices()) > 1 for run in runs)
     return ["module", "settings", *(name for name in CONDITIONS if name != "device" or several)]
 
@@ -120,7 +120,7 @@ def key_of(row: RecordRow, names: Sequence[str]) -> tuple[str, ...]:
 def _label_columns(
     names: Sequence[str], keys: Sequence[Key], found: Sequence[Records], notes: Footnotes
 ) -> list[Filled]:
-    """What names a row; its module carries what is wrong with the whole row in a run."""
+    """Labels of a row; its module carries the notes on the whole row in a run."""
     titles = {key[0]: str(row["title"]) for rows in found for key, row in rows.items()}
     modules = []
     for key in keys:
@@ -170,7 +170,7 @@ def _ratio_cell(
 
 
 def reason_against(first: RecordRow | None, other: RecordRow | None, each: Compared, number: int) -> str:
-    """Why a later run's number is not held against the first's; empty if it can, or if neither run has the quantity."""
+    """Reason not to compare a later run's number with the first's; empty if none, or if neither has the quantity."""
     for row, name in ((first, "run 1"), (other, f"run {number}")):
         if value_of(row, each.column) is None and (reason := _row_reason(row, name)):
             return reason
@@ -181,7 +181,7 @@ def reason_against(first: RecordRow | None, other: RecordRow | None, each: Compa
 
 
 def _difference(first: RecordRow, other: RecordRow, each: Compared, number: int) -> str:
-    """What differs between two rows with the same settings, so that their numbers are not compared; empty if nothing.
+    """Differences between two rows with the same settings that rule out a comparison; empty if none.
 
     The defaults of a module may be others in another run.
     """
@@ -231,7 +231,7 @@ def _caption(
 
 
 def control_lines(runs: Sequence[RunData]) -> list[str]:
-    """How much longer the control workload took in a later run, over the cases that both timed it in."""
+    """Slowdown of the control workload in a later run, over the cases that both timed it in."""
     lines = []
     first = runs[0].frame.set_index("case")["control_ms"]
     for number, run in enumerate(runs[1:], 2):

@@ -87,7 +87,7 @@ def shown_quantities(run: RunData, frame: pd.DataFrame) -> dict[str, Quantity]:
 
 
 def _is_explained(run: RunData, quantity: Quantity) -> bool:
-    """Whether the run says why it has no number, or that only papers have one."""
+    """Return whether the run says why it has no number, or that only papers have one."""
     if quantity.reason_column and (run.frame[quantity.reason_column].fillna("") != "").any():
         return True
     rows = run.published.rows.values() if run.published else ()
@@ -148,7 +148,7 @@ def _ratio_cell(ratio: Any) -> Cell:
 
 
 def _has_number(row: RecordRow, key: str) -> bool:
-    """Whether a row has the number of a quantity, which another version of ctxbench may have called otherwise."""
+    """True if a row has the number of a quantity, which another version of ctxbench may have called otherwise."""
     quantity = quantities().get(key)
     return quantity is not None and row[quantity.column] is not None
 
@@ -172,7 +172,7 @@ def _status_cells(records: Sequence[RecordRow], notes: Footnotes) -> list[Cell]:
 
 
 def published_cells(run: RunData, records: Sequence[RecordRow], key: str, notes: Footnotes) -> list[Cell]:
-    """What the paper printed, with the sentences that explain it."""
+    """Cells of the paper's figures, with the sentences that explain them."""
     cells = []
     for row in records:
         text, name = row[f"{key}_published"], row["published_row"]
@@ -220,14 +220,14 @@ def with_reason(cell: Cell, quantity: Quantity, row: RecordRow, notes: Footnotes
 
 
 def _lacking(quantity: Quantity, row: RecordRow) -> str:
-    """Which columns a quantity derives from that a row lacks, as a sentence; empty if it lacks none."""
+    """Missing columns of a row that a quantity derives from, as a sentence; empty if none is missing."""
     needs = (quantities()[quantity.derive.source].column, *quantity.derive.needs) if quantity.derive else ()
     missing = [name for name in needs if row[name] is None]
-    return f"It derives from {listed(missing)}, which this row does not have." if missing else ""
+    return f"Needs {listed(missing)}, which {'are' if missing[1:] else 'is'} missing here." if missing else ""
 
 
 def _sentences(quantity: Quantity, row: RecordRow) -> list[str]:
-    """What qualifies our own number: what its metric says of it and, of a time, how sure it is."""
+    """Notes on our own number: its metric's and, for a time, its uncertainty."""
     found = [each.shared for each in row["notes"] if each.about == quantity.key]
     found += [each.shared for each in quantity.notes(row)]
     value = read_number(row, quantity)
@@ -252,7 +252,9 @@ def mark_best(cells: list[Cell], frame: pd.DataFrame, quantity: Quantity) -> lis
     for _, group in frame[frame["status"] == "ok"].groupby(list(CONDITIONS), dropna=False, sort=False):
         rows = {int(i): read_number(records[int(i)], quantity) for i in group.index}
         broken = {i for i in rows if any(each.code == BROKEN for each in records[i]["notes"])}
-        values = {i: value for i, value in rows.items() if value and not value.obstacle and i not in broken}
+        values = {
+            i: value for i, value in rows.items() if value and not value.reason_not_comparable and i not in broken
+        }
         if len(values) < 2:
             continue
         choose = min if quantity.better == "smaller" else max

@@ -123,7 +123,7 @@ def finished(out: Path) -> bool:
 
 
 def faults(out: Path, modules: list[str], times: int) -> list[str]:
-    """What a run that was continued to its end lacks."""
+    """Faults of a run that was continued to its end."""
     folder = RunFolder.open(out)
     frame = folder.frame()
     sentences = []

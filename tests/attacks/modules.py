@@ -14,7 +14,7 @@ INNOCENT = "linear"
 EXPECTED = {
     "Leaves": ("crashed", "the process ended in first_infer with exit code 0"),
     "LeavesLater": ("crashed", "the process ended in latency_"),
-    "StopsTheClock": ("ok", "the module replaces time.monotonic, time.monotonic_ns, time.perf_counter"),
+    "StopsTheClock": ("ok", "the module monkey-patches time.monotonic, time.monotonic_ns, time.perf_counter"),
     "Remembers": ("error", "StaleOutput: after the input has changed in its place"),
     "RemembersTheLast": ("error", "StaleOutput: after the input has changed in its place"),
     "WritesEverywhere": ("ok", "the module wrote into the pipe of the measurement, which was ignored"),
@@ -88,12 +88,12 @@ def attack(folder: Path, short: bool, seed: int) -> Tally:
 
 
 def blames(row: pd.Series) -> bool:
-    """Whether a row's warnings say that its module did something."""
+    """Return whether a row's warnings say that its module did something."""
     return any("the module" in str(note) for note in row["notes"])
 
 
 def difference(name: str, row: pd.Series) -> str:
-    """What is not as it must be in the row of a hostile module; empty if all is."""
+    """Difference from the expected row of a hostile module; empty if none."""
     status, sentence = EXPECTED[name]
     said = " ".join([row["message"], *map(str, row["notes"])])
     if row["status"] != status or sentence not in said:

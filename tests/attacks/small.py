@@ -33,5 +33,5 @@ def begin(folder: Path, out: Path) -> RunFolder:
 
 
 def counted(run: RunFolder) -> list[tuple[object, ...]]:
-    """What every run of the suite must have, however it came to its end."""
+    """Rows that every run of the suite must have, however it came to its end."""
     return [tuple(row) for row in run.frame()[[*COUNTED]].itertuples(index=False)]

@@ -1,4 +1,4 @@
-"""What came of attacks, and the commands that all kinds run: each is watched for tracebacks and for what it leaves."""
+"""Tally of attacks, and the commands that all kinds run: each is watched for tracebacks and for what it leaves."""
 
 import os
 import secrets

@@ -70,7 +70,7 @@ def prepare() -> None:
 
 
 def environment(given: Mapping[str, str], home: str) -> dict[str, str]:
-    """What the tests see of an environment."""
+    """Environment as the tests see it."""
     kept = {name: value for name, value in given.items() if KEPT.fullmatch(name)}
     return {**kept, **FIXED, **of_this_user(home)}
 

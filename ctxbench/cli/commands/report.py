@@ -64,12 +64,12 @@ def report(
     """
     from ctxbench.model.conditions import parse_shape
     from ctxbench.model.read_suite import read_published
-    from ctxbench.report.figures.layout import Sheet
+    from ctxbench.report.figures.layout import FigureSize
     from ctxbench.report.tables.compact import Choice
     from ctxbench.report.write import write_report
     from ctxbench.results.run_folder import run_folders
 
-    sheet, choice = Sheet.of(width, heading=not no_heading), None
+    sheet, choice = FigureSize.of(width, heading=not no_heading), None
     if any((columns, modules, conditions, title, label)):
         shapes = ["x".join(map(str, parse_shape(text))) for text in conditions.get("shape", [])]
         choice = Choice(split(columns) or [], names(modules) or [], shapes, title, label)

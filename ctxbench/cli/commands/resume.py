@@ -15,6 +15,9 @@ def resume(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also measure the failed cases again.")] = False,
     in_process: InProcess = False,
     ray: Ray = None,
+    run_its_code: Annotated[
+        bool, typer.Option("--run-its-code", help="Run the code that the folder names wherever it lies.")
+    ] = False,
 ) -> None:
     """Measure what a run folder lacks, with the settings that it was begun with, and print its table.
 
@@ -26,9 +29,19 @@ def resume(
         raise UsageError("--in-process cannot be used with --ray: it needs no cluster")
     try:
         if ray is not None:
-            runs = elsewhere("resume")(folder, ray, retry_failed=retry_failed, reporter=reporter())
+            runs = elsewhere("resume")(
+                folder, ray, retry_failed=retry_failed, run_its_code=run_its_code, reporter=reporter()
+            )
         else:
-            runs = [run.resume(folder, retry_failed=retry_failed, in_process=in_process, reporter=reporter())]
+            runs = [
+                run.resume(
+                    folder,
+                    retry_failed=retry_failed,
+                    in_process=in_process,
+                    run_its_code=run_its_code,
+                    reporter=reporter(),
+                )
+            ]
     except KeyboardInterrupt as stop:
         print_interrupted(stop, ray)
         raise typer.Exit(EXIT_INTERRUPTED) from None

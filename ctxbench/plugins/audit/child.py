@@ -1,4 +1,4 @@
-"""What an audit holds published figures against: a case's parameters, MACs and peak memory, in parts."""
+"""Counts for an audit of published figures: a case's parameters, MACs and peak memory, in parts."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial

@@ -9,7 +9,7 @@ import typer
 from ctxbench.base.errors import UsageError
 from ctxbench.base.terminal import say
 from ctxbench.cli.printing import render
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 
 if TYPE_CHECKING:
     from ctxbench.model.case import Case
@@ -45,8 +45,8 @@ def audit(
         disk.check_place(out)
     path, content = published_path(table), read_published(table)
     blocks = _blocks(block or [], content.blocks)
-    with Apart(static=True) as apart:
-        recount = Recount(path, content, lambda case, names: _counted(apart, case, names), blocks)
+    with IsolatedLoader(static=True) as loader:
+        recount = Recount(path, content, lambda case, names: _counted(loader, case, names), blocks)
         findings = judge(recount, lambda row: say(f"counting {row}", stderr=True))
     render(audit_table(content, findings))
     if out:
@@ -68,9 +68,9 @@ def _blocks(texts: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _counted(apart: Apart, case: "Case", names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
-    """What a child counts of a case."""
+def _counted(loader: IsolatedLoader, case: "Case", names: Iterable[str]) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """Counts of a case by a child."""
     from ctxbench.plugins.audit.counts import Counts
 
-    found: Counts = apart.ask(case, "counts", Counts, [*names])
+    found: Counts = loader.ask(case, "counts", Counts, [*names])
     return found.values, found.missing

@@ -77,7 +77,7 @@ class Convention:
         return evaluate(self.form, {**counts, **own}) * self.scale
 
     def agrees(self, printed: Printed, counts: Mapping[str, int]) -> bool:
-        """Whether the count, rounded or cut to the printed digits, is the figure."""
+        """Return whether the count, rounded or cut to the printed digits, is the figure."""
         over = self.counted(counts) / printed.factor(self.unit) - printed.value
         return 0 <= over < printed.step if self.cut else abs(over) <= printed.step / 2
 
@@ -95,7 +95,7 @@ def others(own: Convention) -> list[Convention]:
 
 
 def _scales(own: Convention) -> list[tuple[str, Fraction]]:
-    """How often an operation counts, in other words than the source's."""
+    """Other scales of an operation's count than the source's."""
     if own.quantity not in ("macs", "macs_train"):
         return [("", Fraction(1))]
     zero = dict.fromkeys((*COUNTS, *SIZES), 0)

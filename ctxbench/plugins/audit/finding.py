@@ -1,4 +1,4 @@
-"""What an audit says of one published figure, and the files that keep it."""
+"""Verdict of an audit on one published figure, and the files that keep it."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from ctxbench.results.csv_file import csv_line
 
 
 class Verdict(StrEnum):
-    """How a published figure stands to what is counted."""
+    """Verdict on a published figure beside the count."""
 
     EQUAL = "equal"
     CONVENTION = "equal by another convention"

@@ -9,7 +9,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import CONDITIONS, Shape
 from ctxbench.model.published import COUNTS, Alternative, Published, sizes
-from ctxbench.model.read_suite import place_of
+from ctxbench.model.read_suite import location_of
 
 # Counts these of a case: the numbers by name, and why others are not known.
 Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, str]]]
@@ -17,7 +17,7 @@ Count = Callable[[Case, Iterable[str]], tuple[Mapping[str, int], Mapping[str, st
 
 @dataclass
 class Recount:
-    """What is counted of the rows of a table, each number once; `blocks` take the place of those with these names."""
+    """Counts for the rows of a table, each number once; `blocks` take the place of those with these names."""
 
     path: Path
     table: Published
@@ -55,7 +55,7 @@ class Recount:
         return found
 
     def _wrong(self, keys: tuple[str, ...], row: str, error: UsageError) -> UsageError:
-        return UsageError(f"{place_of(self.path, keys)}: row {row!r}: {error}")
+        return UsageError(f"{location_of(self.path, keys)}: row {row!r}: {error}")
 
     def counts(self, case: Case, names: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
         """These counts of a case with the sizes of its input, and why others of them are not known."""

@@ -44,7 +44,7 @@ def _left_out(findings: Sequence[Finding]) -> list[str]:
 
 
 def caption(table: Published) -> list[str]:
-    """Where the figures are from, and what the source says that they are."""
+    """Source of the figures, and their meaning in the source's words."""
     seen = "read" if table.seen == "read" else "recalled from memory, and not yet compared with the source"
     lines = [f"printed: {table.source}; {seen}."]
     where = ", ".join(filter(None, [table.device, table.software]))

@@ -99,7 +99,7 @@ class _Figure:
         return ""
 
     def _by_configuration(self) -> tuple[str, str]:
-        """What comes nearest among the alternatives to the row; under which the figure is equal, if there is one."""
+        """Nearest among the alternatives to the row; then the one with an equal figure, if there is one."""
         alternatives = self.recount.table.alternatives.values()
         tried = [each for each in alternatives if self.row in (each.rows or [self.row]) and self._differs(each)]
         near: dict[Fraction, str] = {}
@@ -117,11 +117,11 @@ class _Figure:
         return f"{near[min(near)]} ({_tried(len(tried), 'configuration')})" if near else "", ""
 
     def _differs(self, other: Alternative) -> bool:
-        """Whether an alternative says anything of this quantity."""
+        """Return whether an alternative changes this quantity."""
         return self.quantity in other.counts or self.recount.case(self.row, other) != self.recount.case(self.row)
 
     def _contradictions(self, other: Alternative, case: Case) -> Iterator[str]:
-        """Which other figures of the row an alternative does not give."""
+        """Other figures of the row that contradict an alternative."""
         for quantity in self.recount.table.rows[self.row].printed:
             figure = _Figure(self.recount, self.row, quantity)
             if quantity == self.quantity or quantity not in COUNTS or not figure._differs(other):
@@ -132,7 +132,7 @@ class _Figure:
                 yield f"; its {quantity} would be {figure.written(own.counted(counts))}, not {figure.text}"
 
     def _bounds(self, case: Case) -> Iterator[str]:
-        """Why the figure is smaller than it can be, with the arithmetic."""
+        """Lower bounds above the figure, with the arithmetic."""
         table = self.recount.table
         known = {
             key: _lowest(Printed.parse(text), table.unit(key)) for key, text in table.rows[self.row].printed.items()

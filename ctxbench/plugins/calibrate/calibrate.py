@@ -85,7 +85,7 @@ class _Kept:
         if high / low > CONTROL_LIMIT:
             self.path.unlink(missing_ok=True)
             raise UsageError(
-                f"{name} was not at rest: a control workload before and after the kernels took {significant(low)} to "
+                f"{name} was not idle: a control workload before and after the kernels took {significant(low)} to "
                 f"{significant(high)} ms, more than {CONTROL_LIMIT:g} times apart, so nothing was written. "
                 "Other work does this, or a clock that heat or power lowers. Try again on an idle machine"
             )
@@ -137,7 +137,7 @@ def _times(
 
 def _busy(name: str, kernel: str, others_share: float, on_core: float) -> str:
     return (
-        f"{name} is not at rest: while {kernel} was measured, other work used {others_share:.0%} of the cores (limit: "
+        f"{name} is not idle: while {kernel} was measured, other work used {others_share:.0%} of the cores (limit: "
         f"{OTHERS_LIMIT:.0%}) and the measuring thread had a core for {on_core:.0%} of the time (at least "
         f"{ON_CORE_LIMIT:.0%} is needed), so nothing was written: end the other work, then try again"
     )

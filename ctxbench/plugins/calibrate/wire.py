@@ -1,4 +1,4 @@
-"""What the process that times kernels tells."""
+"""Messages of the process that times kernels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class GpuProperties:
-    """What the driver tells of a GPU: processors, clocks in kHz, the memory's width in bits, L2 in bytes.
+    """Properties of a GPU by its driver: processors, clocks in kHz, the memory's width in bits, L2 in bytes.
 
     `other_processes` compute on it too; none where that is not known.
     """

@@ -1,4 +1,4 @@
-"""Whether a change altered what modules compute: outputs and gradients of both sides, from one seed and input."""
+"""Agreement of values before and after a change: outputs and gradients of both sides, from one seed and input."""
 
 import os
 import tempfile
@@ -56,7 +56,7 @@ def compare_outputs(
 
 
 def _taken(server: ForkServer, case: Case, measure: Measure, path: str, compare: bool) -> Agreement | Failure | None:
-    """What a process answers; one that ends before it has failed."""
+    """Answer of a process; one that ends before it has failed."""
     answered = ask(
         server, "outputs", Agreement | Failure | None, case, measure, path, compare,
         timeout_s=measure.timeout_s, memory_limit_gib=measure.memory_limit_gib,

@@ -27,7 +27,7 @@ Readable = TypeVar("Readable")
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was measured earlier. `name` is for a person, `environment` as in `run.json` (None: not known).
+    """Earlier measurement. `name` is for a person, `environment` as in `run.json` (None: not known).
 
     `cases` and `rows` have the same ids; a row has the medians of its processes. `measure` are the settings of the run;
     None where they are not known.
@@ -44,13 +44,13 @@ class Baseline:
         return None if self.environment is None else self.environment["packages"]["torch"]
 
     def latencies(self, case: str) -> dict[str, ProcessLogs]:
-        """What the processes say of each mode that was timed."""
+        """Process logs of each timed mode."""
         row = self.rows[case]
         modes = MODES if has_clock(self.cases[case].device) else ()
         return {mode: process_logs(row, mode) for mode in modes if row[f"latency_{mode}_ms"] is not None}
 
     def timed(self, case: str) -> bool:
-        """Whether a latency was measured in enough processes, or a pass failed before it was."""
+        """Return whether a latency was measured in enough processes, or a pass failed before it was."""
         failed = self.rows[case]["status"] != "ok" and has_clock(self.cases[case].device)
         return failed or any(logs.enough for logs in self.latencies(case).values())
 
@@ -115,7 +115,7 @@ def compare_exact(baseline: Baseline, case: str, candidate: RecordRow, torch: st
 
 
 def same_machine(baseline: Baseline, environment: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether latencies may be judged against the baseline here, and a sentence that says why not."""
+    """Comparability of latencies with the baseline here, and a sentence with the reason if there is none."""
     if baseline.environment is None:
         return False, "The baseline does not say on which machine it was measured: latencies are advisory."
     found = differences(baseline.environment, environment)
@@ -163,7 +163,7 @@ def _case_of(row: Mapping[str, Any]) -> Case:
 
 
 def process_logs(record: RecordRow, mode: str) -> ProcessLogs:
-    """What the processes say of a mode, from a record with their medians: none where they were not kept."""
+    """Process logs of a mode, from a record with their medians: none where they were not kept."""
     rows, controls = record[f"latency_{mode}_processes"], record["control_processes"]
     logs = [
         (math.log(rows[number] / controls[number]), math.log(controls[number])) for number in rows if number in controls
@@ -173,7 +173,7 @@ def process_logs(record: RecordRow, mode: str) -> ProcessLogs:
 
 
 def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values: Mapping[str, Any]) -> Readable:
-    """What `read` makes of the values; UsageError where they are damaged."""
+    """Result of `read` for the values; UsageError where they are damaged."""
     try:
         return read(values)
     except KeyError as error:
@@ -183,7 +183,7 @@ def _readable(where: str, read: Callable[[Mapping[str, Any]], Readable], values:
 
 
 def _name(path: Path, environment: Any) -> str:
-    """What a person calls the baseline; UsageError for an environment that lacks what identifies a machine."""
+    """Name of the baseline for a person; UsageError for an environment that lacks what identifies a machine."""
     if environment is None:
         return str(path)
     try:

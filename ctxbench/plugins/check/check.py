@@ -142,7 +142,7 @@ class PairCheck(Check):
 
 
 def _needs(rows: Sequence[RowVerdict], evidence: PairEvidence, rule: GateRule, pair_s: Sequence[float]) -> str:
-    """How much more time would decide the open rows; empty where none is open, or none can say."""
+    """Return how much more time would decide the open rows; empty where none is open, or none can say."""
     open_ = [row.row for row in rows if row.verdict == "inconclusive" and row.replicates]
     more = [
         count - evidence.estimate(row).replicates

@@ -52,7 +52,7 @@ class _Rounds(Quiet):
 
 
 def check_stored(path: Path, request: Request, progress: QuietGate | None = None) -> GateResult:
-    """What is at hand against the stored run `path`: its cases, or those of the modules that the request names.
+    """Check present modules against the stored run `path`: its cases, or those of the modules that the request names.
 
     The modules are those of the git repository around the working folder, else the installed ones. Raises
     UsageError for a baseline that cannot be read, and for a module that neither has.
@@ -223,7 +223,7 @@ def _in_tree(reference: str, root: Path) -> bool:
 
 
 def _is_named(case: Case, name: str) -> bool:
-    """Whether a request's name of a module means that of a case, which may be from another copy of the repository."""
+    """True if a request's name of a module means that of a case, which may be from another copy of the repository."""
     return name in (case.module, case.reference) or case.reference.endswith(f"/{name}")
 
 

@@ -21,14 +21,14 @@ CONTROL_SHARE = 0.25
 
 
 class Evidence(Protocol):
-    """What rows are judged by."""
+    """Evidence by which rows are judged."""
 
     def measure(self, rows: Sequence[RowKey]) -> Mapping[RowKey, RowVerdict]:
         """Take one more replicate of each row; the verdicts on those that cannot be measured."""
         ...
 
     def estimate(self, row: RowKey) -> Estimate:
-        """What all replicates of a row say so far."""
+        """Return the estimate from all replicates of a row so far."""
         ...
 
 
@@ -130,7 +130,7 @@ def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class ProcessLogs:
-    """What the processes of one time say of a row, a number each: logs of medians in ms.
+    """Processes of one time on a row, a number each: logs of medians in ms.
 
     `row` is the row's latency in units of the control workload. `disturbed`: by other work (`ctxbench.base.load`).
     """

@@ -14,7 +14,7 @@ from ctxbench.plugins.check.result import GateResult
 from ctxbench.plugins.check.tables import exact_table, row_table
 from ctxbench.plugins.check.texts import remarks, title_of
 from ctxbench.plugins.check.texts import summary as summary_of
-from ctxbench.table.result import Found
+from ctxbench.table.result import Result
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
@@ -33,7 +33,7 @@ def check(
     budget_s: float = 600.0,
     progress: QuietGate | None = None,
     **conditions: Any,
-) -> Found[GateResult]:
+) -> Result[GateResult]:
     """Check whether a change made modules slower, larger or broken, or altered their outputs.
 
     The working tree is held against a commit, branch or tag (`against`), or a stored run (`baseline`). `accept` names
@@ -54,4 +54,4 @@ def check(
         check_stored(Path(baseline), request, progress) if baseline else check_against(str(against), request, progress)
     )
     tables = (row_table(result, result.rows, reasons=True), exact_table(result))
-    return Found(result, (*tables, title_of(result), *remarks(result), summary_of(result)))
+    return Result(result, (*tables, title_of(result), *remarks(result), summary_of(result)))

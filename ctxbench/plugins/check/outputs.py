@@ -1,4 +1,4 @@
-"""Where a result goes: the terminal, the files that are asked for, and GitHub Actions."""
+"""Outputs of a result: the terminal, the files that are asked for, and GitHub Actions."""
 
 import secrets
 from collections.abc import Callable, Mapping

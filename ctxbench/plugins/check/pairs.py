@@ -51,7 +51,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Where one side's modules come from (None: what is installed) and its rows."""
+    """Source of one side's modules (None: the installed ones) and its rows."""
 
     tree: Path | None
     rows: Mapping[RowKey, PairRow]
@@ -163,7 +163,7 @@ class Pairs:
         return PairRatios(_ratio(wall), _ratio(cpu) if both else None)
 
     def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:
-        """What the sides answered to a command; raises _Failed unless all are well. One that crashed ends its pair."""
+        """Answers of the sides to a command; raises _Failed unless all are well. One that crashed ends its pair."""
         failures: dict[Side, Failure] = {}
         answers: list[Answer] = []
         ended = False

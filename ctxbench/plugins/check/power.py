@@ -1,4 +1,4 @@
-"""How large a slowdown a check finds, from the spread of what it measured."""
+"""Size of the slowdowns that a check finds, from the spread of what it measured."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ POWER = 0.95
 
 @dataclass(frozen=True)
 class Spread:
-    """What the pairs say about one row: the standard deviation of the log ratio, and the smallest change to be found.
+    """Spread of the pairs of one row: the standard deviation of the log ratio, and the smallest change to be found.
 
     `visible` (relative) is found in 95 of 100 checks of the same budget; None if the budget is too short for a verdict,
     or the row has fewer than two pairs.
@@ -65,7 +65,7 @@ def smallest_visible(deviation: float, look: int, log_tolerance: float, log_marg
 
 
 def sentence(found: Sequence[Spread]) -> str:
-    """What the check finds on this machine, in a sentence; empty where no row says."""
+    """Return a sentence on what the check finds on this machine; empty where no row says."""
     visible = [each.visible for each in found if each.visible is not None]
     if not visible:
         return ""

@@ -1,4 +1,4 @@
-"""What a check is asked for: the suite, the margin, the time; and how these are written on a command line."""
+"""Request for a check: the suite, the margin, the time; and its form on a command line."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from ctxbench.plugins.check.rules import GateRule
 
 @dataclass(frozen=True)
 class Request:
-    """What to check, and how: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
+    """Request for a check: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
     `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
     those that the baseline has. With `must_match`, outputs that changed fail the check. `inconclusive_is`: whether rows
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def timed(self) -> bool:
-        """Whether the suite asks for latency at all."""
+        """Return whether the suite asks for latency at all."""
         return "latency" in self.suite.file.metrics
 
 
@@ -106,7 +106,7 @@ def parse_renamed(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_outputs(text: str) -> bool:
-    """Whether outputs must match: `must-match`, or `may-change`. UsageError for anything else."""
+    """Return whether outputs must match: `must-match`, or `may-change`. UsageError for anything else."""
     if text not in ("must-match", "may-change"):
         raise unknown("value of --outputs", text, ["must-match", "may-change"])
     return text == "must-match"

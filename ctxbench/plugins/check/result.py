@@ -19,7 +19,7 @@ InconclusiveIs = Literal["ok", "fail", "skip"]
 
 
 class ExitCode(IntEnum):
-    """What a check says to a shell; 2 is left to usage errors."""
+    """Exit code of a check; 2 is left to usage errors."""
 
     OK = 0
     REGRESSED = 1
@@ -50,25 +50,25 @@ class ExactChange:
 
     @property
     def worse(self) -> bool:
-        """Whether the candidate costs more, or its cost can no longer be had."""
+        """Return whether the candidate costs more, or its cost can no longer be had."""
         if self.baseline is None:
             return False
         return self.candidate is None or self.candidate > self.baseline
 
     @property
     def fails(self) -> bool:
-        """Whether it fails the check. What can no longer be had is no growth, which alone can be accepted."""
+        """Return whether it fails the check. What can no longer be had is no growth, which alone can be accepted."""
         return self.worse and not (self.accepted and self.candidate is not None)
 
     @property
     def metric(self) -> str:
-        """What `--accept` calls the quantity."""
+        """Name of the quantity for `--accept`."""
         return next(name for name, columns in EXACT_COLUMNS.items() if self.quantity in columns)
 
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """Whether a case computes what it did from the same weights and input.
+    """Verdict on a case's outputs from the same weights and input.
 
     `change` is the largest relative difference of a part; None if none can be told. `reason` says which parts changed,
     why nothing was compared, or what is to be known beside outputs that are the same.

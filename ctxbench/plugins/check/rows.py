@@ -40,7 +40,7 @@ def latency_rows(case: Case) -> list[RowKey]:
 
 @dataclass(frozen=True)
 class RowVerdict:
-    """What the gate says about one row; `change`, `wall` and `control` are relative (0.1: +10 %).
+    """Verdict on one row; `change`, `wall` and `control` are relative (0.1: +10 %).
 
     `verdict` is None unless `status` is "measured". `change` is that of the time by `clock`, which decides; `wall` is
     that of the wall's. `control` is the change of the control workload (NaN for pairs). `replicates` counts all pairs
@@ -94,7 +94,7 @@ class Estimate:
     ) -> RowVerdict:
         """The verdict on the row; `change`, on the log scale, has the interval that is told (None: none)."""
         told = change or Number(self.change, -math.inf, math.inf)
-        numbers = told.through(_relative), _relative(self.control), self.replicates, reason
+        numbers = told.map_monotonic(_relative), _relative(self.control), self.replicates, reason
         return RowVerdict(row, status, verdict, *numbers, self.clock, _relative(self.wall))
 
 
@@ -104,7 +104,7 @@ def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
 
 
 def excuse(failure: Failure) -> str:
-    """What else may be the cause where one side alone fails so; empty if nothing.
+    """Other possible cause of such a failure of one side alone; empty if none.
 
     Both sides are on one GPU at once; whether the module needs more memory is compared exactly. A time limit counts
     the wall's seconds.

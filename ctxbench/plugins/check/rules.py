@@ -24,7 +24,7 @@ WIDEST = 10.0
 
 @dataclass(frozen=True)
 class GateRule:
-    """When a row is regressed, ok, or neither.
+    """Decision rule for a row: regressed, ok, or neither.
 
     `margin` is the relative change that matters, `margins` overrides it for single rows. Changes up to `tolerance` come
     with luck and address layout, of equal code, too; it is never more than the margin. `alpha` is the two-sided error

@@ -45,7 +45,7 @@ def result_page(result: GateResult) -> RenderableType:
 
 
 def self_test_page(tested: SelfTest) -> RenderableType:
-    """What the machine can see, to stand below the result: a row a latency, and the summary in sentences."""
+    """Sensitivity of the machine, shown below the result: a row a latency, and the summary in sentences."""
     lines = [Text(line, style="bold") for line in self_test_summary(tested)]
     return Group(Text(), terminal.render_terminal(spread_table(tested)), Text(), *lines)
 

@@ -1,4 +1,4 @@
-"""What every form of a result shares: its texts, its numbers as people read them, the order and names of rows."""
+"""Parts shared by every form of a result: its texts, its numbers as people read them, the order and names of rows."""
 
 import math
 import statistics
@@ -72,7 +72,7 @@ def headline(result: GateResult) -> str:
 
 
 def self_test_counts(tested: SelfTest) -> dict[str, int]:
-    """How many unchanged rows were measured, how they came out, how many were slowed down and found."""
+    """Counts of unchanged rows by outcome, of slowed rows, and of slowed rows found."""
     verdicts = {row.row: row.verdict for row in tested.result.rows}
     slowed = [verdicts[spread.row] for spread in tested.spreads if spread.injected]
     unchanged = [verdicts[spread.row] for spread in tested.spreads if not spread.injected]
@@ -86,7 +86,7 @@ def self_test_counts(tested: SelfTest) -> dict[str, int]:
 
 
 def self_test_summary(tested: SelfTest) -> list[str]:
-    """What a self-test says about the machine, in sentences."""
+    """Summary of a self-test of the machine, in sentences."""
     counts = self_test_counts(tested)
     rows = number(counts["unchanged"], "unchanged row")
     undecided = f", {counts['undecided']} inconclusive" if counts["undecided"] else ""
@@ -115,7 +115,7 @@ def title_of(result: GateResult) -> str:
 
 
 def remarks(result: GateResult) -> list[str]:
-    """What is to be read beside the verdicts."""
+    """Remarks beside the verdicts."""
     lines = [ADVISORY] if result.advisory else []
     lines += [*output_texts(result), *growth_texts(result)]
     lines += [f"Note: {clean(note)}" for note in result.notes]
@@ -129,7 +129,7 @@ def exit_name(code: ExitCode) -> str:
 
 
 def word_of(row: RowVerdict) -> str:
-    """What a row came to: its verdict, or its status if it was not measured."""
+    """Outcome of a row: its verdict, or its status if it was not measured."""
     return row.verdict or row.status
 
 
@@ -189,7 +189,7 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
 
 
 def output_texts(result: GateResult) -> list[str]:
-    """What became of each case's outputs, where there is something to tell, and the option that has it fail."""
+    """Changes of each case's outputs, where there is something to tell, and the option that has it fail."""
     option = "; --outputs may-change accepts it" if result.must_match else ""
     words = {
         "same": "are the same; {}",

@@ -39,7 +39,7 @@ class TreeCases:
     unchanged: set[str] = field(default_factory=set)
 
     def why_missing(self, case: Case, other: Modules) -> str:
-        """Why this tree has no such case of its own, which the `other` tree has."""
+        """Reason why this tree lacks a case that the `other` tree has."""
         if case.id in self.cases:
             return f"its module would come from {self.files[case.id]}"
         reference = case.reference.removeprefix(f"{other.root}{os.sep}")

@@ -37,7 +37,7 @@ class NoRepository(UsageError):
 
 @dataclass(frozen=True)
 class Modules:
-    """Where modules are taken from, with a name for a person; without a root, from what is installed."""
+    """Source of modules, with a name for a person; without a root, from what is installed."""
 
     root: Path | None
     name: str
@@ -69,7 +69,7 @@ def working_tree(start: Path) -> Tree:
 
 
 def modules_here() -> Modules:
-    """Those of the git repository around the working folder, whatever its submodules are at; else the installed.
+    """Modules of the git repository around the working folder, whatever its submodules are at; else the installed.
 
     Raises UsageError if git refuses the repository.
     """
@@ -195,13 +195,13 @@ def _root(start: Path) -> Path:
 
 
 def _ask(folder: Path, *arguments: str) -> str | None:
-    """What git prints, or None if it says no."""
+    """Output of git, or None if it fails."""
     done = _run(folder, *arguments)
     return os.fsdecode(done.stdout).strip("\n") if done.returncode == 0 else None
 
 
 def _git(folder: Path, *arguments: str, **variables: str) -> str:
-    """What git prints. Raises UsageError with what to do about it if git fails."""
+    """Output of git. Raises UsageError with a remedy if git fails."""
     done = _run(folder, *arguments, **variables)
     if done.returncode == 0:
         return os.fsdecode(done.stdout).strip("\n")

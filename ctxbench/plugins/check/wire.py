@@ -1,4 +1,4 @@
-"""What the processes of a check are asked, and what they tell."""
+"""Tasks and messages of the processes of a check."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a case computes beside what a baseline computed.
+    """Agreement of a case's outputs with a baseline's.
 
     `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
     own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out. `same_code`:

@@ -1,4 +1,4 @@
-"""Which modules fit into so much memory at an input, and how fast each is on devices that are not here: predicted."""
+"""Modules that fit into so much memory at an input, and their predicted times on devices that are not here."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class Candidate:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it stands for no module at all."""
+        """Return whether it stands for no module at all."""
         return self.case.module == EMPTY
 
     def excess(self, limit: int) -> int:
@@ -69,7 +69,7 @@ def candidates(
 
 
 def conditions_of(candidate: Candidate) -> str:
-    """What a candidate is predicted under, for a person; the device apart."""
+    """Conditions of a candidate's prediction, for a person; without the device."""
     return ", ".join(phrases({name: [getattr(candidate.case, name)] for name in CONDITIONS if name != "device"}))
 
 
@@ -78,7 +78,7 @@ def _column(mode: Mode) -> str:
 
 
 def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[Candidate], list[Candidate]]:
-    """What fits, by its time on a device, and what does not, by its excess; what has no time comes last."""
+    """Fitting candidates by time on a device, and the others by excess; those without a time come last."""
     fits = [each for each in found if each.memory is not None and not each.excess(limit)]
     rest = [each for each in found if each.memory is None or each.excess(limit)]
     fits.sort(key=lambda each: each.times[device].value if device in each.times else float("inf"))
@@ -86,7 +86,7 @@ def ordered(found: Sequence[Candidate], limit: int, device: str) -> tuple[list[C
 
 
 def is_tied(candidate: Candidate, fits: Sequence[Candidate], device: str) -> bool:
-    """Whether the prediction does not tell it apart from the fastest one that fits."""
+    """Return whether the prediction does not separate it from the fastest one that fits."""
     fastest = next((each.times[device] for each in fits if device in each.times), None)
     own = candidate.times.get(device)
     return bool(fastest and own and order(own, fastest) == 0)
@@ -122,7 +122,7 @@ def peak_with(executor: Executor, plan: Plan, mode: Mode) -> Callable[[Case], in
 
 
 def answer(found: Sequence[Candidate], limit: int, devices: Sequence[str], mode: Mode) -> Iterator[Table | str]:
-    """What a person sees: what fits and what does not under each of the conditions, and what a reader must know."""
+    """Tables of fitting and other candidates under each of the conditions, and notes for the reader."""
     for text in dict.fromkeys(map(conditions_of, found)):
         yield f"{mode} at {text}: predicted peak of at most {_mib(limit)} MiB on CUDA, predicted ms [80 % band]"
         yield from _by_kind([each for each in found if conditions_of(each) == text], limit, devices)
@@ -133,7 +133,7 @@ def answer(found: Sequence[Candidate], limit: int, devices: Sequence[str], mode:
 
 
 def _by_kind(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> Iterator[Table]:
-    """What lets positions differ, the fastest on the first device first; then the same of other kinds of module."""
+    """Tables of modules that let positions differ, the fastest on the first device first, and of other kinds."""
     others = [each for each in found if not each.mixes]
     for title, part in (
         ("", [each for each in found if each.mixes]),
@@ -148,7 +148,7 @@ def _by_kind(found: Sequence[Candidate], limit: int, devices: Sequence[str]) -> 
 
 
 def _table(found: Sequence[Candidate], limit: int, devices: Sequence[str], title: str) -> Table:
-    """Those that fit, with a mark on times that are tied with the fastest; then the others, and why they do not."""
+    """Table of those that fit, with a mark on times tied with the fastest; then the others, with reasons."""
     fits, rest = ordered(found, limit, devices[0])
     has_batch = any(each.batch is not None for each in found)
     rows = []

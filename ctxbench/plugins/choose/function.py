@@ -8,14 +8,14 @@ from ctxbench import api
 from ctxbench.base.errors import UsageError, unknown
 from ctxbench.base.mode import MODES
 from ctxbench.devices import has_clock
-from ctxbench.engine.cache import Counted
+from ctxbench.engine.cache import CachedExecutor
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.one_process import Plan
 from ctxbench.engine.progress import QuietGate
 from ctxbench.engine.run import check_installed
 from ctxbench.plugins.choose import choice
 from ctxbench.plugins.predict.sheet import sheet
-from ctxbench.table.result import Found
+from ctxbench.table.result import Result
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
@@ -32,8 +32,8 @@ def choose(
     largest_batch: bool = False,
     progress: QuietGate | None = None,
     **conditions: Any,
-) -> Found[list[choice.Candidate]]:
-    """Which modules fit into `memory` bytes at an input [B, C, H, W], and how fast each is: all predicted.
+) -> Result[list[choice.Candidate]]:
+    """Modules that fit into `memory` bytes at an input [B, C, H, W], with their times: all predicted.
 
     `device` names devices with a data sheet, such as `a100-40gb`; `modules` are by default those of the registry;
     `conditions` are `dtype` and `network`. With `largest_batch` the largest B that fits is found, too. Raises
@@ -49,11 +49,11 @@ def choose(
     suite = api.suite_of("field", modules or ["*"], hparams, {**conditions, "shape": shape, "device": devices})
     check_installed(suite.file, static=True)
     with progress or QuietGate() as shown, ForkServer() as server:
-        executor, found = Counted(server), []
+        executor, found = CachedExecutor(server), []
         peak = choice.peak_with(executor, Plan(suite.file.measure, ["memory"]), mode)
         for each in choice.candidates(suite, mode, executor, shown.stage):
             if largest_batch:
                 shown.stage(f"the largest batch of {each.case.title}")
                 each = replace(each, batch=choice.largest_batch(each, memory, peak))
             found.append(each)
-    return Found(found, tuple(choice.answer(found, memory, devices, mode)))
+    return Result(found, tuple(choice.answer(found, memory, devices, mode)))

@@ -1,4 +1,7 @@
-"""The claims of a person's own suite: the `CLAIMS` of NAME.py beside NAME.toml; a failure in it is a sentence."""
+"""The claims of a person's own suite: the `CLAIMS` of NAME.py beside NAME.toml; a failure in it is a sentence.
+
+They are decided when the run ends, and kept in its run.json: who reads a run folder runs none of its code.
+"""
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +13,26 @@ from ctxbench.base import disk
 from ctxbench.base.errors import ModuleCodeError, UsageError, is_interrupt
 from ctxbench.registry.load import import_source
 from ctxbench.results.claims import Claim, Finding, Missing, Rows, Verdict
+from ctxbench.results.run_folder import RunFolder
+from ctxbench.results.run_meta import StoredClaim
 
 NAME = "CLAIMS"
+
+
+def decided(folder: RunFolder) -> dict[str, Any]:
+    """For `run.json`: what a run says of its own suite's claims. UsageError as `own_claims`."""
+    title = (folder.meta.get("definition") or {}).get("title", "")
+    claims = own_claims(folder.meta.get("suite_file") or {}, title)
+    rows = Rows.of_frame(folder.frame()) if claims else Rows([])
+    return {"claims": [stored(claim, rows).model_dump() for claim in claims]}
+
+
+def stored(claim: Claim, rows: Rows) -> StoredClaim:
+    """A claim with what the rows of a run say of it."""
+    verdict, found = claim.judge(rows)
+    return StoredClaim(
+        claim=claim.text, criterion=claim.criterion, verdict=str(verdict), found=found, proxy=claim.proxy
+    )
 
 
 def own_claims(suite_file: Mapping[str, Any], title: str) -> Sequence[Claim]:
@@ -37,7 +58,7 @@ def own_claims(suite_file: Mapping[str, Any], title: str) -> Sequence[Claim]:
 
 
 def _binds_claims(file: Path) -> bool:
-    """Whether the file, which may be that of the suite's module, gives something the name; it is not run for that."""
+    """True if the file, which may be that of the suite's module, binds the name; it is not run for that."""
     try:
         tree = ast.parse(disk.read_bytes(file), str(file))
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -47,7 +68,7 @@ def _binds_claims(file: Path) -> bool:
 
 
 def _guarded(claim: Claim, file: Path) -> Callable[[Rows], Finding]:
-    """How the claim is decided. UsageError where that fails, or gives no finding."""
+    """Decision function of the claim. UsageError where that fails, or gives no finding."""
 
     def decide(rows: Rows) -> Finding:
         try:

@@ -1,4 +1,4 @@
-"""What a run says of its suite's claims: a table, and a line for each on the terminal."""
+"""Findings of a run on its suite's claims: a table, and a line for each on the terminal."""
 
 import tomllib
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from importlib.util import find_spec
 from textwrap import shorten
 
 from ctxbench.model.read_suite import package_of
-from ctxbench.plugins.claims.own_claims import own_claims
+from ctxbench.plugins.claims.own_claims import stored
 from ctxbench.report.run_data import RunData
 from ctxbench.report.tables.caption import setup
 from ctxbench.results.claims import Claim, Rows
+from ctxbench.results.run_meta import StoredClaim
 from ctxbench.table.table import Cell, Column, Row, Table
 
 PROXY = "proxy"
@@ -28,17 +29,18 @@ COLUMNS = (
 def claim_table(run: RunData) -> Table | None:
     """Claim, verdict, criterion and what was found; None if the suite has no claims."""
     rows = Rows.of_frame(run.frame)
-    title = str(run.definition.get("title", ""))
-    claims = claims_of(run.suite, title) or own_claims(run.meta.get("suite_file") or {}, title)
-    judged = [(claim, claim.judge(rows)) for claim in claims]
+    claims = claims_of(run.suite, str(run.definition.get("title", "")))
+    judged = [stored(claim, rows) for claim in claims] or [
+        StoredClaim.model_validate(each) for each in run.meta.get("claims", [])
+    ]
     if not judged:
         return None
     texts = [
-        (claim.text, f"{verdict} ({PROXY})" if claim.proxy else str(verdict), claim.criterion, found)
-        for claim, (verdict, found) in judged
+        (each.claim, f"{each.verdict} ({PROXY})" if each.proxy else each.verdict, each.criterion, each.found)
+        for each in judged
     ]
     caption = [f"here: {setup(run)}."]
-    if any(claim.proxy for claim, _ in judged):
+    if any(each.proxy for each in judged):
         caption.append(
             f"{PROXY}: the claim is about the accuracy of trained networks, the criterion about a reconstruction."
         )

@@ -11,7 +11,7 @@ from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.engine import progress
 from ctxbench.engine.one_process import Plan
-from ctxbench.engine.run import Interrupted, locked, meta_of, reopen
+from ctxbench.engine.run import Interrupted, check_own_code, finish, locked, meta_of, reopen
 from ctxbench.engine.sweep import Part, bundles, sweep
 from ctxbench.model.case import Case
 from ctxbench.model.grid import Suite
@@ -66,7 +66,12 @@ def run(
 
 
 def resume(
-    path: str | Path, address: str, *, retry_failed: bool = False, reporter: progress.Quiet | None = None
+    path: str | Path,
+    address: str,
+    *,
+    retry_failed: bool = False,
+    run_its_code: bool = False,
+    reporter: progress.Quiet | None = None,
 ) -> list[RunFolder]:
     """Continue what `run` began in `path`, on the same cluster or on one with devices of the same kind.
 
@@ -77,6 +82,7 @@ def resume(
         for folder in folders:
             if "environments" not in folder.meta:
                 raise UsageError(f"{folder.path} was measured on one machine; continue it without --ray")
+            check_own_code(folder, run_its_code)
             folder.require(CONTINUED)
             stack.enter_context(locked(folder.path))
         shown = stack.enter_context(reporter or progress.Quiet())
@@ -150,6 +156,8 @@ def _part(suite: Suite, cases: Sequence[Case], folder: RunFolder, slots: Sequenc
 def _measured(parts: Sequence[Part], plan: Plan, shown: progress.Quiet) -> list[RunFolder]:
     with _states(parts, plan):
         sweep(parts, plan, shown)
+    for part in parts:
+        finish(part.folder, shown)
     return [part.folder for part in parts]
 
 

@@ -1,4 +1,4 @@
-"""What runs in the actor of a slot, on a host of a Ray cluster."""
+"""Code of the actor of a slot, on a host of a Ray cluster."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ class Measurer:
         self._round: ForkServer | None = None
 
     def describe(self, files: Sequence[str]) -> dict[str, Any]:
-        """What runs here: GPU, the code's digest, those of the files (None: not there), and the environment."""
+        """Facts of this host: GPU, the code's digest, those of the files (None: not there), and the environment."""
         answered = ask(self._kept, "machine", dict[str, Any], timeout_s=OPEN_S)
         return {
             "gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""),

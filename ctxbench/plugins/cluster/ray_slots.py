@@ -243,5 +243,5 @@ def _count(node: Node, kind: str) -> int:
 
 
 def _lines(error: BaseException) -> list[str]:
-    """What an error says, line by line; its type if it says nothing."""
+    """Lines of an error's message; its type if that is empty."""
     return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

@@ -42,7 +42,7 @@ class BrokenModules(UsageError):
 
 @dataclass(frozen=True)
 class Request:
-    """What to compare: references of the candidates, names of the registry modules, and their hyper-parameters.
+    """Comparison to make: references of the candidates, names of the registry modules, and their hyper-parameters.
 
     `settings` are the candidates' own (the key is empty for all of them, else a candidate's key) and those of registry
     modules by key.
@@ -153,7 +153,7 @@ def measure(
 
 
 def expected_s(request: Request, suite: str, overrides: Overrides) -> tuple[int, float]:
-    """How many cases a comparison has, and about how many seconds it takes if each pass fits into the budget."""
+    """Number of cases in a comparison, and its approximate duration in seconds if each pass fits into the budget."""
     loaded, _ = _suite(request, suite, overrides)
     cases, measure = loaded.cases(), loaded.file.measure
     timed = sum(devices.has_clock(case.device) for case in cases)
@@ -181,7 +181,7 @@ def rankings(run: RunFolder) -> list[Ranking]:
 
 
 def abilities(run: RunFolder) -> list[str]:
-    """What metrics say of each candidate in words, such as what it can and cannot bring: the same for all inputs."""
+    """Sentences of metrics on each candidate, such as on its abilities: the same for all inputs."""
     own = [row for row in run.rows() if row["module"] in run.meta["candidates"]]
     told = [(row["module"], metric.sentence(row)) for row in own for metric in metrics().values()]
     return list(dict.fromkeys(f"{module} {text}" for module, text in told if text))
@@ -248,7 +248,7 @@ def _finished(path: Path) -> RunFolder:
 
 
 def _changed(meta: Mapping[str, Any], suite: Suite, cases: Sequence[Case], environment: Mapping[str, Any]) -> list[str]:
-    """What was otherwise in an earlier run: machine, software, settings, the code of these cases, metrics."""
+    """Differences from an earlier run: machine, software, settings, the code of these cases, metrics."""
     changed = differences(meta["environment"], environment)
     default, now = (each.model_dump(mode="json") for each in (MeasureTable(), suite.file.measure))
     then = {**default, **meta["definition"]["measure"]}

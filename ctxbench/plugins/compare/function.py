@@ -17,7 +17,7 @@ from ctxbench.plugins.compare.table import ranking_table
 from ctxbench.plugins.verify.contract import judged
 from ctxbench.plugins.verify.lines import line, summary
 from ctxbench.report.run_data import RunData
-from ctxbench.table.result import Found
+from ctxbench.table.result import Result
 from ctxbench.table.table import Table
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def compare(
     reporter: Quiet | None = None,
     on_part: "Callable[[Text | str], object]" = lambda part: None,
     **conditions: Any,
-) -> Found[api.Run]:
+) -> Result[api.Run]:
     """Verify new modules, measure them beside those of the registry (or `modules` of it), and rank them all.
 
     A candidate that breaks the contract is left out, but with `anyway`. `hparams` are by module, and with the key ""
@@ -83,7 +83,7 @@ def compare(
     parts += comparison.abilities(finished)
     run = RunData.read(finished)
     parts += [table for tables_of in loaded("printed") for table in tables_of(run)]
-    return Found(api.Run(finished), tuple(parts))
+    return Result(api.Run(finished), tuple(parts))
 
 
 def _is_broken(
@@ -94,7 +94,7 @@ def _is_broken(
     progress: QuietGate | None,
     on_part: "Callable[[Text | str], object]",
 ) -> bool:
-    """Whether a candidate breaks the contract with any of its settings; `on_part` is told what was checked."""
+    """Return whether a candidate breaks the contract with any of its settings; `on_part` is told what was checked."""
     with progress or QuietGate() as shown:
         checked = list(comparison.check_contract(request, candidate, server, channels, shown.stage))
     for name, results in checked:

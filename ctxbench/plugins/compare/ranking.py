@@ -1,9 +1,9 @@
-"""Who stands where: an order by one quantity, the Pareto front, and plain sentences about two modules."""
+"""Ranking of modules: an order by one quantity, the Pareto front, and plain sentences about two modules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ctxbench.base.number import Number, obstacle, only_far, order, times
+from ctxbench.base.number import Number, order, order_without_ratio, reason_not_comparable, times
 from ctxbench.base.texts import listed
 from ctxbench.model.metrics import metrics, quantities, quantity
 
@@ -53,8 +53,8 @@ def shared_axes(standings: Sequence[Standing]) -> list[str]:
 
 
 def dominates(first: Standing, second: Standing, axes: Sequence[str]) -> bool:
-    """Whether the first is nowhere worse than the second and somewhere better; not where a verdict is missing."""
-    if any(obstacle(first.values[axis], second.values[axis]) for axis in axes):
+    """True if the first is nowhere worse than the second and somewhere better; not where a verdict is missing."""
+    if any(reason_not_comparable(first.values[axis], second.values[axis]) for axis in axes):
         return False
     orders = [order_by(axis, first, second) for axis in axes]
     return -1 in orders and 1 not in orders
@@ -91,7 +91,11 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
     candidates = [standing for standing in standings if standing.is_candidate]
     for number, candidate in enumerate(candidates):
         others = [one for one in standings if not one.is_candidate] + candidates[number + 1 :]
-        own = {axis: value.obstacle for axis, value in candidate.values.items() if axis in axes and value.obstacle}
+        own = {
+            axis: value.reason_not_comparable
+            for axis, value in candidate.values.items()
+            if axis in axes and value.reason_not_comparable
+        }
         for axis, why in own.items():
             found.append(f"{candidate.label}: {quantity(axis).noun} is told apart only where it is far off: {why}.")
         found += [sentence(candidate, other, _told(candidate, other, axes, own)) for other in others]
@@ -99,29 +103,35 @@ def sentences(standings: Sequence[Standing]) -> list[str]:
 
 
 def _unsettled(standings: Sequence[Standing], axis: str) -> str:
-    """Why a quantity of some row is no ground for a verdict; empty if none is."""
-    return next((why for row in standings if row.status == "ok" if (why := row.values[axis].obstacle)), "")
+    """Reason against a verdict from a quantity of some row; empty if there is none."""
+    return next((why for row in standings if row.status == "ok" if (why := row.values[axis].reason_not_comparable)), "")
 
 
 def _told(candidate: Standing, other: Standing, axes: Sequence[str], own: Mapping[str, str]) -> list[str]:
     """The axes of which a sentence about the two says something: without those that only the candidate obscures."""
     if other.status != "ok":
         return list(axes)
-    kept = [axis for axis in axes if axis not in own or not obstacle(candidate.values[axis], other.values[axis])]
+    kept = [
+        axis
+        for axis in axes
+        if axis not in own or not reason_not_comparable(candidate.values[axis], other.values[axis])
+    ]
     return kept or list(axes)
 
 
 def sentence(candidate: Standing, other: Standing, axes: Sequence[str]) -> str:
-    """How the candidate stands to another module, in plain words."""
+    """Comparison of the candidate with another module, in a sentence."""
     reasons = [f"{one.label} ended with {one.status}" for one in (candidate, other) if one.status != "ok"]
-    obstacles = {} if reasons else {axis: obstacle(candidate.values[axis], other.values[axis]) for axis in axes}
-    orders = {axis: order_by(axis, candidate, other) for axis, reason in obstacles.items() if not reason}
+    against = (
+        {} if reasons else {axis: reason_not_comparable(candidate.values[axis], other.values[axis]) for axis in axes}
+    )
+    orders = {axis: order_by(axis, candidate, other) for axis, reason in against.items() if not reason}
     if not orders:
-        return f"{candidate.label} and {other.label} cannot be compared: {[*reasons, *obstacles.values()][0]}."
+        return f"{candidate.label} and {other.label} cannot be compared: {[*reasons, *against.values()][0]}."
     better = [axis for axis in orders if orders[axis] < 0]
     worse = [axis for axis in orders if orders[axis] > 0]
     same = [axis for axis in orders if orders[axis] == 0]
-    unclear = "".join(f"; {quantity(a).noun} cannot be compared: {why}" for a, why in obstacles.items() if why)
+    unclear = "".join(f"; {quantity(a).noun} cannot be compared: {why}" for a, why in against.items() if why)
     count, rest = NUMBERS[len(orders)], f"{_also(same)}{unclear}"
     if not better and not worse:
         if unclear:
@@ -157,7 +167,7 @@ def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
     def price(axis: str) -> str:
         noun = quantity(axis).noun
         mine, theirs = worse.values[axis], better.values[axis]
-        if only_far(mine, theirs):
+        if order_without_ratio(mine, theirs):
             return f"far more {noun}" if quantity(axis).better == "smaller" else f"far less {noun}"
         return f"{times(mine, theirs)} its {noun}" if theirs.value else f"{mine.value:,.0f} {noun} where it has none"
 
@@ -165,7 +175,7 @@ def _prices(worse: Standing, better: Standing, axes: Sequence[str]) -> str:
 
 
 def _also(axes: Sequence[str]) -> str:
-    """What is the same of two rows: counts are equal, times are not told apart."""
+    """Common costs of two rows: counts are equal, times are not told apart."""
     equal = [quantity(axis).noun for axis in axes if not quantity(axis).has_interval]
     alike = [quantity(axis).noun for axis in axes if quantity(axis).has_interval]
     text = f"; the same {listed(equal)}" if equal else ""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ctxbench.base.number import Number, obstacle, only_far, order, ratio
+from ctxbench.base.number import Number, order, order_without_ratio, ratio, reason_not_comparable
 from ctxbench.base.texts import listed
 from ctxbench.model.metric import Quantity, Unit
 from ctxbench.model.metrics import metrics, quantities, quantity
@@ -114,11 +114,11 @@ def _ratio(row: Standing, candidate: Standing, what: Quantity) -> Cell:
     value, mine = row.values.get(what.key), candidate.values.get(what.key)
     if value is None or mine is None or not mine.value or row is candidate:
         return Cell()
-    if reason := obstacle(value, mine):
+    if reason := reason_not_comparable(value, mine):
         return Cell("–", detail=f"cannot be compared: {reason}")  # noqa: RUF001  # a dash for "none"
     found = ratio(value, mine)
     if what.has_interval and order(value, mine) == 0:
         return Cell("=", 1.0, detail=found.text() if found.has_interval else "the intervals overlap")
-    if only_far(value, mine):
+    if order_without_ratio(value, mine):
         return Cell("far", detail="so far apart that they are told apart, though other work disturbed the times")
     return Cell(found.text(), found.value)

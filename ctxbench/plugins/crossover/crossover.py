@@ -39,7 +39,7 @@ class Crossover:
 
     @property
     def is_single(self) -> bool:
-        """Whether the first, once cheaper, is so at every larger size."""
+        """Return whether the first, once cheaper, is so at every larger size."""
         known = [sign for sign in self.signs if sign]
         return known == sorted(known, reverse=True) and not (self.n.value == math.inf and -1 in known)
 

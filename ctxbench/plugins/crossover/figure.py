@@ -12,7 +12,7 @@ from ctxbench.model.metric import Quantity
 from ctxbench.plugins.crossover.crossover import Crossover, Size, ratio_between
 from ctxbench.plugins.crossover.table import Pairing, costs_of, crossover_of, differing, pairings, text_of
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, Sheet, legend_below, parts, wrapped
+from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, FigureSize, legend_below, parts, wrapped
 from ctxbench.report.figures.style import DASHES, FAINT, INK, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, origin_of
@@ -31,11 +31,11 @@ def _pairings(panel: Panel) -> list[Pairing]:
 
 
 def has_crossover(panels: Sequence[Panel]) -> bool:
-    """Whether any panel has two sizes of both modules of a pair."""
+    """Return whether any panel has two sizes of both modules of a pair."""
     return any(costs_of(_pairings(panel)) for panel in panels)
 
 
-def crossovers(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def crossovers(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A panel for each cost: a line for each pair, the band of its interval, and the crossover with its interval."""
     shown = {panel: found for panel in panels if costs_of(found := _pairings(panel))}
     costs = costs_of([each for found in shown.values() for each in found])
@@ -71,7 +71,7 @@ def _rows(panel: Panel, found: Sequence[Pairing]) -> pd.DataFrame:
 
 
 def _lines(found: Sequence[Pairing], cost: Quantity, width: int) -> int:
-    """How many lines the legend has."""
+    """Number of lines in the legend."""
     return sum(_entry(each, found, cost, width).count("\n") + 1 for each in found)
 
 
@@ -132,5 +132,5 @@ def _mark(axes: Axes, found: Crossover, sizes: Sequence[Size], colour: str, mark
 
 FIGURES = (
     Kind("crossover", "Crossovers", "two or more sizes of both modules of a pair, and --crossover FIRST:SECOND",
-         has_crossover, crossovers, place=50),
+         has_crossover, crossovers, order=50),
 )  # fmt: skip

@@ -42,7 +42,7 @@ class Pairing:
         found = []
         for n, *records in self.rows:
             first, second = (read_number(row, quantity) for row in records)
-            if first and second and not any(_obstacle(row, quantity) for row in records):
+            if first and second and not any(_reason_not_compared(row, quantity) for row in records):
                 found.append(Size(n, first, second))
         return found
 
@@ -51,7 +51,7 @@ class Pairing:
         found: dict[str, list[str]] = {}
         for n, *records in self.rows:
             for row in records:
-                if reason := _obstacle(row, quantity):
+                if reason := _reason_not_compared(row, quantity):
                     found.setdefault(f"{label_of(row)}: {reason}", []).append(str(n))
         texts = []
         for reason, sizes in found.items():
@@ -60,8 +60,8 @@ class Pairing:
         return f"Left out: {'; '.join(texts)}." if texts else ""
 
 
-def _obstacle(row: RecordRow, quantity: Quantity) -> str:
-    """Why a cost of a row is not compared; empty if it is."""
+def _reason_not_compared(row: RecordRow, quantity: Quantity) -> str:
+    """Reason why a cost of a row is not compared; empty if it is."""
     value = read_number(row, quantity)
     if value is None:
         return str(row["status"]) if row["status"] != "ok" else "not known"
@@ -141,7 +141,7 @@ def text_of(found: Crossover | None, sizes: Sequence[Size]) -> str:
 
 
 def notes_of(pairing: Pairing, cost: Quantity, found: Crossover | None) -> list[str]:
-    """What qualifies a crossover: other crossings, what was left out, no interval, what is said of the costs."""
+    """Notes on a crossover: other crossings, rows left out, a missing interval, notes on the costs."""
     said = [] if found is None or found.is_single else [course(pairing, found, pairing.sizes(cost))]
     if left_out := pairing.left_out(cost):
         said.append(left_out)
@@ -197,7 +197,7 @@ def crossover_table(run: RunData) -> Table | None:
 
 
 def labels(found: Sequence[Pairing]) -> list[Filled]:
-    """What names a row: both modules, the conditions that differ, the sizes."""
+    """Labels of a row: both modules, the conditions that differ, the sizes."""
 
     def column(key: str, header: str, texts: Iterable[str]) -> Filled:
         return Column(key, "", header, "label"), [Cell(text) for text in texts]

@@ -46,7 +46,7 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     try:
         joules = measure_energy(one_pass.step, measurement.device.clock(), measurement.device)
     except NotMeasurable as error:
-        measurement.lacks([f"energy_{mode}_j"], Note("no_energy", {"reason": str(error)}))
+        measurement.mark_missing([f"energy_{mode}_j"], Note("no_energy", {"reason": str(error)}))
         return
     measurement.report({f"energy_{mode}_j": joules})
 
@@ -63,7 +63,7 @@ def finish(measurement: Measurement) -> None:
 
 METRIC = Metric(
     name="energy",
-    place=60,
+    order=60,
     about="joules per pass, on NVIDIA GPUs",
     columns=[*by_mode("energy_{mode}_j", float), Column("energy_idle_w", float)],
     quantities=[

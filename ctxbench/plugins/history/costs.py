@@ -1,4 +1,4 @@
-"""How the costs of modules moved over commits: counted in each commit's own tree, or measured in runs of it."""
+"""Costs of modules over commits: counted in each commit's own tree, or measured in runs of it."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from platformdirs import user_cache_path
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number, ratio_of_runs, rough_ratio
-from ctxbench.engine.cache import SWITCH, counting_code
+from ctxbench.engine.cache import NO_CACHE_ENV, counting_code
 from ctxbench.engine.client import ForkServer
 from ctxbench.engine.progress import QuietGate
 from ctxbench.model.grid import Suite
@@ -130,11 +130,11 @@ Costs = dict[str, dict[str, list[float]]]
 
 
 def _costs(here: Tree, commit: Commit, suite: Suite) -> tuple[Costs, list[str]]:
-    """What each case costs at a commit, and why a module or case has none."""
+    """Costs of each case at a commit, and reasons for modules or cases without any."""
     asked = json.dumps([commit.name, suite.file.model_dump(mode="json")], sort_keys=True)
     folder = user_cache_path("ctxbench") / "history" / counting_code()
     path = folder / f"{hashlib.sha256(asked.encode()).hexdigest()}.json"
-    is_off = bool(os.environ.get(SWITCH))
+    is_off = bool(os.environ.get(NO_CACHE_ENV))
     if not is_off:
         with suppress(OSError, ValueError):
             kept: Costs = json.loads(path.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ctxbench.base.call_sites import Place, Places
+from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.base.errors import text_of
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.meta.without_compiler import without_compiler
@@ -37,7 +37,7 @@ class MacCount:
 
     macs_matmul: int
     uncounted: dict[str, int]
-    by_place: Mapping[tuple[Place, str], int] = field(default_factory=dict)
+    by_place: Mapping[tuple[CallSite, str], int] = field(default_factory=dict)
 
     @property
     def macs(self) -> int:
@@ -105,9 +105,9 @@ def count_macs_torchprofile(module: nn.Module, *inputs: Tensor) -> MacCount:
     uncounted = Counter(match[1] for match in skipped if match)
     uncounted.update(operator for operator, macs in costs if operator == "aten::einsum" and macs == 0)
     products = sum(macs for operator, macs in costs if operator in _TORCHPROFILE_PRODUCTS)
-    by_place: Counter[tuple[Place, str]] = Counter()
+    by_place: Counter[tuple[CallSite, str]] = Counter()
     for operator, macs in costs:
-        by_place[Place(), operator] += macs
+        by_place[CallSite(), operator] += macs
     return MacCount(products, dict(uncounted), +by_place)
 
 
@@ -126,14 +126,14 @@ class OperatorCounter(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
         self.in_backward = False
         self.macs_matmul = 0
-        self._places = Places(module)
-        self._by_place: Counter[tuple[Place, str]] = Counter()
+        self._places = CallSites(module)
+        self._by_place: Counter[tuple[CallSite, str]] = Counter()
         self.uncounted: Counter[str] = Counter()
         self.running = ""  # the innermost operator that has not returned
         self._covered = False  # inside an operator that has been counted as a whole
 
     def count(self) -> MacCount:
-        """What has run so far."""
+        """Count of the calls so far."""
         return MacCount(self.macs_matmul, dict(self.uncounted), dict(self._by_place))
 
     def add(self, name: str, args: Sequence[Any], output: Any) -> None:
@@ -173,7 +173,7 @@ class OperatorCounter(TorchDispatchMode):
         if macs and not self._covered:
             self._by_place[self._place(), name] += macs
 
-    def _place(self) -> Place:
+    def _place(self) -> CallSite:
         return self._places.backward() if self.in_backward else self._places.forward()
 
     def _run_whole(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:

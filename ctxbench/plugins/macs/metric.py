@@ -30,7 +30,7 @@ def count(measurement: Measurement) -> None:
             counted = count_macs(*measurement.on_meta)
     except UncountableError as error:
         measurement.report({"macs_formula": formula})
-        measurement.lacks(["macs", "macs_train"], Note("no_macs", {"reason": str(error)}))
+        measurement.mark_missing(["macs", "macs_train"], Note("no_macs", {"reason": str(error)}))
         return
     values = {
         "macs": counted.macs,
@@ -51,7 +51,7 @@ def _count_step(measurement: Measurement) -> None:
     try:
         counted = count_training_macs(*measurement.on_meta)
     except UncountableError as error:
-        measurement.lacks(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
+        measurement.mark_missing(["macs_train"], Note("no_macs_train", {"reason": str(error)}))
         return
     measurement.report({"macs_train": counted.macs, "macs_train_uncounted": json.dumps(counted.uncounted)})
 
@@ -72,7 +72,7 @@ def convention(values: ColumnValues) -> str:
 
 METRIC = Metric(
     name="macs",
-    place=20,
+    order=20,
     about="multiply-accumulates of a forward pass and of a training step",
     columns=[
         Column("macs", int),

@@ -1,4 +1,4 @@
-"""What is computed before the fork."""
+"""Values computed before the fork."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What each aten operator costs in multiply-accumulates under torchprofile 0.1.0's convention.
+"""Multiply-accumulates of each aten operator under torchprofile 0.1.0's convention.
 
 The convention is that of torchprofile's handlers (https://github.com/zhijian-liu/torchprofile, version 0.1.0),
 read at the operators that a forward calls, before they decompose. In a backward pass the same rules hold for the

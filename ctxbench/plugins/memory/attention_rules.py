@@ -1,4 +1,4 @@
-"""What the kernels of fused attention allocate inside themselves, after PyTorch's sources."""
+"""Workspace allocations of the kernels of fused attention, after PyTorch's sources."""
 
 from typing import Any
 

@@ -89,7 +89,7 @@ class Autocast(TorchFunctionMode):
 
 
 def _is_cast(value: Any) -> bool:
-    """Whether autocast changes such a value: floating-point tensors, but not of float64."""
+    """Return whether autocast changes such a value: floating-point tensors, but not of float64."""
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
 
 

@@ -1,4 +1,4 @@
-"""Where the rules of kernels were read or compared, and what this machine has that they were not compared with."""
+"""Versions and devices that the rules of kernels were compared with, and this machine's differences from them."""
 
 import platform
 

@@ -1,4 +1,4 @@
-"""What `ctxbench memory` prints of a case, built on the meta device: what fills its memory."""
+"""Output of `ctxbench memory` for a case, built on the meta device: the contents of its memory."""
 
 import inspect
 from functools import partial
@@ -24,7 +24,7 @@ LISTED_GROUPS, LEAST_SHARE = 12, 0.01
 
 
 def memory(case: Case, mode: Mode, target: Device, plot: str | None) -> list[Shown]:
-    """What is alive at the predicted peak, in sentences and a table, and what each remedy would leave.
+    """Live blocks at the predicted peak, in sentences and a table, and the peak under each remedy.
 
     The pass is drawn into the file `plot`.
     """
@@ -81,7 +81,7 @@ def _draw(profile: MemoryProfile, path: Path) -> None:
 
 
 def _share_of_module(case: Case, profile: MemoryProfile, without: int) -> str:
-    """How much of a network's peak its module holds, and the peak without it."""
+    """Module's share of a network's peak, and the peak without it."""
     classes = case.entry.load().mro()
     files = tuple(dict.fromkeys(Path(inspect.getfile(each)).name for each in classes[: classes.index(nn.Module)]))
     held = [each for each in profile.allocations if each.alive_at(profile.peak_step) and each.where.startswith(files)]

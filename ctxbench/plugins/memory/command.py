@@ -9,7 +9,7 @@ import typer
 from ctxbench.base.terminal import say
 from ctxbench.cli.options import Module, OneMode, Settings, case_of, check_drawing, with_conditions
 from ctxbench.cli.printing import render
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 
 
 @with_conditions("shape", "dtype", "memory_format", "network", one=True)
@@ -28,8 +28,8 @@ def memory(
 
     check_drawing(plot)
     path = str(plot.absolute()) if plot else None
-    with Apart() as apart:
-        found = memory_of(apart, case_of(module, conditions, chosen), mode, target, path)
+    with IsolatedLoader() as loader:
+        found = memory_of(loader, case_of(module, conditions, chosen), mode, target, path)
     for part in found.parts:
         render(part)
     if plot:

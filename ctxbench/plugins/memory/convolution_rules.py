@@ -87,7 +87,7 @@ def _per_group(slices: Sequence[torch.Tensor], columns: int, out: Sequence[torch
 
 
 def _convolution_backend(data: torch.Tensor, weight: torch.Tensor, bias: Any, rest: Sequence[Any]) -> Any:
-    """What PyTorch chooses on the CPU for these shapes; the tensors it is asked with have one element each."""
+    """Backend that PyTorch chooses on the CPU for these shapes; the query's tensors have one element each."""
     stand_ins = [
         None if tensor is None else torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
         for tensor in (data, weight, bias)
@@ -113,3 +113,17 @@ def convolution_outputs(call: Call, out: torch.Tensor) -> torch.Tensor:
     """The output in the format that the convolution is computed in."""
     layout = _convolution_layout(*call.args[:2])
     return out if out.is_contiguous(memory_format=layout) else torch.empty_like(out, memory_format=layout)
+
+
+def convolution_backward_outputs_cpu(
+    call: Call, out: tuple[torch.Tensor | None, ...]
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of input and weight as PyTorch's own kernels make them; on meta it depends on the version."""
+    layouts = (_convolution_layout(*call.args[1:3]), torch.contiguous_format)
+    made = (
+        each
+        if each is None or each.is_contiguous(memory_format=layout)
+        else torch.empty_like(each, memory_format=layout)
+        for each, layout in zip(out, layouts, strict=False)
+    )
+    return (*made, *out[2:])

@@ -11,7 +11,7 @@ from ctxbench.model.metric import MIB, RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.memory.metric import TARGETS
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import NAME, PAGE, Sheet, multiples, wrapped
+from ctxbench.report.figures.layout import NAME, PAGE, FigureSize, multiples, wrapped
 from ctxbench.report.figures.style import INK, SMALL, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel, label_of, origin_of
@@ -36,7 +36,7 @@ class Course:
         return max(float(live["mib"].max()) for live in self.modes.values())
 
     def same_as(self, other: "Course") -> bool:
-        """Whether both say the same of the same module: a prediction does not depend on the machine."""
+        """Return whether both say the same of the same module: a prediction does not depend on the machine."""
         alike = label_of(self.row) == label_of(other.row) and self.modes.keys() == other.modes.keys()
         return alike and all(live.equals(other.modes[mode]) for mode, live in self.modes.items())
 
@@ -60,7 +60,7 @@ def has_memory(panels: Sequence[Panel]) -> bool:
     return bool(courses_of(panels))
 
 
-def memory_over_time(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def memory_over_time(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Training filled, inference dashed, on a log axis; the peaks are marked and written above."""
     courses = courses_of(panels)
     shown = courses[:MOST_COURSES]
@@ -129,5 +129,5 @@ def _caption(courses: Sequence[Course], shown: Sequence[Course]) -> str:
 
 FIGURES = (
     Kind("memory", "Memory over a pass", "timeline.csv, which runs with the metric memory write",
-         has_memory, memory_over_time, place=80),
+         has_memory, memory_over_time, order=80),
 )  # fmt: skip

@@ -7,9 +7,9 @@ from ctxbench import api
 from ctxbench.base.errors import unknown
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.case import Case
-from ctxbench.table.result import Found
+from ctxbench.table.result import Result
 
 if TYPE_CHECKING:
     from ctxbench.api import Module
@@ -26,20 +26,20 @@ def predict_memory(
     target: str = "cuda",
     hparams: Mapping[str, Any] | None = None,
     **conditions: Any,
-) -> Found[Number]:
+) -> Result[Number]:
     """Predict the peak memory of a module's pass at an input [B, C, H, W], in bytes, and what would lower it.
 
     `target` is `cuda`, `cuda-2020` or `cpu`; `conditions` are `dtype`, `memory_format` and `network`. Raises UsageError
     for a wrong argument, and for a pass that cannot be predicted.
     """
-    with Apart() as apart:
-        return memory_of(apart, api.case_of(module, hparams, shape=shape, **conditions), mode, target)
+    with IsolatedLoader() as loader:
+        return memory_of(loader, api.case_of(module, hparams, shape=shape, **conditions), mode, target)
 
 
-def memory_of(apart: Apart, case: Case, mode: str, target: str, plot: str | None = None) -> Found[Number]:
-    """What `predict_memory` finds, of a case; its pass is drawn into the file `plot`."""
+def memory_of(loader: IsolatedLoader, case: Case, mode: str, target: str, plot: str | None = None) -> Result[Number]:
+    """Result of `predict_memory` for a case; its pass is drawn into the file `plot`."""
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
     if target not in TARGETS:
         raise unknown("device", target, TARGETS)
-    return api.shown(apart, case, "memory", mode, target, plot)
+    return api.shown(loader, case, "memory", mode, target, plot)

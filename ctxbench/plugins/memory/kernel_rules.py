@@ -96,7 +96,7 @@ def softmax_backward_cuda(call: Call) -> Sizes:
 
 
 def _is_blas_ready(matrix: torch.Tensor) -> bool:
-    """Whether BLAS reads the matrix without a copy: one stride is 1, the other at least the length of a row."""
+    """Return whether BLAS reads the matrix without a copy: one stride is 1, the other at least the length of a row."""
     rows, columns = matrix.shape[-2:]
     down, across = matrix.stride()[-2:]
     return bool((across == 1 and down >= max(1, columns)) or (down == 1 and across >= max(1, rows)))

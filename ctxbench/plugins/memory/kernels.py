@@ -225,6 +225,7 @@ OUTPUTS: dict[str, Callable[[Call, Any], Any]] = {
 }
 OUTPUTS_CPU = {
     **OUTPUTS,
+    "convolution_backward": convolutions.convolution_backward_outputs_cpu,
     "native_batch_norm": norms.batch_norm_outputs_cpu,
     "native_group_norm": norms.group_norm_outputs_cpu,
     "native_layer_norm": norms.layer_norm_outputs_cpu,
@@ -253,7 +254,7 @@ WORKSPACES = (
 
 @dataclass(frozen=True)
 class Table:
-    """How memory is used on one device: kernels, block size, whether host numbers count, how gradients are summed."""
+    """Memory rules of one device: kernels, block size, counting of host numbers, summing of gradients."""
 
     device: Device
 
@@ -263,12 +264,12 @@ class Table:
 
     @property
     def counts_host(self) -> bool:
-        """Whether tensors on the host are on the device."""
+        """Return whether tensors on the host are on the device."""
         return self.device == "cpu"
 
     @property
     def sums_in_place(self) -> bool:
-        """Whether the engine adds a second gradient into the first where it can."""
+        """Return whether the engine adds a second gradient into the first where it can."""
         return self.device != "cuda-2020"
 
     def round(self, size: int) -> int:
@@ -287,7 +288,7 @@ class Table:
         return winograd(call) if self.device == "cuda" and is_convolution else 0
 
     def keeps_input(self, call: Call) -> bool:
-        """Whether autograd keeps the input of this call beside the output, though its backward reads the output."""
+        """True if autograd keeps the input of this call beside the output, though its backward reads the output."""
         return self.device == "cuda-2020" and call.packet in INPUT_KEPT
 
     def outputs(self, call: Call, out: Any) -> Any:

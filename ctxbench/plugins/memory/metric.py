@@ -23,7 +23,7 @@ def count(measurement: Measurement) -> None:
     from ctxbench.plugins.memory.predict import predict_peak
 
     if note := outside_convention(measurement):
-        measurement.lacks([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
+        measurement.mark_missing([f"memory_{mode}_predicted_bytes" for mode in MODES], note)
         return
     target = measurement.settings.memory_device
     autocast = measurement.case.autocast_dtype
@@ -37,7 +37,7 @@ def count(measurement: Measurement) -> None:
             today = profile if target == "cuda" else predict(device="cuda")
         except UnpredictableError as error:
             note = Note("no_memory_mode", {"mode": mode, "reason": str(error)})
-            measurement.lacks([f"memory_{mode}_predicted_bytes"], note)
+            measurement.mark_missing([f"memory_{mode}_predicted_bytes"], note)
             continue
         peaks.append(today.peak_bytes)
         marks |= dict.fromkeys(profile.marks)
@@ -52,7 +52,7 @@ def count(measurement: Measurement) -> None:
 
 
 def outside_convention(measurement: Measurement) -> Note | None:
-    """Why the convention does not cover a case's execution; None if it does."""
+    """Note that the convention does not cover a case's execution; None if it does."""
     reason = measurement.execution.no_memory
     return Note("no_memory", {"reason": reason}) if reason else None
 
@@ -74,10 +74,10 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     from ctxbench.plugins.memory.measure import measure_allocation
 
     if outside_convention(measurement):
-        measurement.lacks([f"memory_{mode}_bytes"])
+        measurement.mark_missing([f"memory_{mode}_bytes"])
         return
     if measurement.case.autocast_dtype:
-        measurement.lacks([f"memory_{mode}_bytes"], Note("no_peak_autocast"))
+        measurement.mark_missing([f"memory_{mode}_bytes"], Note("no_peak_autocast"))
         return
     measurement.emit(Doing(f"memory_{mode}"))
     peak = measure_allocation(measurement.model, measurement.x, mode=mode)
@@ -93,7 +93,7 @@ def lower_bound(row: RecordRow) -> list[Note]:
 
 
 def convention(values: ColumnValues) -> str:
-    """What the peaks are of, and for which device they are predicted."""
+    """Definition of the peaks, and the device that they are predicted for."""
     targets = ", ".join(TARGETS.get(name, name) for name in values("memory_predicted_for"))
     predicted = f" predicted: for {targets}, without a device;" if targets else ""
     return f"Memory: peak, MiB = 2^20 bytes;{predicted} {CONVENTION}"
@@ -101,7 +101,7 @@ def convention(values: ColumnValues) -> str:
 
 METRIC = Metric(
     name="memory",
-    place=30,
+    order=30,
     about="peak memory of a pass, predicted and measured",
     columns=[
         *by_mode("memory_{mode}_bytes", int),

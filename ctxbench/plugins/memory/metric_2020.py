@@ -17,18 +17,18 @@ def count(measurement: Measurement) -> None:
     columns = {mode: f"memory_{mode}_predicted_2020_bytes" for mode in MODES}
     note = outside_convention(measurement)
     if note or measurement.case.network:
-        measurement.lacks([*columns.values()], note)
+        measurement.mark_missing([*columns.values()], note)
         return
     predict = partial(predict_peak, *measurement.on_meta, autocast=measurement.case.autocast_dtype, device="cuda-2020")
     for mode, column in columns.items():
         try:
             measurement.report({column: predict(mode=mode).peak_bytes})
         except UnpredictableError as error:
-            measurement.lacks([column], Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
+            measurement.mark_missing([column], Note("no_memory_mode", {"mode": mode, "reason": str(error)}))
 
 
 def convention(values: ColumnValues) -> str:
-    """What the peaks are of, and for which software."""
+    """Definition of the peaks, and the software that they are for."""
     return (
         f"Memory, PyTorch of 2020: peak, predicted for CUDA under the PyTorch of 2020, without a device; {CONVENTION}"
     )
@@ -36,7 +36,7 @@ def convention(values: ColumnValues) -> str:
 
 METRIC = Metric(
     name="memory_2020",
-    place=31,
+    order=31,
     about="peak memory of a pass, predicted for the PyTorch of 2020, as its papers print it",
     default=False,
     columns=by_mode("memory_{mode}_predicted_2020_bytes", int),

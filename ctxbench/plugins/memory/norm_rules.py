@@ -46,7 +46,7 @@ def batch_norm_backward_cpu(call: Call) -> Sizes | str:
 
 
 def _sums_by_thread(tensor: torch.Tensor) -> bool:
-    """Whether the kernel of channels last sums this tensor, with several threads."""
+    """Return whether the kernel of channels last sums this tensor, with several threads."""
     in_channels_last = not tensor.is_contiguous() or (tensor.dim() > 2 and tensor.stride(1) == 1)
     return torch.get_num_threads() > 1 and in_channels_last
 
@@ -57,7 +57,7 @@ def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
 
 
 def _takes_cudnn(data: torch.Tensor, weight: torch.Tensor | None, training: bool) -> bool:
-    """Whether CUDA's batch norm is cuDNN's: affine, float32 or float64 weights, and no bfloat16."""
+    """Return whether CUDA's batch norm is cuDNN's: affine, float32 or float64 weights, and no bfloat16."""
     if weight is None or weight.dtype not in (torch.float32, torch.float64) or data.dtype is torch.bfloat16:
         return False
     batches = 880801 if training else 65535

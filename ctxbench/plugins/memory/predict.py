@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from ctxbench.base.call_sites import Places
+from ctxbench.base.call_sites import CallSites
 from ctxbench.base.errors import text_of
 from ctxbench.base.garbage import collector_off
 from ctxbench.base.mode import Mode
@@ -56,7 +56,7 @@ def predict_peak(
     had_compiler = has_compiler()
     twin = _copied(module)
     stand_ins = tuple(_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs)
-    tracker = Tracker(table, Places(twin), observe() if observe else None)
+    tracker = Tracker(table, CallSites(twin), observe() if observe else None)
     for weight, tensor in weight_tensors(twin):
         tracker.add_weight(weight, tensor)
     weights = tracker.live_bytes

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 
 MIB = 2**20
 Category = Literal["weights", "saved for backward", "gradient", "weight gradient", "temporary", "output"]
@@ -28,7 +28,7 @@ class Allocation:
     dtype: str
     op: str
     category: Category
-    place: Place
+    place: CallSite
     born: int
     died: int | None = None
     reads: list[int] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Allocation:
         return str(self.place)
 
     def alive_at(self, step: int) -> bool:
-        """Whether the block is in memory during a step."""
+        """Return whether the block is in memory during a step."""
         return self.born <= step and (self.died is None or step < self.died)
 
 
@@ -56,7 +56,7 @@ class Step:
     phase: Phase
     live_bytes: int
     inner: tuple[int, ...] = ()
-    place: Place = field(default_factory=Place)
+    place: CallSite = field(default_factory=CallSite)
     workspace: int = 0
     tensors: int = 0
 

@@ -151,7 +151,7 @@ def _size(block: Allocation) -> tuple[int, ...]:
 
 
 def _is_of_product(block: Allocation, reads: dict[int, list[Allocation]]) -> bool:
-    """Whether a block is made of a matrix product of its size, scaled, masked or cast on the way."""
+    """Return whether a block is made of a matrix product of its size, scaled, masked or cast on the way."""
     sources = [source for source in reads[block.born] if _size(source) == _size(block) and source.born < block.born]
     return any(
         _is_product(source, reads) or (source.op.startswith(_ELEMENTWISE) and _is_of_product(source, reads))
@@ -160,7 +160,7 @@ def _is_of_product(block: Allocation, reads: dict[int, list[Allocation]]) -> boo
 
 
 def _is_product(block: Allocation, reads: dict[int, list[Allocation]]) -> bool:
-    """Whether it is a matrix product; one that is as large as a factor of it is not told from that."""
+    """Return whether it is a matrix product; one that is as large as a factor of it is not told from that."""
     factors = [each for each in reads[block.born] if each.born < block.born]
     return block.op.startswith(PRODUCTS) and _size(block) not in map(_size, factors)
 

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ctxbench.base.call_sites import Place, Places
+from ctxbench.base.call_sites import CallSite, CallSites
 from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import INPUT_KEPT, Table
@@ -26,7 +26,7 @@ class Tracker(TorchDispatchMode):
     table does not know is added to `marks`. `on_call` gets each operator call and its step once it has run.
     """
 
-    def __init__(self, table: Table, places: Places, on_call: Callable[[Call, Step], object] | None = None) -> None:
+    def __init__(self, table: Table, places: CallSites, on_call: Callable[[Call, Step], object] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's is not typed
         self.table = table
         self.places = places
@@ -138,7 +138,7 @@ class Tracker(TorchDispatchMode):
             self._node, self._node_reads = running, []
         self._node_reads += reads
 
-    def _note(self, tensor: torch.Tensor, op: str, place: Place) -> Allocation | None:
+    def _note(self, tensor: torch.Tensor, op: str, place: CallSite) -> Allocation | None:
         """Count an output's storage if it is new, or its growth if it was resized."""
         if tensor.device.type != "meta" and not self.table.counts_host:
             return None
@@ -157,7 +157,7 @@ class Tracker(TorchDispatchMode):
             block.bytes = size
         return None
 
-    def _register(self, tensor: torch.Tensor, op: str, category: Category, place: Place) -> Allocation:
+    def _register(self, tensor: torch.Tensor, op: str, category: Category, place: CallSite) -> Allocation:
         storage = tensor.untyped_storage()
         key = storage._cdata
         size = self.table.round(storage.nbytes())
@@ -215,7 +215,7 @@ class Tracker(TorchDispatchMode):
             self.live_bytes += first.bytes - total.bytes
             total.bytes = first.bytes  # a view's gradient keeps its whole storage
 
-    def _place(self) -> Place:
+    def _place(self) -> CallSite:
         return self.places.backward() if self.phase == "backward" else self.places.forward()
 
     def _refuse_data_dependent(self, call: Call) -> None:

@@ -1,4 +1,4 @@
-"""What the dispatcher does not show: calls that depend on the device, saved numbers, devices named in the code."""
+"""Events hidden from the dispatcher: calls that depend on the device, saved numbers, devices named in the code."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a module adds to the time of a network's pass, and its time alone on the inputs that its slots get."""
+"""Time added by a module to a network's pass, and its time alone on the inputs that its slots get."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median
@@ -81,7 +81,7 @@ def combine(processes: Sequence[RecordRow]) -> dict[str, Any]:
 
 METRIC = Metric(
     name="added",
-    place=45,
+    order=45,
     about="what a module adds to the time of a network",
     columns=[
         Column(f"{what}_{mode}{end}_ms", float, least=float("-inf"))

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from ctxbench.base.number import significant
 from ctxbench.plugins.networks.in_slot import SLOT
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import PAGE, Sheet, legend_below, names_of, parts
+from ctxbench.report.figures.layout import PAGE, FigureSize, legend_below, names_of, parts
 from ctxbench.report.figures.style import INK, PAPER, SMALL, Drawing
 from ctxbench.report.panels import Panel, label_of
 from ctxbench.results.rows import rows_of
@@ -44,7 +44,7 @@ def _parts(text: str) -> Mapping[str, int]:
     return found
 
 
-def macs_of_networks(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def macs_of_networks(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A bar for each module in each network at its largest input: the MACs of its parts, and what the module
     adds to the others."""
     largest: dict[str, tuple[Panel, pd.DataFrame]] = {}
@@ -89,5 +89,5 @@ def _bars(drawing: Drawing, axes: Axes, rows: pd.DataFrame, places: Sequence[flo
 
 FIGURES = (
     Kind("network", "MACs of networks", "rows of modules in networks",
-         has_network, macs_of_networks, drawn="always", place=90),
+         has_network, macs_of_networks, drawn="always", order=90),
 )  # fmt: skip

@@ -37,7 +37,7 @@ def count(measurement: Measurement) -> None:
     if measurement.case.module == EMPTY:
         return
     if not given_to:
-        measurement.lacks(["alone_params", "alone_macs"], Note("no_slot_input"))
+        measurement.mark_missing(["alone_params", "alone_macs"], Note("no_slot_input"))
         return
     modules = {id(module): module for module, _ in given_to}
     values = {"alone_params": sum(map(count_params, modules.values())), "alone_macs": parts.get(SLOT, 0)}
@@ -71,7 +71,7 @@ def _parts(model: "nn.Module", x: "Tensor") -> dict[str, int]:
 
 METRIC = Metric(
     name="slot",
-    place=36,
+    order=36,
     about="what a module costs alone on the inputs that a network's slots get",
     columns=[
         Column("slots", str),

@@ -1,4 +1,4 @@
-"""What modules add to a network: the cost of each alone, and that of the network with it less that without it."""
+"""Costs added by modules to a network: the cost of each alone, and that of the network with it less that without it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def network_tables(run: RunData) -> list[Table]:
 
 
 def _network_table(run: RunData, frame: pd.DataFrame, number: int) -> Table:
-    """What modules add to one network under the same conditions."""
+    """Table of the costs added by modules to one network under the same conditions."""
     rows = [row for row in rows_of(frame) if row["module"] != EMPTY]
     empty = next((row for row in rows_of(frame) if row["module"] == EMPTY), None)
     filled: list[Filled] = [(Column("module", "", "Module", "label"), [Cell(str(row["name"])) for row in rows])]
@@ -90,7 +90,7 @@ def _slots(rows: Sequence[RecordRow]) -> list[str]:
 
 
 def _costs(key: str, row: RecordRow, empty: RecordRow | None) -> Mapping[str, Number]:
-    """What is known of one cost of a module: alone, added, and its share of the network without it, in percent."""
+    """Known numbers of one cost of a module: alone, added, and its share of the network without it, in percent."""
     mode = next((mode for mode in MODES if key.endswith(mode)), "")
     found: dict[str, Number] = {}
     is_time = key.startswith("latency")

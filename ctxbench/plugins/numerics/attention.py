@@ -85,7 +85,7 @@ def rank(weights: "Tensor") -> float:
 
 METRIC = Metric(
     name="attention",
-    place=84,
+    order=84,
     about="entropy, rank and error against softmax of an attention's equivalent matrix",
     columns=[
         # Of weights that are not rounded, an entropy is at least 0.

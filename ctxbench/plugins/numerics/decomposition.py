@@ -1,4 +1,4 @@
-"""What metrics ask of a module that factors its input, and the feature map that they give it."""
+"""Interface of a module that factors its input, and the feature map that metrics give it."""
 
 import math
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -74,6 +74,6 @@ def low_rank_map(shape: tuple[int, int, int, int], seed: int = 0) -> "tuple[Tens
     return clean.reshape(shape), noisy.reshape(shape)
 
 
-def numbers_in(measurement: Measurement) -> int:
-    """How many numbers the case's input holds."""
+def elements_in(measurement: Measurement) -> int:
+    """Number of elements of the case's input."""
     return math.prod(measurement.case.shape)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import PAGE, Sheet, multiples
+from ctxbench.report.figures.layout import PAGE, FigureSize, multiples
 from ctxbench.report.figures.style import FAINT, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
 from ctxbench.report.panels import Panel
@@ -35,11 +35,11 @@ def _modules(panels: Sequence[Panel]) -> list[_Module]:
 
 
 def has_energy(panels: Sequence[Panel]) -> bool:
-    """Whether any row has accumulated energies."""
+    """Return whether any row has accumulated energies."""
     return bool(_modules(panels))
 
 
-def energies(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def energies(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Small axes, one a module: the share of energy in the first k singular values, of the input and of the output."""
     shown = _modules(panels)
     title = "Energy in the largest singular values, before and after"
@@ -62,7 +62,7 @@ def energies(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
 
 
 def _shades(shown: Sequence[_Module]) -> str:
-    """What the shades of a colour are, where a module has several settings."""
+    """Meaning of the shades of a colour, where a module has several settings."""
     several = {", ".join(each.rows["settings"]): each.name for each in shown if len(each.rows) > 1}
     of = next(iter(several)) if len(several) == 1 else "; ".join(f"{name}: {text}" for text, name in several.items())
     return f" The shades of a colour, from dark to light: {of}." if several else ""
@@ -83,5 +83,5 @@ def _draw(drawing: Drawing, axes: Axes, each: _Module) -> None:
 
 FIGURES = (
     Kind("energy", "Accumulated energy of the singular values", "rows with the metric spectrum",
-         has_energy, energies, drawn="always", place=70),
+         has_energy, energies, drawn="always", order=70),
 )  # fmt: skip

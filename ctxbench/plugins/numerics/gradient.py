@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ctxbench.model.metric import Column, Measurement, Metric, diagnostic
-from ctxbench.plugins.numerics.decomposition import low_rank_map, numbers_in
+from ctxbench.plugins.numerics.decomposition import elements_in, low_rank_map
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ ROUNDING = 1e-10
 
 def compute(measurement: Measurement) -> None:
     """Report cosine and norm ratio for the input and the parameters, or why there are none."""
-    if reason := _obstacle(measurement):
+    if reason := _reason_not_measured(measurement):
         measurement.report({"gradient_reason": reason})
         return
     try:
@@ -55,14 +55,14 @@ def compared(one_step: "Tensor", exact: "Tensor") -> tuple[float, float]:
     return (one_step * exact).sum().item() / (lengths[0] * lengths[1]), lengths[0] / lengths[1]
 
 
-def _obstacle(measurement: Measurement) -> str:
+def _reason_not_measured(measurement: Measurement) -> str:
     defaults = {each.name: each.default for each in measurement.entry.hyperparameters}
     if defaults.get("gradient") not in ("one_step", "bptt"):
         return "the module has no choice between the gradients one_step and bptt"
     if measurement.case.hparams.get("gradient", defaults["gradient"]) == "bptt":
         return "it is the gradient through all steps that the other is compared with"
-    if numbers_in(measurement) > LARGEST:
-        return f"the input has more than {LARGEST:,} numbers, for which every step's memory in float64 is too much"
+    if elements_in(measurement) > LARGEST:
+        return f"the input has more than {LARGEST:,} elements, for which every step's memory in float64 is too much"
     return ""
 
 
@@ -90,7 +90,7 @@ def _joined(gradients: "Mapping[str, Tensor]", names: Iterable[str]) -> "Tensor"
 
 METRIC = Metric(
     name="gradient",
-    place=80,
+    order=80,
     about="the one-step gradient against back-propagation through all steps, in float64",
     columns=[
         *(Column(f"gradient_cosine_{of}", float, least=-math.inf) for of in (INPUT, "parameters")),

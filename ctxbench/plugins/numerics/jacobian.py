@@ -101,7 +101,7 @@ def _quartiles(values: "Tensor") -> list[float]:
 
 METRIC = Metric(
     name="jacobian",
-    place=81,
+    order=81,
     about="norms and spectra of a decomposition's exact Jacobians, in float64 at small sizes",
     columns=[
         *(Column(name, float) for name in ("jacobian_x", "jacobian_x_rank", "jacobian_bases")),

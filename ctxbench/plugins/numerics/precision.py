@@ -18,7 +18,7 @@ TITLES = {"infer": "Error of the output, infer", "train": "Error of the gradient
 
 def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
     """Report the relative error of a mode's output (infer) or of all parameters' gradients (train), or why none."""
-    reason = _obstacle(measurement)
+    reason = _reason_not_measured(measurement)
     if not reason:
         found = _error(measurement, mode)
         if isinstance(found, float):
@@ -56,7 +56,7 @@ def draw(measurement: Measurement) -> "tuple[nn.Module, Tensor]":
     return model.to(measurement.device.torch), x.to(measurement.device.torch)
 
 
-def _obstacle(measurement: Measurement) -> str:
+def _reason_not_measured(measurement: Measurement) -> str:
     if reason := measurement.execution.no_error:
         return reason
     if measurement.predicted_bytes is None:
@@ -109,7 +109,7 @@ def _result(model: "nn.Module", x: "Tensor", mode: Mode, run: "Callable[[Tensor]
 
 METRIC = Metric(
     name="precision",
-    place=75,
+    order=75,
     about="relative error of output and gradients against float64",
     columns=[*by_mode("error_{mode}", float), Column("error_reason", str)],
     quantities=[

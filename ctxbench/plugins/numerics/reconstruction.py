@@ -8,8 +8,8 @@ from ctxbench.plugins.numerics.decomposition import (
     NO_DECOMPOSITION,
     Decomposition,
     decomposition,
+    elements_in,
     low_rank_map,
-    numbers_in,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def compute(measurement: Measurement) -> None:
     if model is None:
         measurement.report({"reconstruction_reason": NO_DECOMPOSITION})
         return
-    if numbers_in(measurement) > LARGEST:
-        measurement.report({"reconstruction_reason": f"the input has more than {LARGEST:,} numbers"})
+    if elements_in(measurement) > LARGEST:
+        measurement.report({"reconstruction_reason": f"the input has more than {LARGEST:,} elements"})
         return
     with torch.no_grad():
         x = model.matrix(low_rank_map(measurement.case.shape)[1])
@@ -61,7 +61,7 @@ def least_error(x: "Tensor", rank: int) -> float:
 
 
 def _reconstructed(measurement: Measurement, breads: Decomposition, x: "Tensor", seed: int) -> "Tensor":
-    """What the module makes of X with bases drawn from `seed`; online ones first see what `breads` makes of maps."""
+    """Reconstruction of X with bases drawn from `seed`; online ones are first updated on `breads` of maps."""
     import torch
 
     model, batch = decomposition(measurement, seed), measurement.case.shape[0]
@@ -75,7 +75,7 @@ def _reconstructed(measurement: Measurement, breads: Decomposition, x: "Tensor",
 
 METRIC = Metric(
     name="reconstruction",
-    place=82,
+    order=82,
     about="relative error of a decomposition's reconstruction, its spread over seeds, and the least of its rank",
     columns=[
         *(Column(f"reconstruction_{name}", float) for name in ("error", "spread", "least")),

@@ -11,8 +11,8 @@ from ctxbench.plugins.numerics.decomposition import (
     NOISE,
     RANK,
     decomposition,
+    elements_in,
     low_rank_map,
-    numbers_in,
 )
 from ctxbench.plugins.numerics.jacobian import effective_rank
 
@@ -27,8 +27,8 @@ MAPS = ("clean", "in", "out")
 
 def compute(measurement: Measurement) -> None:
     """Report effective ranks, energies and, of a ham, the gain in signal to noise, or why there are none."""
-    if numbers_in(measurement) > LARGEST:
-        reason = f"the input has more than {LARGEST:,} numbers"
+    if elements_in(measurement) > LARGEST:
+        reason = f"the input has more than {LARGEST:,} elements"
         measurement.report({"spectrum_reason": reason, "gain_reason": reason})
         return
     found, curves = zip(*(_of_module(measurement, seed) for seed in range(SEEDS)), strict=True)
@@ -99,7 +99,7 @@ def _of_ham(measurement: Measurement, seed: int) -> dict[str, float]:
 
 METRIC = Metric(
     name="spectrum",
-    place=83,
+    order=83,
     about="singular values before and after a module, and the signal-to-noise gain of a ham",
     columns=[
         *(Column(f"spectrum_{what}_{of}", float) for what in ("rank", "energy") for of in MAPS),

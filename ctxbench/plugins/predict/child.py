@@ -1,4 +1,4 @@
-"""What `ctxbench predict` prints: the time of a pass on a device that is not here, and what bounds it, by operator."""
+"""Output of `ctxbench predict`: the time of a pass on a device that is not here, and its bounds by operator."""
 
 import math
 from collections import defaultdict
@@ -13,7 +13,7 @@ from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.predict.operators import profiled
 from ctxbench.plugins.predict.passes import Kernel, PassTime, time_of
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.training import step_of, with_loss
 from ctxbench.table.shown import Held, Shown
 
@@ -21,7 +21,7 @@ from ctxbench.table.shown import Held, Shown
 LISTED_GROUPS, LEAST_SHARE = 15, 0.01
 
 
-def time(case: Case, mode: Mode, sheet: Sheet, loss: str, optimizer: str) -> list[Shown]:
+def time(case: Case, mode: Mode, sheet: DeviceSpec, loss: str, optimizer: str) -> list[Shown]:
     """The predicted time with its band, where it goes by operator, and what a reader must know of it."""
     try:
         module, *inputs = case.on_meta()
@@ -84,7 +84,7 @@ def _by_operator(found: PassTime) -> Shown:
     return Shown(columns=columns | {"ms": "predicted", "share": "predicted", "kernels": "counted"}, rows=rows)
 
 
-def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: Sheet) -> Iterator[str]:
+def _fused_scans(memory: MemoryProfile, found: PassTime, sheet: DeviceSpec) -> Iterator[str]:
     """At most what a kernel for each scan would save: it must move its arguments and results once."""
     for line, moved in memory.scans.items():
         ms = math.fsum(kernel.ms for kernel in found.kernels if memory.in_scan(str(kernel.operator.place)) == line)

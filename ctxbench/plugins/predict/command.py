@@ -7,7 +7,7 @@ import typer
 
 from ctxbench.cli.options import Module, OneMode, Settings, case_of, complete_target, with_conditions
 from ctxbench.cli.printing import render
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.plugins.predict import LOSSES, OPTIMIZERS
 
 
@@ -29,7 +29,7 @@ def predict(
     """Predict a module's time on a GPU that is not here; print by operator what bounds it. Nothing is measured."""
     from ctxbench.plugins.predict.function import time_of
 
-    with Apart() as apart:
-        found = time_of(apart, case_of(module, conditions, chosen), mode, target, loss, optimizer)
+    with IsolatedLoader() as loader:
+        found = time_of(loader, case_of(module, conditions, chosen), mode, target, loss, optimizer)
     for part in found.parts:
         render(part)

@@ -1,4 +1,4 @@
-"""What is known of a device: from kernels that were measured on it, or on cards of its model."""
+"""Knowledge of a device: from kernels that were measured on it, or on cards of its model."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.probes import kernel
 from ctxbench.plugins.predict.rates import Effects, Era, Factor, calibration, effects, rate
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 
 # Standard deviations, in logarithms.
 # Cards of one model differ, and their hosts, clocks and libraries: as two studies of one device do, for all its
@@ -27,7 +27,7 @@ CPU_BETWEEN = 0.5
 FEWEST_KERNELS, MOST_APART = 5, 2.5
 
 
-def effects_of(sheet: Sheet, era: Era) -> Effects:
+def effects_of(sheet: DeviceSpec, era: Era) -> Effects:
     """A device's effects: from the kernels that were measured on it, else from those of its model.
 
     A class that was measured in the other era alone has the error of that, too.
@@ -44,7 +44,7 @@ def effects_of(sheet: Sheet, era: Era) -> Effects:
     return effects(measured, between, found.device_sd, CARD_SD)
 
 
-def compared(sheet: Sheet) -> list[tuple[str, int, str]]:
+def compared(sheet: DeviceSpec) -> list[tuple[str, int, str]]:
     """Each class of a calibrated device, how many of its kernels were measured, and measured over predicted times."""
     found = []
     for group, factor in _own_factors(sheet.model_dump_json()).items():
@@ -57,7 +57,7 @@ def compared(sheet: Sheet) -> list[tuple[str, int, str]]:
 @cache
 def _own_factors(described: str) -> dict[str, Factor]:
     """The factors of the kernels that a sheet has times of, by class. UsageError for times that cannot be of it."""
-    sheet = Sheet.model_validate_json(described)
+    sheet = DeviceSpec.model_validate_json(described)
     if len(sheet.kernels_ms) < FEWEST_KERNELS:
         raise UsageError(
             f"{sheet.title} has {len(sheet.kernels_ms)} measured kernels, and {FEWEST_KERNELS} are needed: "

@@ -9,7 +9,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.notes import Note
 from ctxbench.base.number import CONFIDENCE
 from ctxbench.model.metric import Measurement, Metric
-from ctxbench.plugins.predict.sheet import Sheet, sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
 
 if TYPE_CHECKING:
     from ctxbench.plugins.memory.kernels import Device
@@ -33,7 +33,7 @@ def count(measurement: Measurement) -> None:
             _predict(measurement, mode, sheet(name))
 
 
-def _predict(measurement: Measurement, mode: Mode, on: Sheet) -> None:
+def _predict(measurement: Measurement, mode: Mode, on: DeviceSpec) -> None:
     from ctxbench.plugins.memory.convention import UnpredictableError
     from ctxbench.plugins.predict.operators import operators_of
     from ctxbench.plugins.predict.passes import time_of
@@ -62,7 +62,7 @@ def _predict(measurement: Measurement, mode: Mode, on: Sheet) -> None:
 
 METRIC = Metric(
     name="predicted_time",
-    place=35,
+    order=35,
     about="time of a pass on a device that is known by its data sheet, predicted; fills the columns of `latency`",
     asked_for=False,
     default=False,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._prims_common import suggest_memory_format
 
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.base.mode import Mode
 from ctxbench.plugins.macs.rules import FREE, OTHERS, PRODUCTS
 from ctxbench.plugins.memory import kernels
@@ -60,7 +60,7 @@ class Operator:
 
     name: str
     phase: Phase
-    place: Place
+    place: CallSite
     works: tuple[Work, ...]
     dtype: str = "float32"
 

@@ -14,7 +14,7 @@ from ctxbench.plugins.predict import LAUNCHES
 from ctxbench.plugins.predict.effects import effects_of
 from ctxbench.plugins.predict.operators import Operator
 from ctxbench.plugins.predict.rates import HOST_KNOWN_SD, HOST_SD, HOST_US, Era, Rate, rate
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Bound, Work
 
 # A larger share of the time in classes without measurements is told.
@@ -54,7 +54,7 @@ class PassTime:
 
     @property
     def is_launch_bound(self) -> bool:
-        """Whether launching takes longer than what is launched."""
+        """Return whether launching takes longer than what is launched."""
         return self.host_ms > self.device_ms
 
     @property
@@ -73,7 +73,7 @@ class PassTime:
         return list(dict.fromkeys(names))
 
     def notes(self, memory_format: str = "contiguous", about: str = "") -> list[Note]:
-        """What a reader must know of this number, which is of the quantity `about`."""
+        """Notes on this number, which is of the quantity `about`."""
         found: list[tuple[str, dict[str, Any]]] = []
         if self.is_launch_bound:
             host = {"us": self.host_us, "origin": self.host_origin}
@@ -95,7 +95,7 @@ class PassTime:
         return [Note(code, values, about) for code, values in found]
 
 
-def time_of(operators: Sequence[Operator], sheet: Sheet, dtype: str = "float32", era: Era = "cuda") -> PassTime:
+def time_of(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str = "float32", era: Era = "cuda") -> PassTime:
     """The time of a pass with these operators. UsageError if the device has no unit for `dtype`.
 
     Under autocast each operator has a dtype of its own, and so has one in float64.
@@ -144,7 +144,7 @@ def errors_of(kernels: Sequence[Kernel], total_ms: float) -> dict[str, float]:
     return {"device": device, **classes, KERNELS: math.hypot(*scatter.values())}
 
 
-def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) -> tuple[Kernel, ...]:
+def _kernels(operators: Sequence[Operator], sheet: DeviceSpec, dtype: str, era: Era) -> tuple[Kernel, ...]:
     """The kernels of a pass; those that do the same work are priced once."""
     autocast = DTYPES[dtype].autocast
     sheet.peak(autocast or ("float32" if dtype == TF32_CONVOLUTIONS else dtype))
@@ -158,13 +158,13 @@ def _kernels(operators: Sequence[Operator], sheet: Sheet, dtype: str, era: Era) 
     )
 
 
-def _computed_in(work: Work, dtype: str, sheet: Sheet) -> str:
+def _computed_in(work: Work, dtype: str, sheet: DeviceSpec) -> str:
     if dtype != TF32_CONVOLUTIONS:
         return dtype
     return TF32 if "convolution" in work.kind and TF32 in sheet.peak_tflops else "float32"
 
 
-def _priced(work: Work, found: Rate, on: tuple[Sheet, str, Era]) -> tuple[Rate, float, Bound]:
+def _priced(work: Work, found: Rate, on: tuple[DeviceSpec, str, Era]) -> tuple[Rate, float, Bound]:
     """The rate, the milliseconds and what bounds them."""
     seconds, by_arithmetic = found.seconds(work, *on)
     ms = seconds * 1e3

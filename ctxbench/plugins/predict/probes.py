@@ -92,7 +92,7 @@ class Probe(nn.Module):
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a name stands for: a module and the shapes of its inputs."""
+    """Probe of a name: a module and the shapes of its inputs."""
 
     name: str
     module: nn.Module

@@ -1,4 +1,4 @@
-"""How much of a data sheet's figures each class of kernels reaches: fitted to measured kernels, or assumed.
+"""Efficiency of each class of kernels against a data sheet's figures: fitted to measured kernels, or assumed.
 
 `efficiencies.csv` and `devices.csv` are written by benchmarks/calibrate_time.py; their first lines say from which
 measurements. The error of a predicted time has parts: the device's, which all its kernels share; the class's on this
@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ctxbench.base.dtypes import TF32
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import CHANNELS_LAST, NARROW, Class, Work
 
 Era = Literal["cuda", "cuda-2020"]
@@ -72,7 +72,7 @@ class Rate:
         """The error of one kernel: the standard deviation of the logarithm of its time."""
         return math.hypot(self.device, self.own, self.within)
 
-    def seconds(self, work: Work, sheet: Sheet, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
+    def seconds(self, work: Work, sheet: DeviceSpec, dtype: str, era: Era = "cuda") -> tuple[float, bool]:
         """The time of a kernel without its launch, and whether arithmetic bounds it."""
         flops, moved = np.array(list(work.ways(sheet, itemsize(dtype)))).T
         unit = unit_of(work, dtype)
@@ -91,7 +91,7 @@ def unit_of(work: Work, dtype: str) -> str:
     return dtype if work.is_product or dtype == "float64" else "float32"
 
 
-def conversion_s(work: Work, sheet: Sheet, dtype: str) -> float:
+def conversion_s(work: Work, sheet: DeviceSpec, dtype: str) -> float:
     """Seconds to convert maps for tensor cores: kernels for 16 bits read channels last, those for TF32 both layouts."""
     converts = sheet.has_tensor_cores and work.is_product and itemsize(dtype) == 2
     return work.converted_bytes / (CONVERSION * sheet.bandwidth) if converts else 0.0
@@ -162,7 +162,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Effects:
-    """What is known of a device: the factor that its classes share with its error, and each class's own.
+    """Effects of a device: the factor that its classes share with its error, and each class's own.
 
     A class's logarithm is `(1 - weight) * shared + weight * measured`, with an error of its own. `card_sd` is what the
     device at hand may differ by from the measured one, `least_between` the least that its classes differ by.
@@ -203,7 +203,7 @@ def effects(
 
 
 def rate(work: Work, known: Effects, dtype: str = "float32") -> Rate:
-    """What holds for a kernel in a dtype on a device of which so much is known."""
+    """Rate of a kernel in a dtype on a device with these known effects."""
     dtype = "float32" if dtype == TF32 and not work.is_product else dtype
     found, own, groups, spread = _efficiency(work, dtype)
     dtype_known = dtype if own == "float32" else own
@@ -257,7 +257,7 @@ def _efficiency(work: Work, dtype: str) -> tuple[Efficiency, str, list[str], flo
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted: efficiencies by class and dtype, each device's measured factors by era, the shared error.
+    """Fitted values: efficiencies by class and dtype, each device's measured factors by era, the shared error.
 
     `watts` of float32's units and of tensor cores ("float16").
     """
@@ -291,7 +291,7 @@ def calibration() -> Calibration:
 
 
 def factor_of(value: float, count: int, within: float) -> Factor:
-    """What so many kernels, or networks, say of a class on a device."""
+    """Factor of a class on a device, from so many kernels or networks."""
     return Factor(((0.0, math.log(value)),), math.hypot(FACTOR_SD, within / math.sqrt(count)))
 
 

@@ -20,7 +20,7 @@ PeakDtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 Figure = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Sheet(BaseModel):
+class DeviceSpec(BaseModel):
     """One device: dense peaks in 10^12 FLOP/s by dtype, bandwidth in 10^9 bytes/s, L2 in MiB, power in watts.
 
     `processors` are streaming multiprocessors, of a CPU its threads. `source` names the document of each figure.
@@ -76,12 +76,12 @@ class Sheet(BaseModel):
 
 
 @cache
-def sheets() -> dict[str, Sheet]:
+def sheets() -> dict[str, DeviceSpec]:
     """The devices that ctxbench knows, by name."""
     return _read(Path(str(files("ctxbench.plugins.predict") / "sheets.toml")))
 
 
-def sheet(name: str) -> Sheet:
+def sheet(name: str) -> DeviceSpec:
     """The data sheet of a device: a name, or `file.toml` with one device, or `file.toml:name`.
 
     UsageError for an unknown name, with the nearest one, and for a file that holds no sheet.
@@ -100,25 +100,25 @@ def sheet(name: str) -> Sheet:
     return found[chosen] if chosen else next(iter(found.values()))
 
 
-def by_title(title: str) -> Sheet | None:
+def by_title(title: str) -> DeviceSpec | None:
     """The device of this product name, as drivers and suites write it; None if there is none."""
     return next((each for each in sheets().values() if each.title == title), None)
 
 
-def _read(path: Path) -> dict[str, Sheet]:
+def _read(path: Path) -> dict[str, DeviceSpec]:
     return {name: _checked(name, values, path) for name, values in disk.read_toml(path).items()}
 
 
-def _checked(name: str, values: Any, path: Path) -> Sheet:
+def _checked(name: str, values: Any, path: Path) -> DeviceSpec:
     try:
-        found = Sheet.model_validate(values)
+        found = DeviceSpec.model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"])).removesuffix(".[key]")
         if problem["type"] == "missing":
             raise UsageError(f"{path}: [{name}] lacks {key}") from None
         if problem["type"] == "extra_forbidden":
-            raise UsageError(f"{path}: [{name}]: {unknown('key', key, Sheet.model_fields)}") from None
+            raise UsageError(f"{path}: [{name}]: {unknown('key', key, DeviceSpec.model_fields)}") from None
         message = problem["msg"][0].lower() + problem["msg"][1:]
         raise UsageError(f"{path}: [{name}]: {key} is {problem['input']!r}: {message}") from None
     if "float32" not in found.peak_tflops:
@@ -132,7 +132,7 @@ class _Sheets:
     def names(self) -> Iterable[str]:
         return sheets()
 
-    def device(self, name: str) -> Sheet:
+    def device(self, name: str) -> DeviceSpec:
         return sheet(name)
 
 

@@ -1,4 +1,4 @@
-"""What a training step has beside the pass of its module: the loss that it starts from, and the optimizer's step."""
+"""Parts of a training step beside the pass of its module: the loss that it starts from, and the optimizer's step."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,14 +10,14 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.meta.on_meta import on_meta
 from ctxbench.plugins.memory.kernel_rules import Call
 from ctxbench.plugins.memory.kernels import Device
 from ctxbench.plugins.predict import LOSSES, OPTIMIZERS
 from ctxbench.plugins.predict.operators import Operator, works
 
-OPTIMIZER = Place(node="the optimizer")
+OPTIMIZER = CallSite(node="the optimizer")
 # The learning rate, the momentum and the weight decay decide which kernels run, not how long they take.
 _OPTIMIZERS: tuple[Callable[..., torch.optim.Optimizer], ...] = (
     partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-4),

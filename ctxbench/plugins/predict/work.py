@@ -1,4 +1,4 @@
-"""What a kernel has to do, and the time that a device's data sheet and an efficiency give it."""
+"""Work of a kernel, and the time that a device's data sheet and an efficiency give it."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from functools import cache
 from itertools import product
 from typing import Literal
 
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 
 Class = Literal[
     "large product",
@@ -147,10 +147,10 @@ class Work:
 
     @property
     def is_product(self) -> bool:
-        """Whether tensor cores can compute it."""
+        """Return whether tensor cores can compute it."""
         return self.kind == "fused attention" or (self.product is not None and self.kind != "depthwise convolution")
 
-    def ways(self, sheet: Sheet, itemsize: int = 4) -> Iterator[tuple[float, float]]:
+    def ways(self, sheet: DeviceSpec, itemsize: int = 4) -> Iterator[tuple[float, float]]:
         """FLOPs and bytes of each way to compute it; the fastest counts."""
         # What a pooling window costs beside its bytes was measured on GPUs.
         flops = 0.0 if self.kind == "pooling" and sheet.backend == "cpu" else self.flops

@@ -1,4 +1,4 @@
-"""Where in a module its costs lie: each operator call booked to its submodule, its source line and its operator."""
+"""Costs by place in a module: each operator call booked to its submodule, its source line and its operator."""
 
 from ctxbench.plugin import Command, Plugin
 

@@ -26,7 +26,7 @@ from ctxbench.plugins.memory.convention import UnpredictableError
 from ctxbench.plugins.memory.kernels import Device as Kind
 from ctxbench.plugins.memory.one_pass import prepared, run_pass, weight_tensors
 from ctxbench.plugins.predict.probes import kernel
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.profile.advice import advice
 from ctxbench.plugins.profile.costs import Roof, Span
 from ctxbench.plugins.profile.measured import Calls, Recorder, measure, torch_profiler
@@ -48,7 +48,7 @@ SMALL_CALLS = 200
 
 @dataclass(frozen=True)
 class Subject:
-    """What is profiled: a module and its input, on one device or on meta, and the dtype of its passes."""
+    """Subject of a profile: a module and its input, on one device or on meta, and the dtype of its passes."""
 
     module: nn.Module
     x: Tensor
@@ -66,7 +66,7 @@ class Subject:
         return torch.autocast(self.x.device.type, dtype=self.autocast) if self.autocast else nullcontext()
 
     def modes(self, asked: Sequence[Mode]) -> list[Mode]:
-        """Those of the modes that the module has. UsageError if it has none of them."""
+        """Available modes among those asked for. UsageError if it has none of them."""
         trains = any(parameter.requires_grad for parameter in self.module.parameters())
         found = [mode for mode in asked if mode == "infer" or trains]
         if not found:
@@ -74,7 +74,7 @@ class Subject:
         return found
 
 
-def profile_case(case: Case, modes: Sequence[Mode], sheet: Sheet | None, trace: str | None) -> Profile:
+def profile_case(case: Case, modes: Sequence[Mode], sheet: DeviceSpec | None, trace: str | None) -> Profile:
     """The profile of a case: measured, or predicted for the device of a data sheet.
 
     Its timelines are written into the folder `trace`.
@@ -93,7 +93,9 @@ def profile_case(case: Case, modes: Sequence[Mode], sheet: Sheet | None, trace: 
     return profile
 
 
-def profile_module(module: nn.Module, shape: Shape, asked: Sequence[Mode], dtype: str, target: Sheet | None) -> Profile:
+def profile_module(
+    module: nn.Module, shape: Shape, asked: Sequence[Mode], dtype: str, target: DeviceSpec | None
+) -> Profile:
     """The profile of a module that is there already, on its own device, or on that of a data sheet."""
     tensor = next((each for _, each in weight_tensors(module)), torch.empty(0))
     own = getattr(torch, DTYPES[dtype].parameters)
@@ -147,7 +149,7 @@ def _measured_case(case: Case, asked: Sequence[Mode], about: str) -> tuple[Profi
     return replace(profile, passes=passes), calls
 
 
-def predicted_profile(subject: Subject, modes: Sequence[Mode], sheet: Sheet) -> tuple[Profile, Timelines]:
+def predicted_profile(subject: Subject, modes: Sequence[Mode], sheet: DeviceSpec) -> tuple[Profile, Timelines]:
     """The profile on the device of a data sheet, and its calls one after another. Nothing is measured."""
     passes: dict[Mode, Pass] = {}
     calls: dict[Mode, Sequence[Span]] = {}
@@ -173,13 +175,13 @@ def measured_profile(
         times = measure(make(), device.clock(), torch_profiler(device.kind), where, found.costs, SECONDS)
         made = Pass(mode, found.costs.all, roof, times.plain, times.profiled, notes=found.missing)
         passes[mode], calls[mode] = replace(made, advice=advice(made, found.memory)), times.last
-    threads = CONDITIONS["threads"].phrase(torch.get_num_threads())
+    threads = CONDITIONS["threads"].label(torch.get_num_threads())
     name = f"{device.name}, {threads}" if device.has_threads else device.name
     return Profile(subject.about, name, passes, sources_of(passes.values())), calls
 
 
 def _known(subject: Subject, mode: Mode, kind: Kind, roof: Roof) -> Known:
-    """What needs no clock; of a compiled module the compiler decides what runs."""
+    """Facts that need no clock; of a compiled module the compiler decides what runs."""
     if subject.compiles:
         return Known(missing=["no MACs and no bytes: the compiler decides what runs; --execution eager tells them"])
     given = (subject.module, subject.x)
@@ -195,7 +197,7 @@ def _recorded(subject: Subject, mode: Mode) -> Calls:
 
 
 def roof_of(device: devices.Device, clock: Clock, dtype: torch.dtype) -> Roof:
-    """What a device reaches: a large product's FLOP/s, an addition's bytes/s, the time of a call on one number."""
+    """Roof of a device: a large product's FLOP/s, an addition's bytes/s, the time of a call on one number."""
 
     def seconds(name: str) -> float:
         with torch.inference_mode():

@@ -11,7 +11,7 @@ from ctxbench.base.mode import MODES, Mode
 from ctxbench.base.terminal import say
 from ctxbench.cli.options import Module, Settings, case_of, complete_target, with_conditions
 from ctxbench.cli.printing import render
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 
 if TYPE_CHECKING:
     from ctxbench.plugins.profile.profile import Lines, Profile
@@ -88,7 +88,7 @@ def _profiled(
     from ctxbench.plugins.predict.sheet import sheet
     from ctxbench.plugins.profile.profile import Profile
 
-    with Apart() as apart:
+    with IsolatedLoader() as loader:
         case = case_of(module, {"device": "auto", **conditions}, chosen)
         for option, given in {"--execution": "execution" in conditions, "--device": "device" in conditions}.items():
             if target is not None and given:
@@ -98,7 +98,7 @@ def _profiled(
         if not devices.has_clock(case.device) and case.device != "auto":
             raise UsageError(f"--device {case.device}: nothing can be measured there; --for predicts")
         folder = str(trace.absolute()) if trace else None
-        found: Profile = apart.ask(case, "profile", Profile, modes, sheet(target) if target else None, folder)
+        found: Profile = loader.ask(case, "profile", Profile, modes, sheet(target) if target else None, folder)
     return found
 
 

@@ -1,17 +1,17 @@
-"""What the calls of a pass cost, by place and operator: work, bytes and times, and the rates that a device reaches."""
+"""Costs of the calls of a pass, by place and operator: work, bytes and times, and the rates that a device reaches."""
 
 from dataclasses import dataclass, field
 
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.plugins.memory.profile import Phase
 
 # What was computed somewhere that the profiler's events do not tell.
-UNKNOWN = Place(node="not attributed")
+UNKNOWN = CallSite(node="not attributed")
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a device can do: FLOP/s, bytes/s, and the seconds that a call takes which computes nothing."""
+    """Roof of a device: FLOP/s, bytes/s, and the seconds of a call that computes nothing."""
 
     flops: float
     bandwidth: float
@@ -25,7 +25,7 @@ class Roof:
 
 @dataclass(slots=True)
 class Cost:
-    """What the calls of one operator at one place cost in one pass.
+    """Costs of the calls of one operator at one place in one pass.
 
     `macs` are by torchprofile's convention, `flops` those of products. `moved_bytes` are read and written,
     `saved_bytes` kept for the backward pass, `peak_bytes` in memory at the pass's peak. `ideal_ms` is the time at the
@@ -33,7 +33,7 @@ class Cost:
     """
 
     phase: Phase
-    place: Place
+    place: CallSite
     operator: str
     calls: int = 0
     macs: int = 0
@@ -53,7 +53,7 @@ class Span:
     """
 
     phase: Phase
-    place: Place
+    place: CallSite
     operator: str
     start: int
     end: int
@@ -64,9 +64,9 @@ class Costs:
     """The costs of a pass while they are collected."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Phase, Place, str], Cost] = {}
+        self._found: dict[tuple[Phase, CallSite, str], Cost] = {}
 
-    def of(self, phase: Phase, place: Place, operator: str) -> Cost:
+    def of(self, phase: Phase, place: CallSite, operator: str) -> Cost:
         """The cost of these calls, to be added to. `aten::mul_`, `aten.mul.Tensor` and `mul` are one operator."""
         key = (phase, place, _plain(operator) or "weights")
         return self._found.setdefault(key, Cost(*key))

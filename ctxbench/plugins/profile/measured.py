@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ctxbench.base.call_sites import Place, Places, made_by
+from ctxbench.base.call_sites import CallSite, CallSites, made_by
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.devices.cpu import quiet_kineto
 from ctxbench.plugins.memory.profile import Phase
@@ -28,12 +28,12 @@ _COMPILED = ("triton_", "graph_")
 
 
 # The forward calls of a pass, each with its place.
-Calls = Sequence[tuple[str, Place]]
+Calls = Sequence[tuple[str, CallSite]]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the profiler saw a thread do, in nanoseconds; `number` is autograd's, -1 for none, `id` the profiler's."""
+    """Profiler event of a thread, in nanoseconds; `number` is autograd's, -1 for none, `id` the profiler's."""
 
     name: str
     start: int
@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a GPU did for the event with the id `by`, in nanoseconds."""
+    """GPU kernel of the event with the id `by`, in nanoseconds."""
 
     name: str
     start: int
@@ -58,8 +58,8 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate its modes
-        self.calls: list[tuple[str, Place]] = []
-        self._places = Places(module)
+        self.calls: list[tuple[str, CallSite]] = []
+        self._places = CallSites(module)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -80,7 +80,7 @@ class _Open:
     """An event that goes on: a node of autograd, an operator whose span is known, or what may have operators inside."""
 
     event: Event
-    place: Place | None = None
+    place: CallSite | None = None
     span: Span | None = None
     is_empty: bool = True
 
@@ -93,7 +93,7 @@ class _Matching:
     spans: list[Span] = field(default_factory=list)
     by_id: dict[int, Span] = field(default_factory=dict)
     _at: int = 0
-    _places: dict[int, Place] = field(default_factory=dict)  # of the calls that have a gradient
+    _places: dict[int, CallSite] = field(default_factory=dict)  # of the calls that have a gradient
     _around: list[_Open] = field(default_factory=list)
 
     def take(self, events: Iterable[Event]) -> None:
@@ -120,10 +120,10 @@ class _Matching:
         place = self._matched(event)
         return _Open(event, span=self._span("forward", place, event)) if place else _Open(event)
 
-    def _matched(self, event: Event) -> Place | None:
+    def _matched(self, event: Event) -> CallSite | None:
         """The place of a forward call, if this event is one."""
         if self.calls is None:
-            return Place(node="compiled") if _is_operator(event.name) else None
+            return CallSite(node="compiled") if _is_operator(event.name) else None
         ahead = (at for at in range(self._at, min(self._at + AHEAD, len(self.calls))))
         name = _plain(event.name)
         at = next((at for at in ahead if self.calls[at][0] == name), None)
@@ -135,7 +135,7 @@ class _Matching:
                 self._places.setdefault(each.number, place)
         return place
 
-    def _span(self, phase: Phase, place: Place, event: Event) -> Span:
+    def _span(self, phase: Phase, place: CallSite, event: Event) -> Span:
         self.spans.append(Span(phase, place, event.name, event.start, event.end, event.end - event.start))
         for outer in self._around:
             outer.is_empty = False
@@ -148,7 +148,7 @@ class _Matching:
 
 
 def _is_operator(name: str) -> bool:
-    """Whether an event is an operator or a kernel, not what autograd or the compiler has around them."""
+    """Return whether an event is an operator or a kernel, not what autograd or the compiler has around them."""
     return name.startswith(_COMPILED) or ("::" in name and not name.startswith(("autograd::", "torch::autograd::")))
 
 

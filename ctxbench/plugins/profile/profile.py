@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ctxbench.base.call_sites import Line, Place
+from ctxbench.base.call_sites import CallSite, Line
 from ctxbench.base.mode import Mode
 from ctxbench.base.number import CONFIDENCE, Number
 from ctxbench.plugins.profile.costs import Cost, Roof
@@ -59,7 +59,7 @@ class Part:
 
     @property
     def bound(self) -> Bound:
-        """What its time goes to; "" where nothing is known of its work."""
+        """Bound of its time; "" where its work is unknown."""
         if not self.calls:
             return ""
         if self.calls * self.roof.call_s * 1e3 > self.ms.value / 2:
@@ -115,7 +115,7 @@ class Pass:
 
     @property
     def overhead(self) -> Number:
-        """How many times as long a pass takes with the profiler as without."""
+        """Ratio of a pass's time with the profiler to that without."""
         return measured([long / plain for long, plain in zip(self.profiled_ms, self.pass_ms, strict=True)])
 
     @property
@@ -225,7 +225,7 @@ def measured(samples: Sequence[float]) -> Number:
     return Number(middle, found.low, found.high, origin="measured")
 
 
-def line_of(place: Place, lines: Lines) -> Line | str:
+def line_of(place: CallSite, lines: Lines) -> Line | str:
     """The line that a place is booked to; of one without a line, what it is called."""
     found = place.own if lines == "own" else place.inner
     return found or (f"({place.node})" if place.node else "(no source line)")

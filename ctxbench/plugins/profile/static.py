@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.base.dtypes import DTYPES
 from ctxbench.base.mode import Mode
 from ctxbench.plugins.macs.counter import UncountableError, count_macs
@@ -18,7 +18,7 @@ from ctxbench.plugins.memory.profile import MemoryProfile
 from ctxbench.plugins.predict.operators import Operator, profiled
 from ctxbench.plugins.predict.passes import PassTime, time_of
 from ctxbench.plugins.predict.rates import itemsize
-from ctxbench.plugins.predict.sheet import Sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec
 from ctxbench.plugins.predict.work import Work
 from ctxbench.plugins.profile.costs import Costs, Roof, Span
 from ctxbench.plugins.profile.profile import Pass
@@ -29,7 +29,7 @@ _COPY = "copy"
 
 @dataclass
 class Known:
-    """What is known of a pass without hardware; `missing` says why something is not."""
+    """Known facts of a pass without hardware; `missing` has the reasons for the others."""
 
     costs: Costs = field(default_factory=Costs)
     operators: Sequence[Operator] = ()
@@ -75,7 +75,7 @@ def _add_memory(costs: Costs, memory: MemoryProfile) -> None:
         if block.category == "saved for backward":
             costs.of(memory.timeline[block.born].phase, block.place, block.op).saved_bytes += block.bytes
     for block in memory.alive:
-        place = Place(block.place.module, node="weights") if block.category == "weights" else block.place
+        place = CallSite(block.place.module, node="weights") if block.category == "weights" else block.place
         costs.of(memory.timeline[block.born].phase, place, block.op).peak_bytes += block.bytes
 
 
@@ -92,7 +92,7 @@ def _ideal_s(work: Work, own: str, dtype: str, roof: Roof) -> float:
 
 
 def predicted(
-    module: nn.Module, *inputs: Any, mode: Mode, sheet: Sheet, dtype: str, autocast: torch.dtype | None
+    module: nn.Module, *inputs: Any, mode: Mode, sheet: DeviceSpec, dtype: str, autocast: torch.dtype | None
 ) -> tuple[Pass, Known, list[Span]]:
     """A pass on the device of a data sheet: its costs with predicted times, and its calls one after another.
 
@@ -116,7 +116,7 @@ def predicted(
     return Pass(mode, found.costs.all, roof, band, notes=[*notes, *found.missing]), found, spans
 
 
-def _times(operators: Sequence[Operator], time: PassTime, sheet: Sheet) -> list[float]:
+def _times(operators: Sequence[Operator], time: PassTime, sheet: DeviceSpec) -> list[float]:
     """Each operator's part of the pass, in ms: of what counts, its kernels with their launches, or the host's time."""
     if time.is_launch_bound:
         return [time.host_us / 1e3] * len(operators)

@@ -59,7 +59,7 @@ def _row(taken: Pass, by: By, part: Part, code: str) -> list[Cell]:
 
 
 def _between(taken: Pass, columns: int) -> list[Cell]:
-    """What is in no operator: of a GPU its gaps, elsewhere Python and PyTorch's calls."""
+    """Time outside operators: of a GPU its gaps, elsewhere Python and PyTorch's calls."""
     apart = taken.between_ms
     share = apart.value / taken.time.value
     text = "~0 %" if not apart.has_interval or apart.low <= 0 else f"{share:.1%}"

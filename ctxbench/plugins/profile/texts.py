@@ -9,21 +9,21 @@ INTERVAL = 0.95
 
 
 def headline(profile: Profile, mode: Mode) -> str:
-    """What a pass takes on which device."""
+    """Time of a pass and its device."""
     taken = profile.passes[mode]
     how = f"on {profile.device}" if taken.is_measured else f"predicted for {profile.device}, not measured"
     return f"{profile.about}, {NOUNS[mode]}, {how}: {taken.time.text()} ms [{_band(taken)}]"
 
 
 def _band(taken: Pass) -> str:
-    """What the ends beside a pass's time are: where neighbouring passes are alike, few of them justify no interval."""
+    """Meaning of the ends by a pass's time: where neighbouring passes are alike, few of them justify no interval."""
     if taken.is_measured and taken.confidence < INTERVAL:
         return f"the smallest and the largest of {len(taken.pass_ms)} passes"
     return f"{100 * taken.confidence:.0f} % {'band' if not taken.is_measured else 'interval'}"
 
 
 def sentences(taken: Pass) -> list[str]:
-    """How a pass was measured, what would make it cheaper, and what is not known."""
+    """Sentences on the measurement of a pass, its possible savings, and the unknown."""
     return [*_measured(taken), *taken.advice, *taken.notes]
 
 
@@ -37,7 +37,7 @@ def _measured(taken: Pass) -> list[str]:
 
 
 def roofline(profile: Profile) -> str:
-    """What the device can do, and what a row saves at most."""
+    """Roof of the device, and the most that a row could save."""
     taken = next(iter(profile.passes.values()))
     rates = (taken.roof.flops / 1e9, taken.roof.bandwidth / 1e9, taken.roof.call_s * 1e6)
     flops, bandwidth, call = map(significant, rates)

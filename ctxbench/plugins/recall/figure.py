@@ -11,7 +11,7 @@ from ctxbench.model.metric import RecordRow
 from ctxbench.model.metrics import quantity
 from ctxbench.plugins.recall.metric import KINDS, accuracy_of, first_of
 from ctxbench.report.figures.kind import Kind
-from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, Sheet, names_of, parts, wrapped
+from ctxbench.report.figures.layout import CHARACTER, KEY, LINE, PAGE, FigureSize, names_of, parts, wrapped
 from ctxbench.report.figures.points import front_of
 from ctxbench.report.figures.style import FAINT, INK, PALE, SMALL, TEXT, Drawing, looks
 from ctxbench.report.figures.ticks import log_axis
@@ -44,7 +44,7 @@ def _kinds(frame: pd.DataFrame) -> list[str]:
     return [kind for kind in KINDS if f"recall_{kind}" in frame and frame[f"recall_{kind}"].notna().any()]
 
 
-def recall_by_task(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def recall_by_task(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """A column for each task: what each seed reached, their mean or median, and a line at chance."""
     shown = [(panel, rows.assign(family="")) for panel in panels if len(rows := _rows(panel)) > 1]
     names = [names_of(rows) for _, rows in shown]
@@ -98,7 +98,7 @@ def _costs(rows: pd.DataFrame) -> list[str]:
     return [key for key in COSTS if quantity(key).column in rows and rows[quantity(key).column].notna().any()]
 
 
-def ability(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
+def ability(panels: Sequence[Panel], sheet: FigureSize = PAGE) -> Drawing:
     """Accuracy on each task against the time and the memory of a block, with the front of what nothing beats."""
     shown = [(panel, rows) for panel in panels if len(rows := _with_costs(panel)) > 1]
     every = pd.concat([rows for _, rows in shown])
@@ -120,7 +120,7 @@ def ability(panels: Sequence[Panel], sheet: Sheet = PAGE) -> Drawing:
 
 
 def _entry(row: RecordRow) -> str:
-    """What the legend calls a row."""
+    """Legend entry of a row."""
     return str(wrapped(label_of(row), _ENTRY))
 
 
@@ -155,7 +155,7 @@ def _against(drawing: Drawing, axes: Axes, rows: pd.DataFrame, kind: str, key: s
 
 FIGURES = (
     Kind("recall", "Recall by task", "two rows with the metric recall",
-         has_recall, recall_by_task, drawn="always", place=100),
+         has_recall, recall_by_task, drawn="always", order=100),
     Kind("ability", "Ability against cost", "two rows with the metric recall, and what they cost",
-         has_ability, ability, drawn="always", place=110),
+         has_ability, ability, drawn="always", order=110),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What context a module can bring: the accuracy of a small trained network on synthetic tasks (asked for by name)."""
+"""Context ability of a module: the accuracy of a small trained network on synthetic tasks (asked for by name)."""
 
 import json
 import math
@@ -141,7 +141,7 @@ def _stored(measurement: Measurement, settings: Recall) -> Mapping[str, str] | N
 
 
 def _report(measurement: Measurement, asked: Collection[str], curve: Mapping[str, Mapping[str, Any]]) -> None:
-    """What was found by task, and of each kind its first one."""
+    """Report the results by task, and of each kind its first one."""
     for kind in KINDS:
         values = [each["accuracy"] for name, each in curve.items() if name.partition("-")[0] == kind]
         reason = "its training diverged" if kind in asked else NOT_ASKED
@@ -192,7 +192,7 @@ def first_of(kind: str, curve: str) -> tuple[str, dict[str, Any]]:
 
 
 def accuracy_of(name: str, found: Mapping[str, Any]) -> Number:
-    """What a task's seeds reached, in percent: of `segment` the mean with Student's interval, else the median.
+    """Accuracy of a task's seeds, in percent: of `segment` the mean with Student's interval, else the median.
 
     A median has no interval: of seeds of which some learned and others did not, one would be across two modes.
     """
@@ -214,7 +214,7 @@ def learned_of(found: Mapping[str, Any]) -> Number:
 
 
 def interval_of(kind: str) -> "Callable[[RecordRow], tuple[float, float] | None]":
-    """What reads a kind's 95 % interval over seeds, in percent."""
+    """Reader of a kind's 95 % interval over seeds, in percent."""
 
     def read(row: RecordRow) -> tuple[float, float] | None:
         if row[f"recall_{kind}"] is None:
@@ -226,7 +226,7 @@ def interval_of(kind: str) -> "Callable[[RecordRow], tuple[float, float] | None]
 
 
 def seeds_of(kind: str) -> "Callable[[RecordRow], str]":
-    """What reads how many seeds learned a kind's task, as `(5 of 8)`; of `segment` there is no such thing."""
+    """Reader of the number of seeds that learned a kind's task, as `(5 of 8)`; `segment` has none."""
 
     def read(row: RecordRow) -> str:
         if kind == "segment" or row[f"recall_{kind}"] is None:
@@ -244,7 +244,7 @@ def failed_up_to(name: str, cells: int) -> float:
 
 
 def sentence(row: RecordRow) -> str:
-    """What a row's module learned and what not, or why that is not known; "" if it was not asked."""
+    """Sentence on the tasks that a row's module learned or did not, or on the failure; "" if not asked for."""
     parts: dict[str, list[str]] = {"": [], "learned ": [], "learned in part ": [], "did not learn ": []}
     for name, found in json.loads(row["recall_curve"] or "{}").items():
         value = accuracy_of(name, found)
@@ -264,7 +264,7 @@ def sentence(row: RecordRow) -> str:
 
 METRIC = Metric(
     name="recall",
-    place=86,
+    order=86,
     about="what context a module can bring: accuracy of a small trained network on synthetic tasks",
     columns=[
         *(Column(f"recall_{kind}", float, most=100.0) for kind in KINDS),

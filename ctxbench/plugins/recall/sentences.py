@@ -1,4 +1,4 @@
-"""What reports say of recall: sentences at the top, the title of the table, the heading of figures."""
+"""Texts of reports on recall: sentences at the top, the title of the table, the heading of figures."""
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from ctxbench.results.rows import rows_of
 
 
 def abilities(frame: pd.DataFrame) -> list[str]:
-    """Which rows solve each task of recall, and how many do no better than without what it asks for."""
+    """Rows that solve each task of recall, and the number that do no better than without what it asks for."""
     found = []
     for kind in KINDS:
         known = [row for row in rows_of(frame) if row.get(f"recall_{kind}") is not None]
@@ -32,12 +32,12 @@ def abilities(frame: pd.DataFrame) -> list[str]:
 
 
 def title(run: RunData) -> str:
-    """What the networks were trained and tested on, whatever the input of the case is; "" of a run without any."""
+    """Training and test data of the networks, whatever the input of the case is; "" for a run without any."""
     return _scenes(_settings(run)) if "recall_curve" in run.frame and _is_filled(run.frame["recall_curve"]) else ""
 
 
 def heading(run: RunData) -> str:
-    """What the networks were trained on, and how often and how long each."""
+    """Training data of the networks, with the number and length of their trainings."""
     own = _settings(run)
     steps = f"{own.recall_steps} steps (segment {own.recall_segment_steps})"
     return f"{_scenes(own)}, {own.recall_seeds} to 8 seeds, {steps}"

@@ -1,4 +1,4 @@
-"""What the stored runs of the suite `recall` found: a module of the same code need not be trained again."""
+"""Results of the stored runs of the suite `recall`: a module of the same code need not be trained again."""
 
 import ast
 import csv
@@ -61,7 +61,7 @@ def stored_rows(reference: str, hparams: str, file: str) -> Iterator[tuple[Store
 
 @cache
 def _is_same(commit: str, file: str) -> bool:
-    """Whether git knows that the file and what modules share have the definitions that they had at that commit.
+    """Return whether git knows that the file and what modules share have the definitions that they had at that commit.
 
     A shared file that is gone is imported by none that is as it was.
     """

@@ -176,7 +176,7 @@ def train(make_module: MakeModule, shape: Shape, task: Task, seed: int, steps: i
 
 
 def repeats(make_module: MakeModule, shape: Shape, task: Task) -> bool:
-    """Whether a few steps give the same losses twice: a module that draws outside of torch's generator does not."""
+    """True if a few steps give the same losses twice: a module that draws outside of torch's generator does not."""
     first, second = (_Run(make_module, shape, task, 0, REPEATED_STEPS, RATES[0]) for _ in range(2))
     for run in (first, second):
         torch.manual_seed(0)
@@ -239,7 +239,7 @@ class _Run:
         return torch.stack(losses).sum()
 
     def score(self, part: Part, count: int = TESTED) -> float:
-        """What is right in scenes of this part, from 0 to 1: the mean IoU of `segment`, else the share of cells."""
+        """Score in scenes of this part, from 0 to 1: the mean IoU of `segment`, else the share of cells."""
         batch = self.scenes(count, part)
         found = self._answers(batch)
         return mean_iou(found, batch.label) if self.task.kind == "segment" else _share(found, batch)

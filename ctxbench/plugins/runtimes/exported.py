@@ -1,4 +1,4 @@
-"""What runtimes that take an ONNX file share: the export, and what of it is told."""
+"""Parts shared by runtimes that take an ONNX file: the export, and its report."""
 
 import re
 import tempfile

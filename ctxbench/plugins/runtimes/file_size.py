@@ -1,4 +1,4 @@
-"""What an exported module became: how long that took, the file, the operators that the runtime has left."""
+"""Facts of an exported module: duration of the export, the file, the operators left by the runtime."""
 
 from ctxbench.base.mode import Mode
 from ctxbench.model.metric import MIB, Column, Measurement, Metric, Pass, Quantity, Unit
@@ -11,7 +11,7 @@ def time(measurement: Measurement, mode: Mode, one_pass: Pass) -> None:
 
 METRIC = Metric(
     name="export",
-    place=72,
+    order=72,
     about="seconds to export and to open a module in a runtime, size of the file, operators left",
     columns=[
         Column("export_s", float),

@@ -1,4 +1,4 @@
-"""What is known of a module, and its counted costs."""
+"""Description of a module, and its counted costs."""
 
 from ctxbench.plugin import Command, Plugin
 

@@ -1,4 +1,4 @@
-"""What `ctxbench show` prints of a case, built on the meta device: its costs."""
+"""Output of `ctxbench show` for a case, built on the meta device: its costs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def costs(case: Case, by_operator: bool) -> list[Shown]:
 
 
 def _by_operator(counts: Mapping[str, MacCount]) -> Shown:
-    """What each operator costs, the largest first, in each of the counts."""
+    """Costs of each operator, the largest first, in each of the counts."""
     costs = sum((Counter(count.by_operator) for count in counts.values()), Counter())
     rows = []
     for operator, _ in costs.most_common():

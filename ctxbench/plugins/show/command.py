@@ -8,7 +8,7 @@ import typer
 from ctxbench.base.errors import UsageError
 from ctxbench.cli.options import Module, Settings, Texts, cases_of, with_conditions
 from ctxbench.cli.printing import render, render_shown
-from ctxbench.engine.isolated import Apart
+from ctxbench.engine.isolated import IsolatedLoader
 from ctxbench.model.conditions import CONDITIONS
 
 
@@ -29,12 +29,12 @@ def show(
     for option, given in {**others, "--set": chosen, "--by-operator": by_operator}.items():
         if given and "shape" not in conditions:
             raise UsageError(f"{option} goes with --shape: without an input shape, no cost is computed")
-    with Apart() as apart:
+    with IsolatedLoader() as loader:
         cases = cases_of(module, conditions, chosen) if conditions else []
         for part in describe.module(registry.get(module)):
             render(part)
         for case in cases:
             from ctxbench.table.shown import Shown
 
-            for shown in apart.ask(case, "costs", list[Shown], by_operator):
+            for shown in loader.ask(case, "costs", list[Shown], by_operator):
                 render_shown(shown)

@@ -1,4 +1,4 @@
-"""Whether a module survives a dtype: where its numbers first are not finite, and how a short training goes."""
+"""Stability of a module in a dtype: its first values that are not finite, and a short training."""
 
 import copy
 import math
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ctxbench.base.mode import Mode
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.metric import Column, Measurement, Metric, Quantity, RecordRow, Unit, diagnostic
-from ctxbench.plugins.numerics.decomposition import numbers_in
+from ctxbench.plugins.numerics.decomposition import elements_in
 from ctxbench.plugins.numerics.precision import draw, relative_error
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def measure(measurement: Measurement, mode: Mode) -> None:
     """Report both parts once, before a pass is checked, or why they are not known."""
     if mode != "infer":  # which each module has
         return
-    if reason := _obstacle(measurement):
+    if reason := _reason_not_measured(measurement):
         measurement.report({"finite_reason": reason, "loss_reason": reason})
         return
     drawn, x = draw(measurement)
@@ -40,14 +40,14 @@ def measure(measurement: Measurement, mode: Mode) -> None:
             measurement.report({reason_column: describe_failure(error).message})
 
 
-def _obstacle(measurement: Measurement) -> str:
+def _reason_not_measured(measurement: Measurement) -> str:
     case = measurement.case
     if case.execution != "eager":
         return "it is told of eager execution"
     if case.network:
         return "it is told of a module alone"
-    if measurement.device.kind == "cpu" and numbers_in(measurement) > LARGEST:
-        return f"the input has more than {LARGEST:,} numbers, which takes minutes on a CPU"
+    if measurement.device.kind == "cpu" and elements_in(measurement) > LARGEST:
+        return f"the input has more than {LARGEST:,} elements, which takes minutes on a CPU"
     return ""
 
 
@@ -91,7 +91,7 @@ def _loss(measurement: Measurement, drawn: "nn.Module", x: "Tensor") -> None:
 
 
 def sentence(row: RecordRow) -> str:
-    """What became of a row's module in its dtype; "" if it was not asked."""
+    """Sentence on the stability of a row's module in its dtype; "" if not asked for."""
     told = [_told(row, part) for part in PARTS if row[f"finite_{part}"] is not None]
     if row["loss_gap"] is not None:
         left_out = f", {row['loss_left_out']} steps left out" if row["loss_left_out"] else ""
@@ -108,7 +108,7 @@ def _told(row: RecordRow, part: str) -> str:
 
 
 def _beside(part: str) -> "Callable[[RecordRow], str]":
-    """What reads which operator ended a part, as `(exp at block.py:12)`."""
+    """Reader of the operator that ended a part, as `(exp at block.py:12)`."""
 
     def read(row: RecordRow) -> str:
         overflow = row[f"overflow_{part}"]
@@ -119,7 +119,7 @@ def _beside(part: str) -> "Callable[[RecordRow], str]":
 
 METRIC = Metric(
     name="stability",
-    place=76,
+    order=76,
     about="input scale and line at which a pass first gives infinity or NaN, and the loss of a short training",
     columns=[
         *(Column(f"finite_{part}", int) for part in PARTS),

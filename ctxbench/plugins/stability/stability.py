@@ -1,4 +1,4 @@
-"""Whether a module survives a dtype: the first value that is not finite, with its line, and a short training's loss."""
+"""Stability of a module in a dtype: the first value that is not finite, with its line, and a short training's loss."""
 
 import copy
 import math
@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ctxbench.base.call_sites import Places
+from ctxbench.base.call_sites import CallSites
 from ctxbench.plugins.memory.autocast import Autocast
 
 # Factors of a standard normal input: with four times the last one, the input's own numbers overflow in float16.
@@ -97,14 +97,14 @@ class _Pass(TorchDispatchMode):
         self.found: list[Overflow] = []
         self._model, self._x = model.train(), x.clone().requires_grad_()
         self._lower, self._seed, self._known = lower, seed, known
-        self._places = Places(self._model)
+        self._places = CallSites(self._model)
         self._worse: list[Overflow] = []  # all that give what no tensor held before
         self._results: list[Tensor] = []
         self._in_backward = False
 
     @property
     def is_finite(self) -> bool:
-        """Whether output and gradients are."""
+        """Return whether output and gradients are finite."""
         return not _not_finite(self._results)
 
     @property

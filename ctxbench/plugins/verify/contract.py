@@ -31,11 +31,11 @@ class CheckResult:
 
     @property
     def broken(self) -> bool:
-        """Whether this result breaks the contract."""
+        """Return whether this result breaks the contract."""
         return self.required and self.outcome == "failed"
 
 
 def judged(results: Iterable[CheckResult]) -> Literal["met", "broken", "not decided"]:
-    """What the required checks say of the contract: broken by one that failed, else not decided if one was not."""
+    """Verdict of the required checks on the contract: broken by one that failed, else not decided if one was not."""
     required = {result.outcome for result in results if result.required}
     return "broken" if "failed" in required else "not decided" if "not decided" in required else "met"

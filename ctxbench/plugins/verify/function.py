@@ -7,7 +7,7 @@ from ctxbench.engine.client import ForkServer
 from ctxbench.plugins.verify.contract import CHANNELS, SIZE, CheckResult
 from ctxbench.plugins.verify.lines import summary
 from ctxbench.plugins.verify.verify import verify as check_contract
-from ctxbench.table.result import Found
+from ctxbench.table.result import Result
 from ctxbench.table.table import Origin, plain_table
 
 
@@ -18,7 +18,7 @@ def verify(
     size: tuple[int, int] = SIZE,
     hparams: Mapping[str, Any] | None = None,
     timeout_s: float = 60.0,
-) -> Found[list[CheckResult]]:
+) -> Result[list[CheckResult]]:
     """Check that a module (a key, `path.py:Class` or `package.module:Class`) meets the contract of context modules.
 
     It is made for so many `channels`, and its usual input has height and width `size`. A check that takes more than
@@ -29,4 +29,4 @@ def verify(
     rows = [[each.name, each.outcome, "yes" if each.required else "no", each.fact, each.hint] for each in results]
     words: dict[str, Origin] = {"fact": "text", "hint": "text"}
     headings: dict[str, Origin] = {"check": "label", "outcome": "label", "required": "label", **words}
-    return Found(results, (plain_table(headings, rows), summary(module, results).plain))
+    return Result(results, (plain_table(headings, rows), summary(module, results).plain))

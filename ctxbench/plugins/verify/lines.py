@@ -33,7 +33,7 @@ def verdict(result: CheckResult) -> str:
 
 
 def summary(reference: str, results: Sequence[CheckResult]) -> Text:
-    """Whether the module meets the contract, and the number of checks for each verdict."""
+    """Verdict on the module's contract, and the number of checks for each verdict."""
     counts = Counter(verdict(result) for result in results)
     tally = ", ".join(f"{counts[word]} {word.lower()}" for word in STYLES if counts[word])
     sentence, style = SUMMARIES[judged(results)]

@@ -58,7 +58,7 @@ def _parameters(subject: Subject) -> list[inspect.Parameter]:
 
 
 def _hyperparameters(subject: Subject) -> list[inspect.Parameter]:
-    """Those that have a name."""
+    """Hyper-parameters that have a name."""
     return [p for p in _parameters(subject) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 

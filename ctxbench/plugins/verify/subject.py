@@ -95,7 +95,7 @@ def difference(first: Tensor, second: Tensor) -> float:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the module itself, not torch, raised a ValueError to reject its input."""
+    """Return whether the module itself, not torch, raised a ValueError to reject its input."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, ValueError) and Path(torch.__file__).parent not in Path(frames[-1].filename).parents
 

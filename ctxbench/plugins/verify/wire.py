@@ -1,4 +1,4 @@
-"""What the process that checks a module tells."""
+"""Messages of the process that checks a module."""
 
 from dataclasses import dataclass
 
@@ -16,6 +16,6 @@ class CheckStarted:
 
 @dataclass(frozen=True, slots=True)
 class CheckDone:
-    """What a check of the contract found."""
+    """Result of a check of the contract."""
 
     result: CheckResult

@@ -24,9 +24,9 @@ from ctxbench.plugins.predict.operators import operators_of
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.probes import KERNELS, kernel
 from ctxbench.plugins.predict.rates import rate
-from ctxbench.plugins.predict.sheet import Sheet, sheet
+from ctxbench.plugins.predict.sheet import DeviceSpec, sheet
 from ctxbench.worker.lines import plain
-from ctxbench.worker.protocol import Reply, Told
+from ctxbench.worker.protocol import Payload, Reply
 
 pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
@@ -39,8 +39,8 @@ PROPERTIES = {
 }  # fmt: skip
 
 
-def expected_ms(name: str, on: Sheet) -> float:
-    """What the prediction says of a kernel on a device whose own kernels are not known."""
+def expected_ms(name: str, on: DeviceSpec) -> float:
+    """Predicted milliseconds of a kernel on a device whose own kernels are not known."""
     plain = on.model_copy(update={"kernels_ms": {}, "title": "none"})
     known = kernel(name)
     operators = operators_of(known.module, *known.inputs("meta"), mode="infer", device=on.backend)
@@ -55,7 +55,7 @@ class Server:
 
     def __init__(
         self,
-        on: Sheet,
+        on: DeviceSpec,
         factor: float = 1.0,
         controls: tuple[float, ...] = (5.0, 5.1),
         properties: GpuProperties | None = None,
@@ -69,15 +69,15 @@ class Server:
     def run(self, task: Any, on_message: Callable[[Reply], None], timeout_s: float | None = None) -> Exit:
         self.name, self.threads, self.asked = map(json.loads, task.arguments)
         if self.properties is not None:
-            on_message(Told(plain(self.properties)))
+            on_message(Payload(plain(self.properties)))
         for ms in self.controls[:1]:
-            on_message(Told(plain(KernelTime("control", ms))))
+            on_message(Payload(plain(KernelTime("control", ms))))
         told = self.asked[: self.kernels]
         for name in told:
             ms = 0.4 if name == "small 200" else self.factor * expected_ms(name, self.on)
-            on_message(Told(plain(KernelTime(name, ms, *(self.load if name == told[-1] else ())))))
+            on_message(Payload(plain(KernelTime(name, ms, *(self.load if name == told[-1] else ())))))
         for ms in self.controls[1:]:
-            on_message(Told(plain(KernelTime("control", ms))))
+            on_message(Payload(plain(KernelTime("control", ms))))
         return Exit(0, 0, False, "RuntimeError: no such device")
 
 
@@ -108,7 +108,7 @@ def test_a_known_gpu_keeps_its_data_sheet_and_has_its_own_times(tmp_path: Path) 
     path = tmp_path / "mine.toml"
     path.write_text(text_of("mine", found))
     mine = sheet(str(path))
-    assert mine == Sheet.model_validate(found)
+    assert mine == DeviceSpec.model_validate(found)
     assert len(mine.kernels_ms) == len(KERNELS["cuda"]) - 1
     assert all(text.startswith("1.3") for _, _, text in compared(mine))
     works = operators_of(
@@ -143,11 +143,13 @@ def test_an_unknown_gpu_has_what_its_driver_tells() -> None:
 
 
 def test_a_cpu_is_a_device_like_any_other() -> None:
-    plain = Sheet(title="x", peak_tflops={"float32": 0.1}, bandwidth_gb_s=50, l2_mib=1, processors=1, backend="cpu")
+    plain = DeviceSpec(
+        title="x", peak_tflops={"float32": 0.1}, bandwidth_gb_s=50, l2_mib=1, processors=1, backend="cpu"
+    )
     found = content("cpu", CPU, Server(plain), threads=1)
-    own = Sheet.model_validate(found)
+    own = DeviceSpec.model_validate(found)
     assert (own.title, own.backend, own.launch_us, own.host_us) == ("A processor, 1 thread", "cpu", 2.0, 2.0)
-    assert Sheet.model_validate(content("cpu", CPU, Server(plain))).title == "A processor, 2 threads"
+    assert DeviceSpec.model_validate(content("cpu", CPU, Server(plain))).title == "A processor, 2 threads"
     layer, x = nn.Conv2d(512, 512, 1, bias=False, device="meta"), torch.empty(1, 512, 64, 64, device="meta")
     predicted = time_of(operators_of(layer, x, mode="infer", device="cpu"), own)
     assert predicted.time.value == pytest.approx(expected_ms("convolution 1 512 512 1 64 1 1", plain), rel=0.02)
@@ -168,7 +170,7 @@ def test_of_a_data_sheet_the_host_alone_is_measured() -> None:
 @pytest.mark.parametrize(
     ("controls", "sentence"),
     [
-        ((5.0, 6.0), "was not at rest: a control workload before and after the kernels took 5.00 to 6.00 ms"),
+        ((5.0, 6.0), "was not idle: a control workload before and after the kernels took 5.00 to 6.00 ms"),
         ((5.0,), "could not be measured on cuda: it last printed: RuntimeError: no such device"),
     ],
 )
@@ -230,13 +232,13 @@ def test_a_file_that_cannot_be_of_the_device_is_refused() -> None:
     h100 = sheet("h100-sxm").model_dump(exclude_none=True, exclude_defaults=True)
     wrong = {**h100, "kernels_ms": good["kernels_ms"]}
     with pytest.raises(UsageError, match="Are they of another device"):
-        compared(Sheet.model_validate(wrong))
+        compared(DeviceSpec.model_validate(wrong))
     few = {**good, "kernels_ms": dict(list(good["kernels_ms"].items())[:4])}
     with pytest.raises(UsageError, match="has 4 measured kernels, and 5 are needed"):
-        compared(Sheet.model_validate(few))
+        compared(DeviceSpec.model_validate(few))
     unknown = {**good, "kernels_ms": {**good["kernels_ms"], "product 1 2": 1.0}}
     with pytest.raises(UsageError, match="'product 1 2' of a calibration does not have the sizes of 'product'"):
-        compared(Sheet.model_validate(unknown))
+        compared(DeviceSpec.model_validate(unknown))
     with pytest.raises(UsageError, match="unknown kernel of a calibration 'sofmax'; did you mean 'softmax'"):
         kernel("sofmax 8 8")
 

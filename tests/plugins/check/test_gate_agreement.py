@@ -1,4 +1,4 @@
-"""What a check says of outputs and gradients: twelve commits of one module, and modules that are hard to compare."""
+"""Verdicts of a check on outputs and gradients: twelve commits of one module, and modules that are hard to compare."""
 
 import json
 import sys

@@ -410,7 +410,7 @@ def machine_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def talk(rows: list[PairRow], commands: bytes) -> list[Answer]:
-    """What a side answers: that it is ready, then to each command."""
+    """Answers of a side: ready, then one to each command."""
     said: list[Answer] = []
     script = iter(commands)
 

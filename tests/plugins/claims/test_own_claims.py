@@ -7,7 +7,9 @@ import pytest
 from conftest import Done
 from report_data import add, definition, new_run, record
 
-from ctxbench.plugins.claims.own_claims import own_claims
+from ctxbench.base.errors import UsageError
+from ctxbench.plugins.claims.own_claims import decided, own_claims
+from ctxbench.results.run_folder import RunFolder
 
 Command = Callable[..., Done]
 HEAD = "from ctxbench.results.claims import Claim, Rows, decided\n"
@@ -31,12 +33,38 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder.path
 
 
-def test_the_claims_beside_a_suite_are_in_its_report(run: Path, command: Command) -> None:
+def end(run: Path) -> None:
+    """Have the claims of a run decided, as at its end."""
+    folder = RunFolder.open(run)
+    folder.save_meta(**decided(folder))
+
+
+def test_the_claims_beside_a_suite_are_in_its_report_which_runs_no_code(run: Path, command: Command) -> None:
     Path("my_suite.py").write_text(HEAD + SMALLER)
+    end(run)
+    Path("my_suite.py").write_text("raise SystemExit('run')\nCLAIMS = []\n")
     done = command("report", run, "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "supported: A ham has fewer parameters.: ham_nmf 524288" in done.stdout
     assert Path("out/tables/my-suite-claims.csv").is_file()
+
+
+@pytest.mark.processes
+def test_a_run_decides_the_claims_of_its_suite_at_its_end(tmp_path: Path, command: Command) -> None:
+    suite = tmp_path / "my-suite.toml"
+    suite.write_text(
+        'title = "Mine"\nmodules = ["sa", "ham_nmf"]\nmetrics = ["params"]\n[axes]\nshape = [1, 8, 4, 4]\n'
+    )
+    (tmp_path / "my_suite.py").write_text(HEAD + SMALLER)
+    done = command("run", "--suite", suite, "--static", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    (claim,) = RunFolder.open(tmp_path / "run").meta["claims"]
+    assert (claim["claim"], claim["found"], claim["proxy"]) == ("A ham has fewer parameters.", "ham_nmf 524288", False)
+    other = suite.rename(tmp_path / "other.toml")
+    (tmp_path / "other.py").write_text(decided_by("raise SystemExit(0)"))
+    done = command("run", "--suite", other, "--static", "--out", tmp_path / "again")
+    assert (done.returncode, "deciding the claim 'It holds.'" in done.stderr) == (0, True)
+    assert RunFolder.open(tmp_path / "again").meta["state"] == "finished"
 
 
 def decided_by(body: str) -> str:
@@ -62,19 +90,17 @@ def decided_by(body: str) -> str:
         (decided_by("return True"), "my_suite.py: deciding the claim 'It holds.' gives True, not what `measured`"),
     ],
 )
-def test_what_is_wrong_with_a_file_of_claims_is_a_sentence(
-    run: Path, command: Command, code: str, sentence: str
-) -> None:
+def test_what_is_wrong_with_a_file_of_claims_is_a_sentence(run: Path, code: str, sentence: str) -> None:
     Path("my_suite.py").write_text(code)
-    done = command("report", run, "--out", "out")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert "own_claims.py" not in done.stderr
-    assert not Path("out").exists()
+    with pytest.raises(UsageError) as caught:
+        end(run)
+    assert sentence in str(caught.value)
+    assert "own_claims.py" not in str(caught.value)
 
 
 def test_what_a_run_lacks_leaves_a_claim_undecided(run: Path, command: Command) -> None:
     Path("my_suite.py").write_text(decided_by('rows.number("params", module="se")'))
+    end(run)
     assert "undecided: It holds.: no row with module=se" in command("report", run, "--out", "out").stdout
 
 

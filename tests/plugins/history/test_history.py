@@ -1,4 +1,4 @@
-"""What modules cost at each commit of a repository, the commits where a cost changed, and times from runs."""
+"""Costs of modules at each commit of a repository, the commits where a cost changed, and times from runs."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -173,7 +173,7 @@ each_case = pytest.mark.parametrize("case", [pytest.param(case, id=name) for nam
 
 
 def flops(module: nn.Module, *inputs: Tensor) -> int:
-    """What FlopCounterMode counts on the meta device, halved."""
+    """Count of FlopCounterMode on the meta device, halved."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         copy.deepcopy(module).eval().to("meta")(*(tensor.to("meta") for tensor in inputs))
     return int(counter.get_total_flops()) // 2

@@ -125,7 +125,7 @@ CASES = PRODUCTS | ELEMENTWISE
 
 
 def real_step(module: nn.Module, *inputs: Tensor) -> tuple[MacCount, MacCount]:
-    """What runs in a real step on the CPU: after the forward, and after the backward pass."""
+    """Counts of a real step on the CPU: after the forward, and after the backward pass."""
     duplicate = copy.deepcopy(module).train()
     copies = [each.detach().requires_grad_(each.requires_grad) for each in inputs]
     with OperatorCounter(duplicate) as counter:

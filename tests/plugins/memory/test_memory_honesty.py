@@ -1,4 +1,4 @@
-"""What cannot be predicted is refused with a sentence or marked by name; a user's bad input gets the reason."""
+"""Refusals with a sentence, or marks by name, of the unpredictable; a user's bad input gets the reason."""
 
 import copy
 import json

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.base.mode import Mode
 from ctxbench.plugins.memory.explain import explain
 from ctxbench.plugins.memory.plot import plot
@@ -24,7 +24,7 @@ MIB = 2**20
 
 def block(size: int, born: int, died: int | None, reads: list[int], category: str = "temporary") -> Allocation:
     return Allocation(
-        size * MIB, (size,), "float32", "aten.mm", category, Place(node=f"net.py:{born}"), born, died, reads  # type: ignore[arg-type]  # a plain str
+        size * MIB, (size,), "float32", "aten.mm", category, CallSite(node=f"net.py:{born}"), born, died, reads  # type: ignore[arg-type]  # a plain str
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ every_ham = pytest.mark.parametrize("ham", ["ham_nmf", "ham_cd", "ham_vq"])
 
 
 def computed(metric: str, module: str, shape: Shape = SMALL, **hparams: Any) -> dict[str, Any]:
-    """What a metric reports of a case; a note is none of it."""
+    """Values that a metric reports of a case, without notes."""
     found: dict[str, Any] = {}
 
     def take(message: object) -> None:
@@ -89,12 +89,12 @@ def test_the_gradient_is_exact_where_the_steps_carry_none() -> None:
     [
         ("gradient", "sa", SMALL, {}, "the module has no choice between the gradients one_step and bptt"),
         ("gradient", "ham_cd", SMALL, {"gradient": "bptt"}, "it is the gradient through all steps"),
-        ("gradient", "ham_cd", (1, 512, 64, 64), {}, "the input has more than 1,048,576 numbers"),
+        ("gradient", "ham_cd", (1, 512, 64, 64), {}, "the input has more than 1,048,576 elements"),
         ("jacobian", "sa", SMALL, {}, "the module does not factor its input"),
         ("jacobian", "ham_vq", SMALL, {"without": "ham"}, "the module does not factor its input"),
         ("jacobian", "ham_vq", (1, 64, 32, 32), {"rank": 2}, "the Jacobian, 65,536 by 65,536, has more than 2,097,152"),
         ("reconstruction", "linear", (1, 8, 4, 4), {}, "the module does not factor its input"),
-        ("reconstruction", "ham_cd", (1, 512, 64, 64), {}, "the input has more than 1,048,576 numbers"),
+        ("reconstruction", "ham_cd", (1, 512, 64, 64), {}, "the input has more than 1,048,576 elements"),
     ],
 )
 def test_a_metric_that_does_not_apply_says_why(

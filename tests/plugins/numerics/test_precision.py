@@ -21,7 +21,7 @@ SMALL: Shape = (2, 64, 8, 6)
 
 
 def measured(module: str, mode: Mode = "infer", dtype: str = "float32", **hparams: Any) -> dict[str, Any]:
-    """What the metric reports of a case; the case's weights are as before."""
+    """Values that the metric reports of a case; the case's weights are as before."""
     found: dict[str, Any] = {}
 
     def take(message: object) -> None:
@@ -63,7 +63,7 @@ def test_the_error_of_one_rounded_weight() -> None:
 
 @pytest.mark.parametrize("module", ["linear", "criss_cross", "gc"])
 def test_a_branch_that_starts_switched_off_counts(module: str) -> None:
-    """Where it did not, the output would be the input, and float32 would be exact."""
+    """Keep the branch on: the output would else be the input, and float32 would be exact."""
     assert measured(module)["error_infer"] > 0
 
 

@@ -81,7 +81,7 @@ def test_d_of_the_breads_is_left_out_with_them() -> None:
 def test_inputs_that_are_too_large_and_ranks_that_are_too_high() -> None:
     found = computed("ham_cd", (1, 512, 64, 64))
     assert set(found) == {"spectrum_reason", "gain_reason"}
-    assert found["spectrum_reason"] == "the input has more than 1,048,576 numbers"
+    assert found["spectrum_reason"] == "the input has more than 1,048,576 elements"
     assert computed("ham_cd", rank=4, without="ham")["gain_reason"] == "the module does not factor its input"
     with pytest.raises(ValueError, match="rank = 65 is more than the 64 columns"):
         computed("ham_cd", rank=65)

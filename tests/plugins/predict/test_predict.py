@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ctxbench import registry
-from ctxbench.base.call_sites import Place
+from ctxbench.base.call_sites import CallSite
 from ctxbench.base.dtypes import TF32, TF32_CONVOLUTIONS
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
@@ -23,7 +23,7 @@ from ctxbench.plugins.predict.effects import CARD_SD, effects_of
 from ctxbench.plugins.predict.operators import Operator, operators_of
 from ctxbench.plugins.predict.passes import time_of
 from ctxbench.plugins.predict.rates import DTYPE_SD, HOST_SD, HOST_US, Calibration, Efficiency, Era, Factor, effects
-from ctxbench.plugins.predict.sheet import Sheet, sheet, sheets
+from ctxbench.plugins.predict.sheet import DeviceSpec, sheet, sheets
 from ctxbench.plugins.predict.training import step_of, with_loss
 from ctxbench.plugins.predict.work import Convolution, Product, Work
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow  # many small cases, which take seconds together
 
 FIGURES = ["bandwidth_gb_s", "l2_mib", "peak_tflops", "power_w", "processors"]
 # One processor, so that there are no partial waves: 1 TFLOP/s, 100 GB/s.
-MADE_UP = Sheet(
+MADE_UP = DeviceSpec(
     title="Made up",
     peak_tflops={"float32": 1.0, "float16": 4.0},
     bandwidth_gb_s=100,
@@ -342,7 +342,7 @@ def test_a_module_that_meta_cannot_run_says_why() -> None:
 
 @pytest.mark.usefixtures("plain_rates")
 def test_a_pass_of_small_kernels_is_bound_by_their_launches() -> None:
-    small = Operator("relu", "forward", Place(), (Work("elementwise", 4),))
+    small = Operator("relu", "forward", CallSite(), (Work("elementwise", 4),))
     found = time_of([small] * 100, MADE_UP)
     assert found.is_launch_bound
     assert found.time.value == pytest.approx(100 * HOST_US / 1e3)
@@ -407,7 +407,7 @@ def test_a_device_with_measurements_has_its_own_factor() -> None:
 def test_kernels_that_do_the_same_err_alike_and_others_average_out() -> None:
     def scatter(sizes: list[int]) -> float:
         works = tuple(Work("elementwise", 2**20 * size) for size in sizes)
-        return time_of([Operator("relu", "forward", Place(), works)], sheet("t4")).time.errors["kernels"]
+        return time_of([Operator("relu", "forward", CallSite(), works)], sheet("t4")).time.errors["kernels"]
 
     alone, alike, apart = scatter([512]), scatter([512] * 4), scatter([511, 512, 513, 514])
     assert alike == pytest.approx(alone, rel=0.01)

@@ -15,7 +15,7 @@ import ctxbench
 from ctxbench import cli, registry
 from ctxbench.base.errors import UsageError
 from ctxbench.base.notes import Note
-from ctxbench.base.number import Number, obstacle, order, ratio
+from ctxbench.base.number import Number, order, ratio, reason_not_comparable
 from ctxbench.engine.run import resume
 from ctxbench.model import read_suite as suite
 from ctxbench.model.read_suite import Overrides
@@ -209,7 +209,7 @@ def test_columns_may_derive_from_predicted_times(run: Path) -> None:
     table = compact_table(open_run(run), Choice(["throughput_infer", "matmul_share"], ["sa"]))
     assert texts(table, "throughput_infer") == ["0.0100", "10.0", "5.00"]
     assert texts(table, "matmul_share") == ["-"] * 3
-    assert "It derives from matmul_macs_per_s, which this row does not have." in table.notes
+    assert "Needs matmul_macs_per_s, which is missing here." in table.notes
 
 
 def test_a_ranking_has_predicted_times(run: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_measured_and_a_predicted_time_have_no_order() -> None:
     bands = [Number(ms, ms / 2, ms * 2, origin="predicted") for ms in (1.0, 3.0, 5.0)]
     measured = Number(100.0, 99.0, 101.0, origin="measured")
     assert [order(bands[0], each) for each in (*bands, measured)] == [0, 0, -1, 0]
-    assert obstacle(bands[0], measured) == "one is predicted, the other measured"
+    assert reason_not_comparable(bands[0], measured) == "one is predicted, the other measured"
 
 
 def test_two_runs_of_one_device_name_are_not_compared_across_origins(run: Path, tmp_path: Path) -> None:

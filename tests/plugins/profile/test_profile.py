@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import ctxbench
 from ctxbench import registry
 from ctxbench.base import clocks as this_machine
-from ctxbench.base.call_sites import LOSS, Line, Place
+from ctxbench.base.call_sites import LOSS, CallSite, Line
 from ctxbench.base.mode import MODES, Mode
 from ctxbench.plugins.macs.counter import count_macs
 from ctxbench.plugins.macs.training import count_training_macs
@@ -40,7 +40,7 @@ ROOF = Roof(1e12, 1e11, 1e-6)
 
 
 class Packed:
-    """What autograd keeps in place of a saved tensor, as long as the graph is there."""
+    """Stand-in that autograd keeps for a saved tensor, as long as the graph is there."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -189,7 +189,7 @@ class FakeMachine:
             backward += [Event(node, event.start - 100, event.end + 100, number=number), event]
         return [*forward, *backward], []
 
-    def event(self, phase: Phase, place: Place, name: str, number: int) -> Event:
+    def event(self, phase: Phase, place: CallSite, name: str, number: int) -> Event:
         cost = self.costs.get((phase, place, name.removeprefix("aten::")))
         ideal_ms = max(cost.ideal_ms, cost.moved_bytes / ROOF.bandwidth * 1e3) / cost.calls if cost else 0.0
         start, self.now = self.now, self.now + 1_000 + round(1.2e6 * ideal_ms)
@@ -252,7 +252,7 @@ def test_the_fewest_passes_justify_the_interval_that_is_told() -> None:
 
 def test_kernels_and_gradients_are_booked_to_the_calls_that_made_them() -> None:
     """A GPU's kernels count for the call that started them; the time in no kernel is between operators."""
-    mine, other = Place("block", Line("net.py", 3)), Place("", Line("net.py", 9))
+    mine, other = CallSite("block", Line("net.py", 3)), CallSite("", Line("net.py", 9))
     node = "autograd::engine::evaluate_function: "
     events = [
         Event("aten::conv2d", 0, 40, number=7, id=1),  # a composite
@@ -391,7 +391,7 @@ def test_the_frames_of_a_measured_profile_agree() -> None:
 
 
 def test_the_parts_of_the_flame_graph_are_as_wide_as_the_whole() -> None:
-    first, second = (Place(name, Line("net.py", number)) for number, name in enumerate(("a", "b")))
+    first, second = (CallSite(name, Line("net.py", number)) for number, name in enumerate(("a", "b")))
     costs = [Cost("forward", first, "mul", ms=[1.0, 9.0, 1.0]), Cost("forward", second, "add", ms=[9.0, 1.0, 1.0])]
     taken = Pass("infer", costs, ROOF, [10.0, 10.0, 2.0], [10.0, 10.0, 2.0])
     page = render_profile(Profile("", "", {"infer": taken}), "own")

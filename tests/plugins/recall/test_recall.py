@@ -222,7 +222,7 @@ def test_the_share_of_seeds_that_learned_has_an_exact_interval() -> None:
 
 
 class Mirror(nn.Module):
-    """What the task `where` asks for, without a weight."""
+    """Solution of the task `where`, without a weight."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.flip(-1)
@@ -518,7 +518,7 @@ class Asked:
 
 
 def read_or_trained(file: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> Asked:
-    """What `compute` reports; where it trains, its trainings find nothing."""
+    """Report of `compute`; where it trains, its trainings find nothing."""
     monkeypatch.setattr(training_file, "trainings", lambda *_: {})
     asked = Asked(file, MeasureTable.model_validate({"recall_tasks": ["global"], **settings}))
     with contextlib.suppress(StatisticsError):  # of no trainings

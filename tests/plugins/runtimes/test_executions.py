@@ -224,7 +224,7 @@ def test_an_export_has_a_time_limit_of_its_own(way: Exported, command: Callable[
 
 
 class FakeTensorRt:
-    """What of ONNX Runtime its provider for TensorRT uses; a run writes twice the input where the output is bound."""
+    """Parts of ONNX Runtime used by its TensorRT provider; a run writes twice the input where the output is bound."""
 
     def __init__(self) -> None:
         self.entries: dict[str, str] = {}

@@ -262,7 +262,7 @@ def test_a_row_without_numbers_says_why() -> None:
     )
     eager = "it is told of eager execution"
     assert measured("sa", execution="compile") == {"finite_reason": eager, "loss_reason": eager}
-    large = "the input has more than 1,048,576 numbers, which takes minutes on a CPU"
+    large = "the input has more than 1,048,576 elements, which takes minutes on a CPU"
     assert measured("sa", shape=(1, 16, 512, 256)) == {"finite_reason": large, "loss_reason": large}
 
 

@@ -31,14 +31,14 @@ from ctxbench.plugins.verify.testing import assert_context_module
 from ctxbench.plugins.verify.verify import verify
 from ctxbench.plugins.verify.wire import CheckDone, CheckStarted
 from ctxbench.worker.lines import plain
-from ctxbench.worker.protocol import Reply, Task, Told
+from ctxbench.worker.protocol import Payload, Reply, Task
 
 CORE = [check for check in CHECKS if check not in COMPILERS]
 
 
-def told(value: CheckStarted | CheckDone) -> Told:
-    """What a process sends of this."""
-    return Told(plain(value))
+def told(value: CheckStarted | CheckDone) -> Payload:
+    """Message of a process with this value."""
+    return Payload(plain(value))
 
 
 def subject_of(cls: type[nn.Module], channels: int = 8, **hparams: Any) -> Subject:

@@ -1,1 +1,1 @@
-"""What the fresh processes of a check do."""
+"""Tasks of the fresh processes of a check."""

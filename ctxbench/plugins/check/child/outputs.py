@@ -1,4 +1,4 @@
-"""What a case computes from the same weights and input: kept by one side of a check, compared by the other."""
+"""Outputs of a case from the same weights and input: kept by one side of a check, compared by the other."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -75,7 +75,7 @@ def _state(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
 
 
 def _computed(measurement: CaseMeasurement, model: nn.Module) -> dict[str, Parts]:
-    """What the module computes in the case's dtype and, if it can, in float64."""
+    """Outputs of the module in the case's dtype and, if it can, in float64."""
     case, found = measurement.case, {}
     generator = torch.Generator().manual_seed(measurement.settings.seed + 1)
     # The same values in each dtype.
@@ -129,7 +129,7 @@ def _agreement(
     measurement: CaseMeasurement,
     own_weights: bool,
 ) -> Agreement:
-    """What is now beside what was, part by part, in each dtype that both sides ran in."""
+    """Agreement of present and earlier outputs, part by part, in each dtype that both sides ran in."""
     differences, broken = [], []
     own = measurement.case.autocast_dtype or measurement.case.parameter_dtype
     for dtype in (each for each in before if each in now):

@@ -96,7 +96,7 @@ def prepared(measure: Measure, rows: Sequence[PairRow]) -> Iterator[Callable[[],
 
 
 def slowed(passes: int, share: float) -> tuple[int, int]:
-    """How many passes a sample counts (`passes` or more) and how many it runs, so that it takes `share` longer.
+    """Number of passes a sample counts (`passes` or more) and number it runs, so that it takes `share` longer.
 
     Medians of samples are compared, so each sample has the whole share: for 10 % it runs 11 passes and counts 10. The
     share is rounded to the nearest fraction with a denominator of at most 100.

@@ -1,4 +1,4 @@
-"""What a run of the suite `networks` says of modules inside networks."""
+"""Claims of the suite `networks` about modules inside networks."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ def _modules(rows: Rows) -> list[str]:
 
 
 def _share(rows: Rows, column: str, module: str, network: str = NETWORK) -> float:
-    """What a module adds, over the network without it."""
+    """Cost added by a module, over the network without it."""
     part = rows.of(network=network, height=COUNTED)
     without = part.number(column, module=EMPTY)
     return (part.number(column, module=module) - without) / without

@@ -1,4 +1,4 @@
-"""What a run of the suite `recall` says: which blocks learn to bring which context."""
+"""Claims of the suite `recall`: the context that blocks learn to bring."""
 
 import json
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ def mixing(rows: Rows) -> Finding:
 
 
 def honest(rows: Rows) -> Finding:
-    """Whether any module gets the labels of other scenes right."""
+    """Return the finding on modules that get the labels of other scenes right."""
     trained = [row for row in rows.rows if row["recall_curve"]]
     if not trained:
         raise Missing("no row")
@@ -92,7 +92,7 @@ def families(rows: Rows) -> Finding:
 
 
 def one_step(rows: Rows) -> Finding:
-    """Whether the intervals overlap: over seeds in `segment`, of the share of seeds that learned elsewhere."""
+    """Outcome by overlap of the intervals: over seeds in `segment`, of the share of seeds that learned elsewhere."""
 
     def judge(module: str) -> Outcome:
         parts, holds = [], True
