@@ -83,7 +83,7 @@ here = Machine()
 
 
 def _waits() -> float:
-    """Return how often this thread has given up its core of itself: it slept, waited for another thread, or read a disk."""
+    """Count how often this thread gave up its core itself: it slept, waited for another thread, or read a disk."""
     try:
         import resource
 
