@@ -129,7 +129,7 @@ class SyntheticMachine:
 
 @dataclass(frozen=True)
 class Series:
-    """What pairs cost on a machine, in seconds: what comes before the first, to launch one, to prepare a row."""
+    """Costs of pairs on a machine, in seconds: before the first, to launch one, to prepare a row."""
 
     before_s: float
     launch_s: float

@@ -144,7 +144,7 @@ class ProcessLogs:
         return len(self.row) >= FEWEST_PROCESSES
 
     def doubt(self, when: str) -> str:
-        """Why these processes cannot be judged, whatever their times; empty if they can."""
+        """Return why these processes cannot be judged, whatever their times; empty if they can."""
         if not self.enough:
             return f"Fewer than {FEWEST_PROCESSES} processes were measured {when}."
         return f"Other work kept more than {OTHERS_LIMIT:.0%} of the cores busy {when}." if self.disturbed else ""
