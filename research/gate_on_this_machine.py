@@ -126,7 +126,7 @@ def line(name: str, gate: Gate) -> list[str]:
 
 
 def verdicts(gates: Iterable[Gate], slowed: bool) -> list[str | None]:
-    """The verdicts of the rows that were, or were not, slowed: in a self-test by a busy wait, else by their code."""
+    """The verdicts of the rows that were, or were not, slowed: in a self-test by extra passes, else by their code."""
     found = []
     for gate in gates:
         if "self_test" in gate:
@@ -154,7 +154,7 @@ def false_alarms(gates: Mapping[str, Gate]) -> str:
 
 
 def found(gates: Mapping[str, Gate]) -> Iterator[str]:
-    for kind, what in (("injected", f"slowdowns by a busy wait of {SHARE}"), ("slower", "rows with slower code")):
+    for kind, what in (("injected", f"slowdowns of {SHARE} by extra passes"), ("slower", "rows with slower code")):
         own = of_kind(gates, kind)
         slow = verdicts(own, slowed=True)
         if not slow:

@@ -75,7 +75,6 @@ GOOD: dict[str, list[str]] = {
     "accept": ["params"],
     "renamed": ["A=B"],
     "margin": ["5%"],
-    "inconclusive_is": ["ok", "fail"],
     "figures": ["cost", "samples"],
     "formats": ["png"],
     "columns": ["params,macs"],

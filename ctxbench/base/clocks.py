@@ -1,10 +1,12 @@
 """The one place that reads this machine's clocks and load. Tests put another machine in the place of `here`."""
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable
 from time import monotonic, perf_counter_ns, thread_time  # bound before a module can replace them
+from typing import NamedTuple
 
 from ctxbench.base.garbage import collector_off
 
@@ -13,6 +15,17 @@ from ctxbench.base.garbage import collector_off
 FORKS = sys.platform == "linux"
 # Seconds over which `busy_cores` looks.
 WINDOW_S = 0.1
+
+
+class Work(NamedTuple):
+    """Seconds of the wall, and of a core, for a block of passes; `waits`: how often the thread gave up its core itself.
+
+    `waits` is NaN where the system does not count it.
+    """
+
+    wall_s: float
+    cpu_s: float
+    waits: float
 
 
 class Machine:
@@ -28,6 +41,12 @@ class Machine:
             for _ in range(passes):
                 step()
             return (perf_counter_ns() - start) * 1e-9
+
+    def time_work(self, step: Callable[[], object], passes: int) -> Work:
+        """The same, with the processor's time of this thread, and how often it waited."""
+        waits, cpu = _waits(), thread_time()
+        wall = self.time_block(step, passes)
+        return Work(wall, thread_time() - cpu, _waits() - waits)
 
     def now(self) -> float:
         """Seconds from an arbitrary start, for measurements."""
@@ -61,6 +80,16 @@ class Machine:
 
 
 here = Machine()
+
+
+def _waits() -> float:
+    """Count how often this thread gave up its core itself: it slept, waited for another thread, or read a disk."""
+    try:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    except (ImportError, AttributeError):  # Linux alone counts it
+        return math.nan
 
 
 def usable_cores() -> list[int]:

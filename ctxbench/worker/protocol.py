@@ -93,10 +93,14 @@ class NoProcess:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of one side of a pair to a command, in milliseconds a pass; the side waits for the next command."""
+    """Answer of one side of a pair to a command, in milliseconds a pass; the side waits for the next command.
 
-    control: Sequence[float] = ()
-    row: Sequence[float] = ()
+    `wall` are times of the wall or the GPU, `cpu` those that the thread was on a core; none where it is not what passes
+    take.
+    """
+
+    wall: Sequence[float] = ()
+    cpu: Sequence[float] = ()
     failure: Failure | None = None
 
 

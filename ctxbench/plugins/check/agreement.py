@@ -44,6 +44,8 @@ def compare_outputs(
         if isinstance(answer, Agreement):
             if not answer.broken:
                 found.append(judge(name, answer))
+                if answer.same_code and found[-1].verdict == "same":
+                    now.unchanged.add(name)
                 continue
             answer = Failure("error", "; ".join(answer.broken))
         if answer is not kept and answer and answer.status in RAISED:

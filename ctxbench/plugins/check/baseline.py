@@ -16,7 +16,7 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.conditions import from_columns
 from ctxbench.model.metric import RecordRow
 from ctxbench.model.suite_file import MeasureTable
-from ctxbench.plugins.check.process_rules import ProcessLogs
+from ctxbench.plugins.check.evidence import ProcessLogs
 from ctxbench.plugins.check.result import EXACT_COLUMNS, ExactChange
 from ctxbench.results.environment import differences
 from ctxbench.results.run_folder import RunFolder

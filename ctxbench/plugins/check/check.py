@@ -1,9 +1,12 @@
-"""Parts shared by every kind of check: the suite seen from a source tree, the names of rows, and the result."""
+"""The one flow of a check: two sides are prepared, evidence is collected, one rule judges, one result comes out."""
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ctxbench import devices
 from ctxbench.base import clocks as this_machine
@@ -11,18 +14,41 @@ from ctxbench.base import disk
 from ctxbench.base import load as machine_load
 from ctxbench.base.errors import UsageError
 from ctxbench.base.mode import MODES
+from ctxbench.engine.progress import QuietGate
 from ctxbench.model.case import Case
 from ctxbench.model.conditions import CONDITIONS, phrases
 from ctxbench.model.grid import Suite
+from ctxbench.plugins.check.evidence import PairEvidence
+from ctxbench.plugins.check.pairs import Pairs, Source
+from ctxbench.plugins.check.power import Spread, affordable_look, spreads
 from ctxbench.plugins.check.request import Deadline, Request
-from ctxbench.plugins.check.result import ExactChange, GateResult, OutputVerdict, exit_code
+from ctxbench.plugins.check.result import EvidenceKind, ExactChange, GateResult, OutputVerdict, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
+from ctxbench.plugins.check.rules import GateRule, judge
 from ctxbench.plugins.check.trees import Modules
 from ctxbench.plugins.check.wire import PairRow
 
+# How many pairs are to fit into what the budget leaves for them, at least.
+PAIRS = 13
 
-class Check:
-    """A check under way. The request's suite names its files from the root of the tree; the budget runs from here."""
+
+class Check(ABC):
+    """A check under way, of what is `here` against a baseline of one kind.
+
+    `prepare` fills in what follows: the name of the `baseline`, the machine, the cases that are to be timed (`cases`)
+    and all that the result speaks of (`named`), the verdicts on rows that are not timed, and what needs no clock. The
+    request's suite names its files from the root of the tree; the budget runs from here.
+    """
+
+    baseline = ""
+    kind: EvidenceKind = "pair"
+    environment: Mapping[str, Any]
+    cases: Mapping[str, Case]
+    named: Iterable[Case]
+    compared = 0
+    # Whether latency decides at all; in an advisory result it is shown alone.
+    timed = True
+    advisory = False
 
     def __init__(self, request: Request, here: Modules) -> None:
         self.deadline = Deadline(request.budget_s)
@@ -30,53 +56,104 @@ class Check:
         self.suite = suite_in_tree(request.suite, here.root) if here.root else request.suite
         self.request = replace(request, suite=self.suite)
         self.notes = [str(note) for note in machine_load.notes({"busy_cores": this_machine.here.busy_cores()})]
+        self.rows: list[RowVerdict] = []
+        self.exact: list[ExactChange] = []
+        self.outputs: list[OutputVerdict] = []
+        self.slowed: Mapping[RowKey, float] = {}
 
-    def result(
-        self,
-        baseline: str,
-        rows: Sequence[RowVerdict],
-        environment: Mapping[str, Any],
-        cases: Sequence[Case],
-        named: Iterable[Case] | None = None,
-        exact: Sequence[ExactChange] = (),
-        compared: int = 0,
-        *,
-        timed: bool = True,
-        advisory: bool = False,
-        slowed: Collection[RowKey] = (),
-        evidence: Literal["pair", "process"] = "pair",
-        outputs: Sequence[OutputVerdict] = (),
-    ) -> GateResult:
-        """The result against `baseline`; `cases` are those measured, `named` all that it speaks of (default: these)."""
-        exact = [replace(each, accepted=each.quantity in self.request.accepted) for each in exact]
+    @abstractmethod
+    def prepare(self, stack: ExitStack, shown: QuietGate) -> None:
+        """Prepare both sides, and compare what needs no clock."""
+
+    @abstractmethod
+    def time(self, shown: QuietGate) -> Sequence[RowVerdict]:
+        """The verdicts on the latency of the cases."""
+
+    def run(self, progress: QuietGate | None = None) -> GateResult:
+        """The result, whole."""
+        with ExitStack() as stack:
+            shown = stack.enter_context(progress or QuietGate())
+            self.prepare(stack, shown)
+            timed = self.time(shown) if self.request.timed else ()
+        return self._result([*timed, *self.rows])
+
+    def _result(self, rows: Sequence[RowVerdict]) -> GateResult:
+        exact = [replace(each, accepted=each.quantity in self.request.accepted) for each in self.exact]
         must_match = self.request.must_match
         code = exit_code(
             rows,
             exact,
-            compared,
+            self.compared,
             inconclusive_is=self.request.inconclusive_is,
-            timed=timed,
-            advisory=advisory,
-            slowed=slowed,
-            outputs=outputs if must_match else (),
+            timed=self.request.timed and self.timed,
+            advisory=self.advisory,
+            slowed=self.slowed,
+            outputs=self.outputs if must_match else (),
         )
         return GateResult(
-            baseline=baseline,
+            baseline=self.baseline,
             candidate=self.here.name,
             rows=tuple(rows),
-            labels=labels(cases if named is None else named),
+            labels=labels(self.named),
             exact=tuple(exact),
-            compared=compared,
+            compared=self.compared,
             margin=self.request.rule(()).margin,
-            conditions=conditions_phrase(environment, cases),
+            conditions=conditions_phrase(self.environment, list(self.cases.values())),
             notes=tuple(dict.fromkeys(self.notes)),
             elapsed_s=self.deadline.elapsed_s,
             exit_code=code,
-            evidence=evidence,
-            advisory=advisory,
-            outputs=tuple(outputs),
+            evidence=self.kind,
+            advisory=self.advisory,
+            outputs=tuple(self.outputs),
             must_match=must_match,
         )
+
+
+class PairCheck(Check):
+    """A check whose evidence is pairs of processes. After it, `spreads` say what it can find.
+
+    `unchanged` are cases that need no time.
+    """
+
+    def __init__(self, request: Request, here: Modules) -> None:
+        super().__init__(request, here)
+        self.spreads: tuple[Spread, ...] = ()
+        self.unchanged: Collection[str] = ()
+
+    def time_pairs(
+        self, before: tuple[Path | None, Mapping[str, Case]], shown: QuietGate, *, end_at_regression: bool
+    ) -> Sequence[RowVerdict]:
+        """The verdicts on the cases against those of `before`, a tree and its cases by the same ids."""
+        then, now = (
+            {name: case for name, case in each.items() if name not in self.unchanged}
+            for each in (before[1], self.cases)
+        )
+        sources = Source(before[0], task_rows(then)), Source(self.here.root, task_rows(now, self.slowed))
+        rule, keys = self.request.rule(self.cases.values()), list(sources[1].rows)
+        pair_s = self.deadline.left_s / PAIRS
+        pairs = Pairs(*sources, self.suite.file.measure, progress=shown.row, pair_s=pair_s)
+        self.deadline.seconds = pairs.seconds
+        evidence = PairEvidence(pairs)
+        rows = judge(keys, evidence, rule, self.deadline.has_time, end_at_regression)
+        look = affordable_look(rule, self.request.budget_s, pairs.seconds)
+        self.spreads = spreads(keys, evidence, rule, look, self.slowed)
+        self.notes += filter(None, [_needs(rows, evidence, rule, pairs.seconds)])
+        return rows
+
+
+def _needs(rows: Sequence[RowVerdict], evidence: PairEvidence, rule: GateRule, pair_s: Sequence[float]) -> str:
+    """Return how much more time would decide the open rows; empty where none is open, or none can say."""
+    open_ = [row.row for row in rows if row.verdict == "inconclusive" and row.replicates]
+    more = [
+        count - evidence.estimate(row).replicates
+        for row in open_
+        if (count := rule.replicates_needed(row, evidence.estimate(row)))
+    ]
+    if not more or not pair_s:
+        return ""
+    seconds = math.ceil(max(more) * pair_s[-1])
+    which = "each inconclusive row" if len(more) == len(open_) else f"{len(more)} of {len(open_)} inconclusive rows"
+    return f"{seconds} s more of --budget would decide {which}"
 
 
 def suite_in_tree(suite: Suite, root: Path) -> Suite:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ctxbench import devices
 from ctxbench.base.errors import UsageError
@@ -19,10 +18,11 @@ from ctxbench.model.messages import Failure
 from ctxbench.model.metric import RecordRow
 from ctxbench.plugins.check.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
 from ctxbench.plugins.check.check import Check
-from ctxbench.plugins.check.process_rules import ProcessLogs, judge_processes
+from ctxbench.plugins.check.evidence import ProcessEvidence, ProcessLogs
 from ctxbench.plugins.check.request import Request
-from ctxbench.plugins.check.result import EXACT_COLUMNS, ExactChange, GateResult
-from ctxbench.plugins.check.rows import UNKNOWN, RowKey, RowVerdict, failed_now, unmeasured
+from ctxbench.plugins.check.result import EXACT_COLUMNS, GateResult
+from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now, unmeasured
+from ctxbench.plugins.check.rules import judge
 from ctxbench.plugins.check.tree_cases import list_cases, measured
 from ctxbench.plugins.check.trees import Modules, modules_here
 from ctxbench.results.run_folder import RunFolder
@@ -57,42 +57,33 @@ def check_stored(path: Path, request: Request, progress: QuietGate | None = None
     The modules are those of the git repository around the working folder, else the installed ones. Raises
     UsageError for a baseline that cannot be read, and for a module that neither has.
     """
-    check = _StoredCheck(request, modules_here())
-    check.stored = stored = load_baseline(path)
-    with ExitStack() as stack:
-        shown = stack.enter_context(progress or QuietGate())
-        shown.stage("comparing exact quantities")
-        server = stack.enter_context(ForkServer(check.here.root, malloc=check.measure.malloc))
-        environment = machine(server)
-        same, reason = same_machine(stored, environment)
-        check.notes += [] if same else [reason]
-        cases = check.cases(server)
-        changes, compared = check.compare(server, cases, environment)
-        asked = check.to_time(cases, environment) if request.timed else []
-        timed_cases = [case for name, case in cases.items() if any(row.case == name for row in asked)]
-        rows = [*check.time(asked, timed_cases, server, shown), *check.rows]
-    return check.result(
-        stored.name,
-        rows,
-        environment,
-        timed_cases or [_static(case) for case in cases.values()],
-        [*stored.cases.values()],
-        changes,
-        compared,
-        timed=request.timed and any(map(stored.timed, cases)),
-        advisory=not same,
-        evidence="process",
-    )
+    here = modules_here()
+    return _StoredCheck(request, here, load_baseline(path)).run(progress)
 
 
 class _StoredCheck(Check):
-    """A check against `stored`; `rows` are the verdicts on what is not timed."""
+    """A check against the run `stored`."""
 
-    stored: Baseline
+    kind = "process"
 
-    def __init__(self, request: Request, here: Modules) -> None:
+    def __init__(self, request: Request, here: Modules, stored: Baseline) -> None:
         super().__init__(request, here)
-        self.rows: list[RowVerdict] = []
+        self.stored = stored
+        self.baseline, self.named = stored.name, [*stored.cases.values()]
+
+    def prepare(self, stack: ExitStack, shown: QuietGate) -> None:
+        shown.stage("comparing exact quantities")
+        self.server = stack.enter_context(ForkServer(self.here.root, malloc=self.measure.malloc))
+        self.environment = machine(self.server)
+        same, reason = same_machine(self.stored, self.environment)
+        self.advisory = not same
+        self.notes += [] if same else [reason]
+        found = self._named_cases()
+        self._compare(found)
+        self.asked = self._to_time(found) if self.request.timed else []
+        self.timed = any(map(self.stored.timed, found))
+        timed = {name: case for name, case in found.items() if any(row.case == name for row in self.asked)}
+        self.cases = timed or {name: _static(case) for name, case in found.items()}
 
     @property
     def measure(self) -> Measure:
@@ -102,12 +93,12 @@ class _StoredCheck(Check):
         kept = (self.stored.environment or {}).get("malloc", True)
         return self.suite.file.measure.model_copy(update={"malloc": "keep" if kept else "default"})
 
-    def cases(self, server: ForkServer) -> dict[str, Case]:
+    def _named_cases(self) -> dict[str, Case]:
         """The baseline's cases that the request names, by their ids."""
         if not self.suite.chosen:
             return self._all_cases()
         stored = self.stored.cases
-        found = list_cases(server, self.suite, "cpu", self.here)
+        found = list_cases(self.server, self.suite, "cpu", self.here)
         for name in sorted(self.suite.named & found.missing.keys()):
             vanished = [case for case, each in stored.items() if _is_named(each, name)]
             if not vanished:
@@ -133,27 +124,22 @@ class _StoredCheck(Check):
                 cases[name] = case
         return cases
 
-    def compare(
-        self, server: ForkServer, cases: Mapping[str, Case], environment: Mapping[str, Any]
-    ) -> tuple[list[ExactChange], int]:
-        """The exact quantities that differ, and the count of all."""
-        changes: list[ExactChange] = []
-        compared = 0
+    def _compare(self, cases: Mapping[str, Case]) -> None:
+        """Compare the exact quantities."""
         for name, case in cases.items():
             each = self.stored.rows[name]
             measure = _measure_of(each, self.suite.file.measure)
-            record = measured(server, measure, list(EXACT_COLUMNS), _static(case))
+            record = measured(self.server, measure, list(EXACT_COLUMNS), _static(case))
             if isinstance(record, Failure):
                 worked, row = each["status"] == "ok" or exact_of(each), RowKey(name)
                 self.rows.append(failed_now(row, record) if worked else unmeasured(row, "not compared", str(record)))
                 continue
-            comparison = compare_exact(self.stored, name, record, environment["packages"]["torch"])
-            changes += comparison.changes
-            compared += comparison.compared
+            comparison = compare_exact(self.stored, name, record, self.environment["packages"]["torch"])
+            self.exact += comparison.changes
+            self.compared += comparison.compared
             self.notes += comparison.notes
-        return changes, compared
 
-    def to_time(self, cases: Mapping[str, Case], environment: Mapping[str, Any]) -> list[RowKey]:
+    def _to_time(self, cases: Mapping[str, Case]) -> list[RowKey]:
         """The rows whose latency the baseline has of enough processes and that can be timed here."""
         asked: list[RowKey] = []
         few: list[RowVerdict] = []
@@ -164,8 +150,8 @@ class _StoredCheck(Check):
             if (status := self.stored.rows[name]["status"]) != "ok":
                 reason = f"It ended in {status} in the baseline."
                 self.rows.append(unmeasured(RowKey(name), "not compared", reason))
-            elif self.stored.timed(name) and not devices.present(case.device, environment):
-                reason = f"It was measured on {case.device}; {devices.seen(case.device, environment)}."
+            elif self.stored.timed(name) and not devices.present(case.device, self.environment):
+                reason = f"It was measured on {case.device}; {devices.seen(case.device, self.environment)}."
                 self.rows.append(unmeasured(RowKey(name), "not compared", reason))
             else:
                 latencies = self.stored.latencies(name).items()
@@ -175,31 +161,28 @@ class _StoredCheck(Check):
         self.rows += few
         return asked
 
-    def time(
-        self, asked: Sequence[RowKey], cases: Sequence[Case], server: ForkServer, shown: QuietGate
-    ) -> list[RowVerdict]:
-        """The verdicts on the latency rows `asked`, which are of these cases, measured as the baseline was."""
-        if not asked:
+    def time(self, shown: QuietGate) -> Sequence[RowVerdict]:
+        """The verdicts on the latency rows `asked`, measured as the baseline was."""
+        if not self.asked:
             return []
+        cases = list(self.cases.values())
         expected_s = sum(self.stored.rows[case.id]["elapsed_s"] or 0.0 for case in cases)
-        if not self.deadline.has_time_for(expected_s):
+        self.deadline.seconds = [expected_s]
+        if not self.deadline.has_time():
             self.notes.append(
                 f"the baseline took {expected_s:.0f} s for these rows, and as much is needed now; give more --budget, "
                 "or fewer --modules"
             )
-            return [_undecided(row, "The time budget is too short to measure it.") for row in asked]
-        records = {record["case"]: record for record in self.execute(cases, server, shown)}
-        sides, failed = {}, []
-        for row in asked:
-            record = records[row.case]
-            if record["status"] == "ok":
-                sides[row] = self.stored.latencies(row.case)[row.mode], process_logs(record, row.mode)
-            else:
-                no_room = any(note.code == "no_gpu_room" for note in record["notes"])
-                failed.append(failed_now(row, Failure(record["status"], record["message"], no_gpu_room=no_room)))
-        return [*judge_processes(sides, self.request.rule(cases)), *failed]
 
-    def execute(self, cases: Sequence[Case], server: ForkServer, shown: QuietGate) -> list[RecordRow]:
+        def measure_now(rows: Sequence[RowKey]) -> dict[RowKey, ProcessLogs | Failure]:
+            records = {record["case"]: record for record in self._execute(cases, shown)}
+            return {row: _logs_or_failure(records[row.case], row.mode) for row in rows}
+
+        before = {row: self.stored.latencies(row.case)[row.mode] for row in self.asked}
+        rule = self.request.stored_rule(cases)
+        return judge(self.asked, ProcessEvidence(before, measure_now), rule, self.deadline.has_time)
+
+    def _execute(self, cases: Sequence[Case], shown: QuietGate) -> list[RecordRow]:
         """The records of the cases with the medians of their processes, measured as a run does."""
         plan = Plan(self.measure, ["latency"], force=True)
         with tempfile.TemporaryDirectory(prefix="ctxbench-") as path:
@@ -207,7 +190,7 @@ class _StoredCheck(Check):
             execute(
                 cases,
                 plan,
-                server,
+                self.server,
                 lambda: ForkServer(self.here.root, static=False, malloc=self.measure.malloc),
                 folder,
                 _Rounds(shown, len(cases)),
@@ -215,9 +198,11 @@ class _StoredCheck(Check):
             return [*folder.rows()]
 
 
-def _undecided(row: RowKey, reason: str) -> RowVerdict:
-    """The verdict on a row that could not be measured, through no fault of its module."""
-    return UNKNOWN.verdict(row, "measured", "inconclusive", 0, reason)
+def _logs_or_failure(record: RecordRow, mode: str) -> ProcessLogs | Failure:
+    if record["status"] == "ok":
+        return process_logs(record, mode)
+    no_room = any(note.code == "no_gpu_room" for note in record["notes"])
+    return Failure(record["status"], record["message"], no_gpu_room=no_room)
 
 
 def _too_few(row: RowKey, logs: ProcessLogs) -> RowVerdict:

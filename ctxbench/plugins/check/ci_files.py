@@ -120,7 +120,7 @@ def annotations(result: GateResult) -> list[str]:
     lines = []
     for row in worst_first(result.rows):
         word = word_of(row)
-        if word != "ok":
+        if TONES[word] != "good":
             error = word == "broken" or (word == "regressed" and not result.advisory)
             lines.append(_annotation(error, f"{row_label(result, row.row)}: {word}", explanation(result, row)))
     for change in result.exact:
@@ -164,7 +164,7 @@ def _row_outcome(result: GateResult, row: RowVerdict) -> str:
         return "failure"
     if word == "inconclusive" and result.exit_code == ExitCode.INCONCLUSIVE:
         return "failure"
-    return {"broken": "error", "ok": "system-out"}.get(word, "skipped")
+    return "system-out" if TONES[word] == "good" else "error" if word == "broken" else "skipped"
 
 
 def _add_outcome(case: ElementTree.Element, outcome: str, kind: str, text: str) -> None:

@@ -59,25 +59,26 @@ def check(
     outputs: Annotated[
         str,
         typer.Option(
-            metavar="tell|must-match",
-            help="With --against: tell where outputs or gradients changed, or also fail with exit code 6.",
+            metavar="must-match|may-change",
+            help="With --against: fail with exit code 6 where outputs or gradients changed, or only tell.",
         ),
-    ] = "tell",
+    ] = "must-match",
     margin: Annotated[
         str | None, typer.Option(help="The smallest change that matters; default: the suite's, else 5%.")
     ] = None,
-    budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "5m",
-    inconclusive_is: Annotated[
-        str, typer.Option(help="fail: inconclusive rows give exit code 3; ok: they do not fail the check; skip: 125.")
-    ] = "fail",
+    budget: Annotated[str, typer.Option(help="Time for the whole check, such as 90s or 10m.")] = "10m",
+    strict: Annotated[bool, typer.Option("--strict", help="Rows that stay inconclusive give exit code 3.")] = False,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="What cannot be told gives exit code 125, as `git bisect run` takes it.")
+    ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the result as JSON to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write a summary in Markdown to this file.")] = None,
 ) -> None:
     """Check whether a change made a module slower, larger or broken: ok, regressed or inconclusive.
 
-    Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive, 4 newly broken or missing, 5 nothing compared,
-    6 outputs changed; with --inconclusive-is skip, 125 for what cannot be told, as `git bisect run` takes it.
+    Exit codes: 0 ok, 1 regressed, 2 wrong input, 3 inconclusive (with --strict), 4 newly broken or missing, 5 nothing
+    compared, 6 outputs changed, 125 cannot tell (with --bisect).
     """
     from ctxbench.model import hparams as settings
     from ctxbench.model.read_suite import load
@@ -96,8 +97,10 @@ def check(
     if renamed and against is None:
         raise UsageError("--renamed goes with --against: it names a class that the other commit calls otherwise")
     must_match = request.parse_outputs(outputs)
-    if must_match and against is None:
+    if not must_match and against is None:
         raise UsageError("--outputs goes with --against: a stored run has no outputs")
+    if strict and bisect:
+        raise UsageError("check takes one of --strict and --bisect")
     for path in (junit, json_path, markdown):
         if path is not None:
             disk.make_folder(path.parent)
@@ -111,7 +114,7 @@ def check(
         load(suite, overrides),
         request.parse_share(margin, "--margin") if margin is not None else None,
         seconds(budget, "--budget"),
-        request.parse_inconclusive_is(inconclusive_is),
+        "fail" if strict else "skip" if bisect else "ok",
         request.parse_accepted(split(accept) or []),
         request.parse_renamed(renamed or []),
         must_match,

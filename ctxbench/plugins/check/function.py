@@ -28,18 +28,18 @@ def check(
     suite: str = "ci",
     hparams: Mapping[str, Mapping[str, Any]] | None = None,
     accept: Sequence[str] = (),
-    outputs: str = "tell",
+    outputs: str = "must-match",
     margin: float | None = None,
-    budget_s: float = 300.0,
+    budget_s: float = 600.0,
     progress: QuietGate | None = None,
     **conditions: Any,
 ) -> Result[GateResult]:
     """Check whether a change made modules slower, larger or broken, or altered their outputs.
 
     The working tree is held against a commit, branch or tag (`against`), or a stored run (`baseline`). `accept` names
-    metrics whose growth is no regression; `outputs` is `tell` or `must-match`; `margin` is the smallest relative change
-    that matters (None: the suite's); `conditions` are `shape`, `dtype`, ... as in `ctxbench.run`. The exit code of the
-    command is `value.exit_code`. Raises UsageError for a wrong argument.
+    metrics whose growth is no regression; `outputs` is `must-match` or `may-change`; `margin` is the smallest relative
+    change that matters (None: the suite's); `conditions` are `shape`, `dtype`, ... as in `ctxbench.run`. The exit code
+    of the command is `value.exit_code`. Raises UsageError for a wrong argument.
     """
     request = Request(
         api.suite_of(suite, modules, hparams, conditions),

@@ -1,5 +1,6 @@
 """Measures rows in pairs of fresh processes, baseline and candidate, in blocks that alternate between the two."""
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,17 @@ from ctxbench.engine.exit import Exit
 from ctxbench.engine.remote import task_of
 from ctxbench.model.case import Measure
 from ctxbench.model.messages import Failure
+from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.plugins.check.rows import RowKey, excuse
-from ctxbench.plugins.check.rules import PairFailure, PairRatios, PairResult, Side, pair_log_ratio
 from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
 from ctxbench.worker.protocol import Answer, Task
 
-# Blocks run A B B A this many times; A is the baseline in one pair and the candidate in the next.
+# Blocks run A B B A this many times at least; A is the baseline in one pair and the candidate in the next.
 CYCLES = 3
+# What a fresh pair of processes does to a row (standard deviation of its log ratio), and what a second of blocks adds
+# beside busy neighbours, in processor time: attention and linear attention, 6 and 48 ms a pass, at a load of 9 on two
+# cores.
+BETWEEN, WITHIN = 0.015, 0.027
 
 
 # Called with the round, counted from 0, and which row of how many begins.
@@ -57,6 +62,15 @@ def launch_timer(tree: Path | None) -> Worker:
     return ForkServer(tree, static=False)
 
 
+def best_row_s(overhead_s: float, rows: int, pair_s: float) -> float:
+    """Seconds of blocks for each row of a pair that cost `overhead_s` to launch and prepare, and may take `pair_s`.
+
+    The error that is left after a budget is least here: n pairs fit of overhead + rows * s seconds, and each row's mean
+    has the variance (BETWEEN^2 + WITHIN^2 / s) / n.
+    """
+    return max(0.0, min(WITHIN / BETWEEN * math.sqrt(overhead_s / rows), (pair_s - overhead_s) / rows))
+
+
 class _Failed(Exception):
     """A command failed on a side, or on both."""
 
@@ -67,12 +81,12 @@ class _Failed(Exception):
 
 @dataclass
 class Pairs:
-    """Pairs of fresh processes for `run_gate`: call it with the rows to measure.
+    """Pairs of fresh processes: call it with the rows to measure in one.
 
     Each pair has two new interpreters, so that their address layouts are drawn anew too: children that one process
     forks share its layout, and what that does to a row's speed would look like a change. Pairs take turns in which side
-    is launched, prepared and timed first: what being first is worth to a row cancels. `history` keeps every ratio,
-    `seconds` how long each pair took.
+    is launched, prepared and timed first: what being first is worth to a row cancels. `seconds` are how long each pair
+    took. After the first pair a row's blocks go on for the seconds that are best for a pair of `pair_s` seconds.
     """
 
     baseline: Source
@@ -81,21 +95,23 @@ class Pairs:
     launch: Callable[[Path | None], Worker] = launch_timer
     progress: Progress = lambda round_, index, total, row: None
     seconds: list[float] = field(default_factory=list)
-    history: dict[RowKey, list[PairRatios]] = field(default_factory=lambda: defaultdict(list))
+    pair_s: float = 0.0
+    _timing_s: float = 0.0
+    _row_s: float = 0.0
 
     def __call__(self, rows: Sequence[RowKey]) -> dict[RowKey, PairResult]:
         """Each row's result in one pair. After a process has died, the rows that are left go on in new children."""
         begin = this_machine.here.wall_s()
         results: dict[RowKey, PairResult] = {}
+        if self.seconds:
+            self._row_s = best_row_s(self.seconds[-1] - self._timing_s, len(rows), self.pair_s)
+        self._timing_s = 0.0
         with ExitStack() as stack:
             workers = {side: stack.enter_context(self.launch(source.tree)) for side, source in self._sides.items()}
             waiting = list(rows)
             while waiting:
                 waiting = self._take(workers, waiting, results)
         self.seconds.append(this_machine.here.wall_s() - begin)
-        for row, result in results.items():
-            if isinstance(result, PairRatios):
-                self.history[row].append(result)
         return results
 
     @property
@@ -130,15 +146,21 @@ class Pairs:
 
     def _ratios(self, workers: Mapping[Side, Worker]) -> PairRatios:
         """Time the blocks of a row that both sides have prepared."""
-        control: dict[Side, list[list[float]]] = defaultdict(list)
-        times: dict[Side, list[list[float]]] = defaultdict(list)
+        wall: dict[Side, list[list[float]]] = defaultdict(list)
+        cpu: dict[Side, list[list[float]]] = defaultdict(list)
         first, second = workers
-        for side in (first, second, second, first) * CYCLES:
-            (answer,) = self._answers({side: workers[side].command(BLOCK, self.measure.timeout_s)})
-            control[side].append([statistics.median(answer.control)])
-            times[side].append([statistics.median(answer.row)])
-        ratio, unit = (float(pair_log_ratio(each["baseline"], each["candidate"])) for each in (times, control))
-        return PairRatios(ratio, unit)
+        begin = this_machine.here.wall_s()
+        spent = 0.0
+        while len(wall[first]) < 2 * CYCLES or spent < self._row_s:
+            for side in (first, second, second, first):
+                (answer,) = self._answers({side: workers[side].command(BLOCK, self.measure.timeout_s)})
+                wall[side].append([statistics.median(answer.wall)])
+                if answer.cpu:
+                    cpu[side].append([statistics.median(answer.cpu)])
+            spent = this_machine.here.wall_s() - begin
+        self._timing_s += spent
+        both = len(cpu["baseline"]) == len(cpu["candidate"]) == len(wall["baseline"])
+        return PairRatios(_ratio(wall), _ratio(cpu) if both else None)
 
     def _answers(self, replies: Mapping[Side, Answer | Exit]) -> list[Answer]:
         """Answers of the sides to a command; raises _Failed unless all are well. One that crashed ends its pair."""
@@ -159,3 +181,8 @@ class Pairs:
             failure = failures.get("candidate") or failures["baseline"]
             raise _Failed(PairFailure(failed, str(failure), ended, excuse(failure)))
         return answers
+
+
+def _ratio(times: Mapping[Side, list[list[float]]]) -> float:
+    """The log ratio of both sides' blocks, each of one median."""
+    return float(pair_log_ratio(times["baseline"], times["candidate"]))

@@ -1,8 +1,8 @@
 """Request for a check: the suite, the margin, the time; and its form on a command line."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import get_args
+from dataclasses import dataclass, field, replace
 
 from ctxbench.base import clocks as this_machine
 from ctxbench.base import limits
@@ -19,16 +19,17 @@ class Request:
     """Request for a check: `margin` None takes the suite's; `budget_s` is for the whole check, in seconds.
 
     `accepted` are exact quantities (columns) whose growth is no regression; `renamed` maps new names of classes to
-    those that the baseline has. With `must_match`, outputs that changed fail the check.
+    those that the baseline has. With `must_match`, outputs that changed fail the check. `inconclusive_is`: whether rows
+    that cannot be decided fail it, or give a code of their own (skip).
     """
 
     suite: Suite
     margin: float | None = None
-    budget_s: float = 300.0
-    inconclusive_is: InconclusiveIs = "fail"
+    budget_s: float = 600.0
+    inconclusive_is: InconclusiveIs = "ok"
     accepted: Collection[str] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
-    must_match: bool = False
+    must_match: bool = True
 
     def rule(self, cases: Iterable[Case]) -> GateRule:
         """The gate's rule, with the margins of these cases' rows."""
@@ -37,6 +38,10 @@ class Request:
             return GateRule(margin=self.margin)
         margins = {row: gate.of(case.module, row.mode) for case in cases for row in latency_rows(case)}
         return GateRule(margin=gate.margin, margins=margins)
+
+    def stored_rule(self, cases: Iterable[Case]) -> GateRule:
+        """The rule against a stored run: one look, and no call below the margin, for the machine itself changes."""
+        return replace(self.rule(cases), looks=(1,), tolerance=math.inf)
 
     @property
     def timed(self) -> bool:
@@ -58,6 +63,10 @@ class Deadline:
     @property
     def elapsed_s(self) -> float:
         return this_machine.here.wall_s() - self._start
+
+    @property
+    def left_s(self) -> float:
+        return self._budget_s - self.elapsed_s
 
     def has_time(self) -> bool:
         return self.has_time_for(self.seconds[-1] if self.seconds else 0.0)
@@ -96,17 +105,8 @@ def parse_renamed(texts: Iterable[str]) -> dict[str, str]:
     return {new.strip(): old.strip() for old, _, new in pairs}
 
 
-def parse_inconclusive_is(text: str) -> InconclusiveIs:
-    """`ok`, `fail` or `skip`. UsageError for anything else."""
-    allowed: tuple[InconclusiveIs, ...] = get_args(InconclusiveIs)
-    for each in allowed:
-        if text == each:
-            return each
-    raise unknown("value of --inconclusive-is", text, allowed)
-
-
 def parse_outputs(text: str) -> bool:
-    """Return whether outputs must match: `must-match`, or `tell`. UsageError for anything else."""
-    if text not in ("tell", "must-match"):
-        raise unknown("value of --outputs", text, ["tell", "must-match"])
+    """Return whether outputs must match: `must-match`, or `may-change`. UsageError for anything else."""
+    if text not in ("must-match", "may-change"):
+        raise unknown("value of --outputs", text, ["must-match", "may-change"])
     return text == "must-match"

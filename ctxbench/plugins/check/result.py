@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Literal
 
 from ctxbench.model.metrics import metrics
-from ctxbench.plugins.check.rows import RowKey, RowVerdict
+from ctxbench.plugins.check.rows import ADDED, RowKey, RowVerdict
 
 # The columns that are compared without statistics, by the metric that fills them.
 EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -14,6 +14,7 @@ EXACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
     for name, metric in metrics().items()
     if (columns := tuple(quantity.column for quantity in metric.quantities if quantity.exact))
 }
+EvidenceKind = Literal["pair", "process"]
 InconclusiveIs = Literal["ok", "fail", "skip"]
 
 
@@ -102,10 +103,10 @@ class GateResult:
     notes: tuple[str, ...]
     elapsed_s: float
     exit_code: ExitCode
-    evidence: Literal["pair", "process"] = "pair"
+    evidence: EvidenceKind = "pair"
     advisory: bool = False
     outputs: tuple[OutputVerdict, ...] = ()
-    must_match: bool = False
+    must_match: bool = True
 
     @property
     def title(self) -> str:
@@ -117,7 +118,7 @@ def exit_code(
     exact: Sequence[ExactChange] = (),
     compared: int = 0,
     *,
-    inconclusive_is: InconclusiveIs = "fail",
+    inconclusive_is: InconclusiveIs = "ok",
     timed: bool = True,
     advisory: bool = False,
     slowed: Collection[RowKey] = (),
@@ -141,7 +142,8 @@ def exit_code(
         return ExitCode.REGRESSED
     if any(each.verdict == "changed" for each in outputs):
         return ExitCode.CHANGED
-    if not any(row.replicates for row in measured) and not (compared and not (rows and timed)):
+    told = any(row.replicates or row.verdict == "ok" for row in measured) or any(row.status in ADDED for row in rows)
+    if not told and not (compared and not (rows and timed)):
         return ExitCode.CANNOT_TELL if inconclusive_is == "skip" else ExitCode.NOTHING_COMPARED
     unknown = inconclusive_is != "ok" and any(each.verdict == "not compared" for each in outputs)
     if unknown or any(inconclusive_is != "ok" or row.row in slowed for row in undecided):

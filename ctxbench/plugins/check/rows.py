@@ -1,22 +1,25 @@
 """The rows of a gate: what each is, what is estimated of it, and the verdict on it."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from ctxbench.base.mode import MODES
 from ctxbench.base.number import Number
+from ctxbench.base.statistics import p_value_above, t_quantile
 from ctxbench.model.case import Case
 from ctxbench.model.messages import Failure
 
 Verdict = Literal["ok", "regressed", "inconclusive"]
-Status = Literal["measured", "broken", "not compared"]
+Status = Literal["measured", "broken", "not compared", "ok (new)", "ok (repaired)"]
+# A case that works now, and that the baseline lacks or cannot run.
+ADDED = ("ok (new)", "ok (repaired)")
+# What a row's time is read from: the processor time of the thread that runs the passes, or the wall.
+ClockName = Literal["cpu", "wall"]
 NO_ROOM = "The GPU had no room for one side while it had for the other:"
 OUT_OF_TIME = "It was stopped at a time limit, which other work on the machine can cause:"
-# The interval of a row without a verdict says nothing if its ends are more than so many times apart.
-WIDEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,11 @@ def latency_rows(case: Case) -> list[RowKey]:
 
 @dataclass(frozen=True)
 class RowVerdict:
-    """Verdict of the gate on one row; `change` and `control` are relative (0.1: +10 %).
+    """Verdict on one row; `change`, `wall` and `control` are relative (0.1: +10 %).
 
-    `verdict` is None unless `status` is "measured". `control` is the change of the control workload. `replicates`
-    counts all pairs of processes (against a stored run: the processes of now). After a confirmation run, `change` is
-    that of the confirming pairs alone: the pairs that raised the flag overstate it.
+    `verdict` is None unless `status` is "measured". `change` is that of the time by `clock`, which decides; `wall` is
+    that of the wall's. `control` is the change of the control workload (NaN for pairs). `replicates` counts all pairs
+    of processes (against a stored run: the processes of now).
     """
 
     row: RowKey
@@ -51,39 +54,53 @@ class RowVerdict:
     control: float
     replicates: int
     reason: str
+    clock: ClockName = "wall"
+    wall: float = math.nan
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A row's change, and the control's, on the log scale."""
+    """The mean change of a row on the log scale, with its standard error of so many degrees of freedom.
 
-    change: Number
-    control: float
+    The error is infinite where nothing is known. `control` and `wall` are means, too. The interval is wider by
+    `allowance` on each side. A `doubt` says why the estimate decides nothing.
+    """
 
-    def alone(self) -> "Estimate":
-        """With an interval that is not known."""
-        return replace(self, change=Number(self.change.value, -math.inf, math.inf))
+    change: float = math.nan
+    error: float = math.inf
+    freedom: int = 0
+    replicates: int = 0
+    control: float = math.nan
+    allowance: float = 0.0
+    doubt: str = ""
+    clock: ClockName = "wall"
+    wall: float = math.nan
 
-    def undecided(self, log_margin: float) -> "Estimate":
-        """For a row without a verdict: with the interval only if that is why, and says something.
+    def interval(self, alpha: float) -> Number:
+        """The change with Student's two-sided interval of this error."""
+        if not math.isfinite(self.error):
+            return Number(self.change, -math.inf, math.inf)
+        reach = t_quantile(1 - alpha, self.freedom + 1) * self.error + self.allowance
+        return Number(self.change, self.change - reach, self.change + reach)
 
-        It is why if it holds the margin: one that lies on one side decided nothing, as where the control changed.
-        """
-        low, high = self.change.ends
-        return self if low <= log_margin <= high and high - low <= math.log(WIDEST) else self.alone()
+    def p_above(self, bound: float) -> float:
+        """The one-sided p value of Student's test that the change lies above `bound`."""
+        if not math.isfinite(self.error):
+            return 1.0
+        return p_value_above(self.change - bound - self.allowance, self.error, self.freedom + 1)
 
-    def verdict(self, row: RowKey, status: Status, verdict: Verdict | None, replicates: int, reason: str) -> RowVerdict:
-        """The verdict on the row, with these figures as relative changes."""
-        change, control = self.change.map_monotonic(_relative), _relative(self.control)
-        return RowVerdict(row, status, verdict, change, control, replicates, reason)
-
-
-UNKNOWN = Estimate(Number(math.nan, -math.inf, math.inf), math.nan)
+    def verdict(
+        self, row: RowKey, status: Status, verdict: Verdict | None, reason: str, change: Number | None = None
+    ) -> RowVerdict:
+        """The verdict on the row; `change`, on the log scale, has the interval that is told (None: none)."""
+        told = change or Number(self.change, -math.inf, math.inf)
+        numbers = told.map_monotonic(_relative), _relative(self.control), self.replicates, reason
+        return RowVerdict(row, status, verdict, *numbers, self.clock, _relative(self.wall))
 
 
 def unmeasured(row: RowKey, status: Status, reason: str) -> RowVerdict:
     """The verdict on a row, or a whole case, that was not measured at all."""
-    return UNKNOWN.verdict(row, status, None, 0, reason)
+    return Estimate().verdict(row, status, None, reason)
 
 
 def excuse(failure: Failure) -> str:
@@ -98,7 +115,7 @@ def excuse(failure: Failure) -> str:
 def failed_now(row: RowKey, failure: Failure) -> RowVerdict:
     """The verdict on a row that worked in the baseline: broken, or inconclusive if there is an excuse."""
     if reason := excuse(failure):
-        return UNKNOWN.verdict(row, "measured", "inconclusive", 0, f"{reason} {failure}")
+        return Estimate().verdict(row, "measured", "inconclusive", f"{reason} {failure}")
     return unmeasured(row, "broken", str(failure))
 
 

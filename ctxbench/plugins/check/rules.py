@@ -1,250 +1,153 @@
-"""The gate's decisions: what processes say of two sides goes in, a verdict for each row comes out."""
+"""The gate's one rule: evidence on rows goes in, look by look, and a verdict for each row comes out."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
-
-import numpy as np
-from numpy.typing import ArrayLike
+from dataclasses import dataclass, field, replace
 
 from ctxbench.base.number import Number
-from ctxbench.base.statistics import FloatArray, holm, t_interval, t_test_above
-from ctxbench.plugins.check.rows import UNKNOWN, Estimate, RowKey, RowVerdict, Status, Verdict
-
-Side = Literal["baseline", "candidate", "both"]
+from ctxbench.base.statistics import holm, t_quantile
+from ctxbench.plugins.check.evidence import Evidence
+from ctxbench.plugins.check.rows import Estimate, RowKey, RowVerdict
 
 BELOW = "The whole confidence interval lies below the margin."
-ABOVE = "The whole confidence interval lies above the margin."
-FLAGGED = "The first pairs showed a regression"
-CONTAINED = "The confidence interval contains the margin."
+WITHIN = "Slower, but the whole confidence interval lies below the margin."
+ABOVE = "The whole confidence interval lies above the tolerance, and not below the margin."
+CONTAINED = "The confidence interval contains both the tolerance and the margin."
 CORRECTED = (
-    "The confidence interval lies above the margin, but by too little for one of several rows (Holm's correction)."
+    "The confidence interval lies above the tolerance, but by too little for one of several rows (Holm's correction)."
 )
-CONTROL_MOVED = "The control workload changed by more than the margin: the machine became slower or faster."
 NO_TIME = "The time budget was spent before a decision."
-UNCONFIRMED = f"{FLAGGED}; a second, independent confirmation is missing: the time budget was spent."
-
-
-@dataclass(frozen=True)
-class PairRatios:
-    """One pair of fresh processes, one row: log(candidate / baseline) of the row and of the control workload."""
-
-    row: float
-    control: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.row) and math.isfinite(self.control)):
-            raise ValueError(f"The log ratios of a pair must be finite, not {self}.")
-
-
-@dataclass(frozen=True)
-class PairFailure:
-    """A row that could not be measured in a pair: which side failed or lacks it, why, and whether its process ended.
-
-    `excuse` is what else may be the cause, if anything.
-    """
-
-    side: Side
-    message: str
-    process_ended: bool = False
-    excuse: str = ""
-
-
-PairResult = PairRatios | PairFailure
-MeasurePair = Callable[[Sequence[RowKey]], Mapping[RowKey, PairResult]]
+ENDED = "The check ended at the regression of another row."
+# The interval of a row without a verdict says nothing if its ends are more than so many times apart.
+WIDEST = 10.0
 
 
 @dataclass(frozen=True)
 class GateRule:
     """Decision rule for a row: regressed, ok, or neither.
 
-    `margin` is the relative change that matters, `margins` overrides it for single rows. `alpha` is the two-sided error
-    of a row's interval over all `looks`, which are counts of pairs: each spends in proportion to its pairs, so that an
-    early one ends only a clear case and costs the last little power. `judge_processes` spends it in one look.
+    `margin` is the relative change that matters, `margins` overrides it for single rows. Changes up to `tolerance` come
+    with luck and address layout, of equal code, too; it is never more than the margin. `alpha` is the two-sided error
+    of a row's interval over all `looks`, which are counts of replicates: each spends in proportion to its count, so
+    that an early one ends only a clear case and costs the last little power.
     """
 
     margin: float = 0.05
+    tolerance: float = 0.015
     alpha: float = 0.05
-    looks: tuple[int, ...] = (4, 8, 24)
+    looks: tuple[int, ...] = (4, 6, 9, 13, 19, 28)
     margins: Mapping[RowKey, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if min([self.margin, *self.margins.values()]) <= 0 or not 0 < self.alpha < 1:
-            raise ValueError("A gate needs positive margins and an alpha between 0 and 1.")
-        if not self.looks or self.looks[0] < 2 or list(self.looks) != sorted(set(self.looks)):
-            raise ValueError("The looks of a gate are rising counts of pairs, the first 2 or more.")
+        if min([self.margin, *self.margins.values()]) <= 0 or self.tolerance < 0 or not 0 < self.alpha < 1:
+            raise ValueError("A gate needs positive margins, a tolerance and an alpha between 0 and 1.")
+        if not self.looks or self.looks[0] < 1 or list(self.looks) != sorted(set(self.looks)):
+            raise ValueError("The looks of a gate are rising counts of replicates, the first 1 or more.")
 
     def look_alpha(self, look: int) -> float:
-        """The two-sided error that the look at so many pairs may spend."""
+        """The two-sided error that the look at so many replicates may spend."""
         return self.alpha * look / sum(self.looks)
 
     def log_margin(self, row: RowKey) -> float:
         """The margin of a row on the scale of its log ratios."""
         return math.log1p(self.margins.get(row, self.margin))
 
+    def log_tolerance(self, row: RowKey) -> float:
+        """The tolerance of a row on the same scale."""
+        return min(math.log1p(self.tolerance), self.log_margin(row))
 
-def pair_log_ratio(blocks_a: ArrayLike, blocks_b: ArrayLike) -> FloatArray:
-    """The log ratio b / a of a pair of processes, from blocks of samples `[..., blocks, samples]`.
+    def replicates_needed(self, row: RowKey, estimate: Estimate) -> int | None:
+        """The count of replicates at which an interval of this spread decides wherever it lies; None if not known.
 
-    The blocks ran A B B A, A B B A ..., so that the k-th block of one side is a neighbour of the k-th of the other, and
-    drift raises every other of their differences as much as it lowers the rest. The median over these differences of
-    log block medians is not moved by a burst that hits fewer than half of them. Returns `[...]`; ValueError unless both
-    sides have the same even number of blocks.
-    """
-    log_a = np.log(np.median(np.asarray(blocks_a, dtype=np.float64), axis=-1))
-    log_b = np.log(np.median(np.asarray(blocks_b, dtype=np.float64), axis=-1))
-    count = log_a.shape[-1]
-    if log_a.shape != log_b.shape or count == 0 or count % 2:
-        raise ValueError(f"A B B A needs the same even number of blocks a side, not {count} and {log_b.shape[-1]}.")
-    return np.asarray(np.median(log_b - log_a, axis=-1))
-
-
-def estimate_from_pairs(pairs: Sequence[PairRatios], confidence: float) -> Estimate:
-    """The mean log ratio with its t interval over the pairs; an infinite interval for fewer than two."""
-    if not pairs:
-        return UNKNOWN
-    ratios = [pair.row for pair in pairs]
-    interval = t_interval(ratios, confidence)
-    control = float(np.mean([pair.control for pair in pairs]))
-    return Estimate(Number(float(np.mean(ratios)), interval.low, interval.high), control)
+        It is then narrower than the distance from the tolerance to the margin.
+        """
+        distance = (self.log_margin(row) - self.log_tolerance(row)) / 2
+        if not math.isfinite(estimate.error) or distance <= 0:
+            return None
+        spread = estimate.error * math.sqrt(estimate.replicates)
+        for look in self.looks:
+            reach = t_quantile(1 - self.look_alpha(look), look) * spread / math.sqrt(look)
+            if look > estimate.replicates and reach <= distance:
+                return look
+        return None
 
 
-def run_gate(
+def judge(
     rows: Sequence[RowKey],
-    measure_pair: MeasurePair,
+    evidence: Evidence,
     rule: GateRule,
     has_time: Callable[[], bool],
     end_at_regression: bool = False,
 ) -> tuple[RowVerdict, ...]:
-    """Measure pairs until every row has a verdict or the time is up; or, if asked for, until a regression is certain.
+    """Collect evidence until every row has a verdict or the time is up; or, if asked for, until one is regressed.
 
-    `measure_pair` measures the rows it is given in one pair of fresh processes and returns a result for each. A row
-    leaves as soon as it is decided. Rows that a look flags as regressed are judged anew at once, from new pairs alone
-    and with Holm's correction over them; then the undecided rows go on. `has_time` is asked before each pair; without
-    time, what is undecided is inconclusive.
+    One sequential test: every replicate counts at each later look, and a row leaves as soon as it is decided. It is ok
+    if its whole interval lies below the margin, and regressed if it is not and lies above the tolerance, by Holm's test
+    over the rows that are open at that look. `has_time` is asked before each replicate; without time, what is open is
+    inconclusive.
     """
-    gate = _PairGate(rows, measure_pair, rule, has_time)
-    gate.screen(end_at_regression)
+    if len(set(rows)) != len(rows):
+        raise ValueError("A gate was given the same row twice.")
+    gate = _Gate(rows, evidence, rule)
+    taken = 0
+    for look in rule.looks:
+        while taken < look and gate.open:
+            if not has_time():
+                gate.leave(NO_TIME)
+                break
+            gate.settled |= evidence.measure(gate.open)
+            taken += 1
+        gate.look(look)
+        if end_at_regression and any(each.verdict == "regressed" for each in gate.settled.values()):
+            gate.leave(ENDED)
+    gate.leave()
     return tuple(gate.settled[row] for row in rows)
 
 
-class _PairGate:
-    """The state of a gate: the pairs of each row so far, and the verdicts on the rows that are settled."""
+class _Gate:
+    """The verdicts on the rows that are settled, and what was seen of the open ones at their last look."""
 
-    def __init__(
-        self, rows: Sequence[RowKey], measure_pair: MeasurePair, rule: GateRule, has_time: Callable[[], bool]
-    ) -> None:
-        if len(set(rows)) != len(rows):
-            raise ValueError("A gate was given the same row twice.")
-        self.rows, self.measure_pair, self.rule, self.has_time = list(rows), measure_pair, rule, has_time
+    def __init__(self, rows: Sequence[RowKey], evidence: Evidence, rule: GateRule) -> None:
+        self.rows, self.evidence, self.rule = rows, evidence, rule
         self.settled: dict[RowKey, RowVerdict] = {}
-        # What the next decision on a row rests on, and the count of what came before its confirmation run.
-        self.samples: dict[RowKey, list[PairRatios]] = defaultdict(list)
-        self.screening_samples: dict[RowKey, int] = defaultdict(int)
+        self.seen: dict[RowKey, tuple[Estimate, Number]] = {}
 
-    def measure_until(self, look: int, rows: list[RowKey]) -> list[RowKey]:
-        """Measure until each row has `look` samples; settle those that fail or lack the time, and return the others."""
-        while rows and len(self.samples[rows[0]]) < look:
-            if not self.has_time():
-                for row in rows:
-                    self.leave(row, UNCONFIRMED if self.screening_samples[row] else NO_TIME)
-                return []
-            answers = self.measure_pair(rows)
-            for row in rows:
-                if row not in answers:
-                    raise ValueError(f"The measuring processes returned nothing for the row {str(row)!r}.")
-                self.take(row, answers[row])
-            rows = self.undecided(rows)
-        return rows
+    @property
+    def open(self) -> list[RowKey]:
+        return [row for row in self.rows if row not in self.settled]
 
-    def undecided(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        return [row for row in rows if row not in self.settled]
+    def look(self, look: int) -> None:
+        """Settle the open rows that are decided."""
+        alpha = self.rule.look_alpha(look)
+        for row in self.open:
+            estimate = self.evidence.estimate(row)
+            self.seen[row] = estimate, estimate.interval(alpha)
+        sound = [row for row in self.open if not self.seen[row][0].doubt]
+        tests = holm([self.seen[row][0].p_above(self.rule.log_tolerance(row)) for row in sound])
+        for row, p_value in zip(sound, tests, strict=True):
+            estimate, change = self.seen[row]
+            low, high = change.ends
+            if high < self.rule.log_margin(row):
+                reason = WITHIN if low > self.rule.log_tolerance(row) else BELOW
+                self.settled[row] = estimate.verdict(row, "measured", "ok", reason, change)
+            elif p_value <= alpha / 2:
+                self.settled[row] = estimate.verdict(row, "measured", "regressed", ABOVE, change)
 
-    def used(self, row: RowKey) -> int:
-        return self.screening_samples[row] + len(self.samples[row])
+    def leave(self, why: str = "") -> None:
+        """Settle the open rows: why they go no further, and what left them open at their last look.
 
-    def estimate_at(self, row: RowKey, look: int) -> Estimate:
-        return estimate_from_pairs(self.samples[row][:look], 1 - self.rule.look_alpha(look))
-
-    def last_look(self, row: RowKey) -> int:
-        """The count of pairs at which the row was judged last, 0 before the first look."""
-        return max((look for look in self.rule.looks if look <= len(self.samples[row])), default=0)
-
-    def settle(self, row: RowKey, verdict: Verdict | None, reason: str, status: Status = "measured") -> None:
-        """With what the row was judged by last; before the first look, with the mean of its samples alone."""
-        look = self.last_look(row)
-        estimate = self.estimate_at(row, look) if look else self.estimate_at(row, self.rule.looks[0]).alone()
-        if verdict == "inconclusive":
-            estimate = estimate.undecided(self.rule.log_margin(row))
-        self.settled[row] = estimate.verdict(row, status, verdict, self.used(row), reason)
-
-    def leave(self, row: RowKey, why: str = "") -> None:
-        """Settle an undecided row: why it goes no further, and what left it open at its last look."""
-        self.settle(row, "inconclusive", f"{why} {self._doubt(row)}".strip())
-
-    def screen(self, end_at_regression: bool) -> None:
-        """Settle every row."""
-        rows = self.rows
-        for look in self.rule.looks:
-            rows = self.measure_until(look, rows)
-            verdicts = {row: self._judge(row, look) for row in rows}
-            for row in rows:
-                if verdicts[row] == "ok":
-                    self.settle(row, "ok", BELOW)
-            self.confirm([row for row in rows if verdicts[row] == "regressed"])
-            rows = self.undecided(rows)
-            if end_at_regression and any(row.verdict == "regressed" for row in self.settled.values()):
-                for row in rows:
-                    self.leave(row, "The check ended at the regression of another row.")
-                return
-        for row in rows:
-            self.leave(row)
-
-    def confirm(self, rows: list[RowKey]) -> None:
-        """Settle flagged rows from new pairs alone: regressed if Holm's test over them says so again."""
-        for row in rows:
-            self.screening_samples[row] = len(self.samples.pop(row))
-        for look in self.rule.looks:
-            rows = self.measure_until(look, rows)
-            tests = [t_test_above([pair.row for pair in self.samples[row]], self.rule.log_margin(row)) for row in rows]
-            for row, p_value in zip(rows, holm(tests), strict=True):
-                verdict = self._judge(row, look)
-                if verdict == "regressed" and p_value <= self.rule.look_alpha(look) / 2:
-                    self.settle(row, "regressed", ABOVE)
-                elif verdict == "ok":
-                    self.settle(row, "inconclusive", f"{FLAGGED}, the confirmation run showed none.")
-            rows = self.undecided(rows)
-        for row in rows:
-            self.leave(row, f"{FLAGGED}, the confirmation run did not decide.")
-
-    def take(self, row: RowKey, answer: PairResult) -> None:
-        if isinstance(answer, PairRatios):
-            self.samples[row].append(answer)
-        elif answer.side != "both" and answer.excuse:
-            self.settle(row, "inconclusive", f"{answer.excuse} {answer.message}")
-        elif answer.side == "candidate":
-            self.settle(row, None, answer.message, "broken")
-        elif self.used(row):
-            self.settle(row, "inconclusive", f"The baseline was measured before and failed now: {answer.message}")
-        else:
-            self.settle(row, None, answer.message, "not compared")
-
-    def _judge(self, row: RowKey, look: int) -> Verdict:
-        """Regressed or ok if the whole interval lies on one side of the margin and the control did not pass it."""
-        estimate, log_margin = self.estimate_at(row, look), self.rule.log_margin(row)
-        if abs(estimate.control) > log_margin:
-            return "inconclusive"
-        change = estimate.change
-        return "regressed" if change.low > log_margin else "ok" if change.high < log_margin else "inconclusive"
-
-    def _doubt(self, row: RowKey) -> str:
-        """Reason an undecided row was open at its last look; empty before the first."""
-        look, log_margin = self.last_look(row), self.rule.log_margin(row)
-        if not look:
-            return ""
-        estimate = self.estimate_at(row, look)
-        moved = abs(estimate.control) > log_margin
-        doubt = CONTROL_MOVED if moved else CORRECTED if estimate.change.low > log_margin else CONTAINED
-        return doubt if look == len(self.samples[row]) else f"The first {look} of these pairs left it open: {doubt}"
+        The change is that of the last look. Its interval is told only if it is the reason: if it contains both lines.
+        """
+        for row in self.open:
+            now = self.evidence.estimate(row)
+            estimate, change = self.seen.get(row, (now, None))
+            told, reasons = None, [why]
+            if change:
+                low, high = change.ends
+                doubt = estimate.doubt or (CORRECTED if low > self.rule.log_tolerance(row) else CONTAINED)
+                first = f"The first {estimate.replicates} of these pairs left it open: "
+                reasons.append(first * (now.replicates > estimate.replicates) + doubt)
+                told = change if doubt == CONTAINED and high - low <= math.log(WIDEST) else None
+            counted = replace(estimate, replicates=now.replicates)
+            reason = " ".join(filter(None, reasons))
+            self.settled[row] = counted.verdict(row, "measured", "inconclusive", reason, told)

@@ -19,6 +19,8 @@ TONES: dict[str, Tone] = {
     "not compared": "bad",
     "inconclusive": "doubtful",
     "ok": "good",
+    "ok (new)": "good",
+    "ok (repaired)": "good",
 }
 HEADLINES = {
     ExitCode.OK: "no regression",
@@ -187,8 +189,8 @@ def exact_cells(change: ExactChange) -> tuple[str, str, str, str]:
 
 
 def output_texts(result: GateResult) -> list[str]:
-    """Changes of each case's outputs, where there are any, and the option that has them fail."""
-    option = "" if result.must_match else "; --outputs must-match has this fail"
+    """Changes of each case's outputs, where there is something to tell, and the option that has it fail."""
+    option = "; --outputs may-change accepts it" if result.must_match else ""
     words = {
         "same": "are the same; {}",
         "changed": "changed, from the same seed and input: {}" + option,

@@ -25,7 +25,7 @@ class TreeCases:
 
     `foreign` are files of the other tree that the modules load; of `without_class` the file lacks the class. `exact`
     are a case's exact costs by their column, None where one could not be had; `failures` says why a case has none at
-    all.
+    all. Of the `unchanged`, code and outputs are those of the other tree.
     """
 
     tree: Modules
@@ -36,6 +36,7 @@ class TreeCases:
     without_class: Sequence[str] = ()
     exact: dict[str, dict[str, int | None]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
+    unchanged: set[str] = field(default_factory=set)
 
     def why_missing(self, case: Case, other: Modules) -> str:
         """Reason why this tree lacks a case that the `other` tree has."""

@@ -60,10 +60,12 @@ class Agreement:
     """Agreement of a case's outputs with a baseline's.
 
     `broken` are sentences on what is no result, `notes` on what is other. With `own_weights` each side has drawn its
-    own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out.
+    own, since their names or shapes differ. A part that the baseline has no finite numbers of is left out. `same_code`:
+    the files of the tree that were imported for it are equal, but for comments, layout and docstrings.
     """
 
     differences: Sequence[Difference]
     broken: Sequence[str]
     notes: Sequence[str]
     own_weights: bool = False
+    same_code: bool = False

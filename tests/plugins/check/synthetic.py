@@ -5,20 +5,25 @@ One block of samples is, in seconds,
     work * exp(effect of this side + jitter of this process + drift at this time + burst) * sample noise
 
 - jitter: a process is faster or slower for its whole life (memory layout, core): one normal factor per
-  process and per row. Nothing of it is shared with the control workload, so the control cannot help.
+  process and per row.
 - drift: a random walk in the logarithm of time, one step a block, shared by both processes.
 - bursts: a neighbour takes the machine for a few blocks; shared by both processes.
 - spikes: single samples far slower than the rest, the excess drawn from a Pareto distribution.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxbench.plugins.check.rows import RowKey
-from ctxbench.plugins.check.rules import PairRatios, pair_log_ratio
+from ctxbench.plugins.check.check import PAIRS
+from ctxbench.plugins.check.evidence import PairEvidence, PairRatios, pair_log_ratio
+from ctxbench.plugins.check.pairs import BETWEEN, WITHIN, best_row_s
+from ctxbench.plugins.check.result import ExitCode, exit_code
+from ctxbench.plugins.check.rows import RowKey, RowVerdict
+from ctxbench.plugins.check.rules import GateRule, judge
 
 FloatArray = NDArray[np.float64]
 
@@ -74,10 +79,10 @@ def _bursts(random: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -
 
 
 class SyntheticMachine:
-    """A source of pairs for `run_gate`: what one noisy machine would measure, row by row.
+    """A source of pairs: what one noisy machine would measure, row by row.
 
-    Each row is measured in `groups` times A B B A blocks of `samples` samples, with a block of the control
-    workload beside each. `changes` are the true relative changes. Pairs are drawn in batches.
+    Each row is measured in `groups` times A B B A blocks of `samples` samples. `changes` are the true relative changes.
+    Pairs are drawn in batches.
     """
 
     BATCH = 8
@@ -108,15 +113,78 @@ class SyntheticMachine:
         return {row: pair[row] for row in rows}
 
     def _draw(self) -> list[dict[RowKey, PairRatios]]:
-        """A batch of pairs; time runs over pairs, rows, blocks, and the row's block before the control's."""
+        """A batch of pairs; time runs over pairs, rows and blocks."""
         pairs, rows, blocks = self.BATCH, len(self.rows), self.sides.size
-        jitter = self.random.normal(0.0, self.noise.jitter, (pairs, rows, 2, 2))
-        jitter[:, :, 1, 0] += self.effects
+        jitter = self.random.normal(0.0, self.noise.jitter, (pairs, rows, 2))
+        jitter[:, :, 1] += self.effects
         log_time = jitter[:, :, self.sides]
         times = block_samples(self.random, self.noise, log_time.reshape(-1), self.samples)
-        times = times.reshape(pairs, rows, blocks, 2, self.samples).swapaxes(2, 3)
+        times = times.reshape(pairs, rows, blocks, self.samples)
         ratios = pair_log_ratio(times[..., self.sides == 0, :], times[..., self.sides == 1, :])
         return [
-            {row: PairRatios(*map(float, ratios[pair, index])) for index, row in enumerate(self.rows)}
+            {row: PairRatios(float(ratios[pair, index])) for index, row in enumerate(self.rows)}
             for pair in range(pairs)
         ]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Costs of pairs on a machine, in seconds: before the first, to launch one, to prepare a row."""
+
+    before_s: float
+    launch_s: float
+    row_s: float
+
+
+# Two cores, with nothing beside a gate, and with two busy loops.
+NOTHING_BESIDE, BESIDE_TWO_LOOPS = Series(12.0, 2.5, 0.2), Series(25.0, 9.5, 0.35)
+# The blocks of a row in the first pair: three times A B B A.
+FEWEST_BLOCKS_S = 0.4
+# Of a pair's log ratio by the wall's time, beside busy loops.
+WALL_SPREAD = 0.5
+
+
+def timed_gate(seed: int, series: Series, change: float, rows: int, budget_s: float) -> tuple[RowVerdict, ...]:
+    """The verdicts of a gate whose first row has changed, under a clock that its pairs move on.
+
+    A pair is as long as that of a real check, and a row's log ratio by the processor's time spreads as `best_row_s`
+    says of so many seconds of blocks: normal values, measured beside busy loops, taken for a quiet machine, too.
+    """
+    random = np.random.default_rng(seed)
+    most_s = (budget_s - series.before_s) / PAIRS
+    pair_s: list[float] = []
+
+    def measure(keys: Sequence[RowKey]) -> dict[RowKey, PairRatios]:
+        overhead_s = series.launch_s + len(keys) * series.row_s
+        blocks_s = max(FEWEST_BLOCKS_S, best_row_s(overhead_s, len(keys), most_s) if pair_s else 0.0)
+        pair_s.append(overhead_s + len(keys) * blocks_s)
+        spreads = WALL_SPREAD, np.hypot(BETWEEN, WITHIN / np.sqrt(blocks_s))
+        true = np.log1p([change if key.case == "0" else 0.0 for key in keys])
+        noise = random.normal(0.0, spreads, (len(keys), 2)) + true[:, None]
+        return {key: PairRatios(float(wall), float(cpu)) for key, (wall, cpu) in zip(keys, noise, strict=True)}
+
+    def has_time() -> bool:
+        return series.before_s + sum(pair_s) + sum(pair_s[-1:]) <= budget_s
+
+    return judge([RowKey(str(row)) for row in range(rows)], PairEvidence(measure), GateRule(), has_time)
+
+
+def gate_shares(
+    series: Series, change: float, rows: int = 8, budget_s: float = 300.0, gates: int = 400
+) -> dict[str, float]:
+    """Shares of gates: the changed row `found`, exit code 0 (`green`), no row inconclusive (`decided`).
+
+    And of unchanged rows: called regressed (`alarms`), `ok`.
+    """
+    counts: Counter[str] = Counter()
+    for seed in range(gates):
+        verdicts = timed_gate(seed, series, change, rows, budget_s)
+        words = [row.verdict for row in verdicts]
+        unchanged = words[bool(change) :]
+        counts["found"] += words[0] == "regressed"
+        counts["green"] += exit_code(verdicts) == ExitCode.OK
+        counts["decided"] += "inconclusive" not in words
+        counts["alarms"] += unchanged.count("regressed")
+        counts["ok"] += unchanged.count("ok")
+    of_gates = {name: counts[name] / gates for name in ("found", "green", "decided")}
+    return of_gates | {name: counts[name] / (gates * len(unchanged)) for name in ("alarms", "ok")}

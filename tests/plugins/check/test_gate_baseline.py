@@ -12,7 +12,7 @@ from ctxbench.base.errors import AlteredRun, UsageError
 from ctxbench.model.case import Case
 from ctxbench.model.record import Record, columns
 from ctxbench.plugins.check.baseline import Baseline, compare_exact, exact_of, load_baseline, process_logs, same_machine
-from ctxbench.plugins.check.process_rules import ProcessLogs
+from ctxbench.plugins.check.evidence import ProcessLogs
 from ctxbench.plugins.check.result import ExactChange
 from ctxbench.results.csv_file import csv_line
 from ctxbench.results.run_folder import RunFolder

@@ -31,15 +31,17 @@ from ctxbench.model.case import Case, Measure
 from ctxbench.model.messages import Failure
 from ctxbench.model.read_suite import load
 from ctxbench.model.record import Record
+from ctxbench.plugins.check import check as flow
 from ctxbench.plugins.check import check_against as check
 from ctxbench.plugins.check import tree_cases
 from ctxbench.plugins.check.check import conditions_phrase, suite_in_tree
 from ctxbench.plugins.check.check_against import check_against
+from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult
 from ctxbench.plugins.check.pairs import Pairs, Source
 from ctxbench.plugins.check.request import Request, parse_accepted, parse_renamed
 from ctxbench.plugins.check.result import ExactChange, ExitCode, GateResult, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict, failed_now
-from ctxbench.plugins.check.rules import GateRule, PairFailure, PairRatios, PairResult
+from ctxbench.plugins.check.rules import BELOW, GateRule
 from ctxbench.plugins.check.texts import label_of, remarks
 from ctxbench.plugins.check.trees import baseline_tree, working_tree
 from ctxbench.plugins.check.wire import PairRow
@@ -130,7 +132,7 @@ class FakePairs:
     changes: Mapping[str, float | PairFailure] = {}
     asked: Sequence[RowKey] = ()
 
-    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any, pair_s: float) -> None:
         self.baseline, self.candidate = baseline, candidate
         self.seconds: list[float] = []
 
@@ -141,7 +143,7 @@ class FakePairs:
         found: dict[RowKey, PairResult] = {}
         for row in rows:
             change = self.changes.get(f"{row.case.split()[0]} {row.mode}", 0.0)
-            found[row] = change if isinstance(change, PairFailure) else PairRatios(math.log1p(change) + wobble, 0.0)
+            found[row] = change if isinstance(change, PairFailure) else PairRatios(math.log1p(change) + wobble)
         return found
 
 
@@ -157,7 +159,7 @@ def _forks(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any]) -> None
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(check, "ForkServer", Forked)
     monkeypatch.setattr(check, "machine", lambda server: environment)
-    monkeypatch.setattr(check, "Pairs", FakePairs)
+    monkeypatch.setattr(flow, "Pairs", FakePairs)
     monkeypatch.setattr(FakePairs, "changes", {})
     monkeypatch.setattr(FakePairs, "asked", [])
 
@@ -173,12 +175,14 @@ BEFORE: dict[str, str | bytes] = {
     "leaving.py": source("Leaving"),
     "mended.py": source("Mended", imports="import no_such_package"),
     "unstuck.py": source("Unstuck", body="raise ValueError('not yet')"),
+    "unrepaired.py": source("Unrepaired", body="raise ValueError('not yet')"),
     "never.py": source("Never", imports="import no_such_package"),
     "package/__init__.py": "",
     "package/inner.py": source("Inner", width="WIDTH", imports="from package.widths import WIDTH"),
     "package/widths.py": "WIDTH = 2\n",
 }
 AFTER = {
+    "same.py": source("Same", body="pass"),  # other code, for that is what is timed
     "grown.py": source("Grown", width=3),
     "shrunk.py": source("Shrunk", width=4),
     "renamed.py": source("AnotherName"),
@@ -188,6 +192,8 @@ AFTER = {
     "mended.py": source("Mended"),
     "unstuck.py": source("Unstuck"),
     "fresh.py": source("Fresh"),  # untracked
+    "fresh_and_broken.py": source("Fresh", body="raise ValueError('not yet')"),
+    "unrepaired.py": source("Unrepaired", body="raise ValueError('still not')"),
     "package/widths.py": "WIDTH = 12\n",
 }
 
@@ -289,7 +295,7 @@ def test_a_parameter_more_is_a_regression_with_both_numbers(repository: Path, as
 
 
 def test_growth_that_is_accepted_is_shown_and_ok(repository: Path, ask: Ask) -> None:
-    result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]))
+    result = ask("grown.py:Grown", accepted=parse_accepted(["params", "memory"]), must_match=False)
     assert ExactChange(f"Grown {CASE}", "params", 2, 3, accepted=True) in result.exact
     assert result.exit_code == ExitCode.OK
     assert "Growth of Grown: params by 50 % (a tenth or more); accepted (--accept params)" in remarks(result)
@@ -310,10 +316,11 @@ def test_a_class_under_another_name_is_compared_with_its_old_one(repository: Pat
 
 
 def test_a_parameter_less_is_shown_and_ok(repository: Path, ask: Ask) -> None:
-    result = ask("shrunk.py:Shrunk")
+    result = ask("shrunk.py:Shrunk", must_match=False)
     assert ExactChange(f"Shrunk {CASE}", "params", 5, 4) in result.exact
     assert not any(change.worse for change in result.exact)
     assert result.exit_code == ExitCode.OK
+    assert ask("shrunk.py:Shrunk").exit_code == ExitCode.CHANGED  # saved weights do not load
 
 
 def test_a_helper_s_change_counts_and_each_side_has_its_own(repository: Path, ask: Ask) -> None:
@@ -342,18 +349,18 @@ def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
         "Renamed": ("broken", None),
         "Broken": ("broken", None),
         "Stuck": ("broken", None),
-        "Mended": ("not compared", None),
-        "Unstuck": ("not compared", None),
-        "Fresh": ("not compared", None),
+        "Mended": ("ok (new)", None),
+        "Unstuck": ("ok (repaired)", None),
+        "Fresh": ("ok (new)", None),
     }
     assert rows["Gone"].reason == f"vanished: there is no file {repository / 'gone.py'}"
     assert "unknown class in" in rows["Renamed"].reason
     assert "No module named 'no_such_package'" in rows["Broken"].reason
     assert rows["Stuck"].reason.startswith("error: ValueError: no longer (stuck.py, line ")
-    assert rows["Mended"].reason.startswith("new: loading ")
+    assert rows["Mended"].reason.startswith(f"new: in {result.baseline}, loading ")
     assert "No module named 'no_such_package'" in rows["Mended"].reason
-    assert rows["Unstuck"].reason.startswith("error: ValueError: not yet (unstuck.py, line ")
-    assert rows["Fresh"].reason.startswith("new: there is no file ")
+    assert rows["Unstuck"].reason.startswith(f"{result.baseline} fails: error: ValueError: not yet (unstuck.py, line ")
+    assert rows["Fresh"].reason.startswith(f"new: in {result.baseline}, there is no file fresh.py; now params 2, macs ")
     assert result.exit_code == ExitCode.BROKEN
     assert {row.case.split()[0] for row in FakePairs.asked} == {"Same"}
 
@@ -361,8 +368,11 @@ def test_every_kind_of_change_at_once(repository: Path, ask: Ask) -> None:
 ALONE = {
     "gone.py:Gone": ExitCode.BROKEN,
     "broken.py:Broken": ExitCode.BROKEN,
-    "mended.py:Mended": ExitCode.NOTHING_COMPARED,
-    "fresh.py:Fresh": ExitCode.NOTHING_COMPARED,
+    "mended.py:Mended": ExitCode.OK,
+    "unstuck.py:Unstuck": ExitCode.OK,
+    "fresh.py:Fresh": ExitCode.OK,
+    "unrepaired.py:Unrepaired": ExitCode.NOTHING_COMPARED,
+    "fresh_and_broken.py:Fresh": ExitCode.NOTHING_COMPARED,
 }
 
 
@@ -377,8 +387,36 @@ def test_exit_codes_of_modules_that_one_side_lacks(repository: Path, ask: Ask, m
 def test_without_a_clock_a_new_module_leaves_the_others_verdict(repository: Path, ask: Ask) -> None:
     result = ask("same.py:Same", "fresh.py:Fresh")
     assert result.exit_code == ExitCode.OK
-    assert [row.status for row in result.rows] == ["not compared"]
+    assert [row.status for row in result.rows] == ["ok (new)"]
     assert result.compared == 5
+
+
+def test_code_and_outputs_that_are_the_same_need_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    helper = "from inner import scale"
+    commit(root, {
+        "plain.py": source("Plain"), "uses.py": source("Uses", imports=helper), "inner.py": "scale = 1\n",
+        "other.py": source("Other"),
+    })  # fmt: skip
+    (root / "plain.py").write_text(f'"""Says what it is."""\n# and why\n{source("Plain")}')
+    (root / "inner.py").write_text("scale = 2  # which nothing uses\n")
+    monkeypatch.chdir(root)
+    result = ask("plain.py:Plain", "uses.py:Uses", "other.py:Other", timed=True)
+    reasons = {name: (row.verdict, row.replicates, row.reason) for name, row in rows_of(result).items()}
+    untimed = ("ok", 0, "The same code and the same outputs: nothing to time.")
+    assert reasons["Other infer"] == reasons["Other train"] == untimed
+    # A docstring that was not there is one line more of what Python runs.
+    assert reasons["Plain infer"][1] == reasons["Uses infer"][1] == 4
+    assert {row.case.split()[0] for row in FakePairs.asked} == {"Plain", "Uses"}
+    assert result.exit_code == ExitCode.OK
+    (root / "plain.py").write_text(f"# and why\n{source('Plain')}")
+    result = ask("plain.py:Plain", timed=True)
+    assert {row.reason for row in result.rows} == {untimed[2]}
+    assert result.exit_code == ExitCode.OK
 
 
 @pytest.mark.parametrize(
@@ -509,9 +547,9 @@ def test_without_time_all_is_inconclusive_and_the_request_says_what_that_is(repo
     result = ask("same.py:Same", timed=True, budget_s=1e-9)
     assert {row.verdict for row in result.rows} == {"inconclusive"}
     assert FakePairs.asked == []
-    # Not a single pair: not even `inconclusive_is="ok"` makes that a pass.
+    # Not a single pair: that is no pass.
     assert result.exit_code == ExitCode.NOTHING_COMPARED
-    assert ask("same.py:Same", timed=True, budget_s=1e-9, inconclusive_is="ok").exit_code == ExitCode.NOTHING_COMPARED
+    assert ask("same.py:Same", timed=True, budget_s=1e-9, inconclusive_is="fail").exit_code == ExitCode.NOTHING_COMPARED
 
 
 # What the two trees share
@@ -590,7 +628,7 @@ class {name}(nn.Module):
 """
 # What each module does before, and now. On the meta device, where costs are counted, none of it happens.
 REAL = {
-    "Even": ("time.sleep(0.004)", "time.sleep(0.004)"),
+    "Even": ("time.sleep(0.004)", "time.sleep(0.004 + 0)"),
     "Slower": ("x.is_meta or time.sleep(0.001)", "x.is_meta or time.sleep(0.012)"),
     "Crashing": ("pass", "x.is_meta or os.kill(os.getpid(), signal.SIGSEGV)"),
     "Infinite": ("pass", "x = x if x.is_meta else x / 0"),
@@ -662,7 +700,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: dict[str, Any
     monkeypatch.setattr("ctxbench.plugins.check.request.GateRule", partial(GateRule, looks=(2,)))
     monkeypatch.chdir(real["root"])
     monkeypatch.setattr(check, "baseline_tree", lambda here, ref: nullcontext(real["baseline"]))
-    monkeypatch.setattr(check, "Pairs", partial(Pairs, launch=real["launch"]))
+    monkeypatch.setattr(flow, "Pairs", partial(Pairs, launch=real["launch"]))
 
     def run(*modules: str) -> tuple[int, dict[str, Any]]:
         suite = write_suite(tmp_path / "real.toml", "params", "latency")
@@ -692,7 +730,7 @@ def test_rows_that_newly_fail_in_real_processes_leave_the_others_their_verdict(c
     skip_if_undecided(result)
     rows = {row["label"]: row for row in result["rows"]}
     expected = {
-        "Even": ("ok", "The whole confidence interval lies below the margin."),
+        "Even": ("ok", BELOW),
         "Crashing": ("broken", "crashed: killed in the measurement by SIGSEGV; "),
         "Hungry": ("broken", "oom: out of memory: "),
         "Quitting": ("not compared", "crashed: the process ended in the measurement with exit code 3; "),
@@ -713,7 +751,7 @@ def test_a_slower_module_is_a_regression_and_a_module_as_before_is_ok(command: C
     code, result = command("Slower")
     skip_if_undecided(result)
     assert (code, result["exit_code"], result["exit_name"]) == (1, 1, "regressed")
-    assert [(row["verdict"], row["replicates"]) for row in result["rows"]] == [("regressed", 4)] * 2
+    assert [(row["verdict"], row["replicates"]) for row in result["rows"]] == [("regressed", 2)] * 2
     assert all(3 < row["low"] < row["change"] < 30 for row in result["rows"])
     (results,) = ElementTree.parse(tmp_path / "out.xml").getroot()
     assert (results.get("tests"), results.get("failures"), results.get("errors")) == ("3", "2", "0")
@@ -859,9 +897,9 @@ STOPPED = failed_now(RowKey("a"), Failure("timeout", "still in macs after 60 s")
     ],
 )
 def test_exit_codes(rows: list[RowVerdict], changes: list[ExactChange], compared: int, code: ExitCode) -> None:
-    assert exit_code(rows, changes, compared) == code
+    assert exit_code(rows, changes, compared, inconclusive_is="fail") == code
     relaxed = ExitCode.OK if code == ExitCode.INCONCLUSIVE else code
-    assert exit_code(rows, changes, compared, inconclusive_is="ok") == relaxed
+    assert exit_code(rows, changes, compared) == relaxed
 
 
 @pytest.mark.parametrize(
@@ -870,8 +908,9 @@ def test_exit_codes(rows: list[RowVerdict], changes: list[ExactChange], compared
 def test_a_count_that_was_stopped_is_inconclusive_where_counts_alone_decide(
     rows: list[RowVerdict], advisory: bool
 ) -> None:
-    assert exit_code(rows, [], 4, timed=advisory, advisory=advisory) == ExitCode.INCONCLUSIVE
-    assert exit_code(rows[:-1], [], 4, timed=advisory, advisory=advisory) == ExitCode.OK
+    options: dict[str, Any] = {"timed": advisory, "advisory": advisory, "inconclusive_is": "fail"}
+    assert exit_code(rows, [], 4, **options) == ExitCode.INCONCLUSIVE
+    assert exit_code(rows[:-1], [], 4, **options) == ExitCode.OK
 
 
 def test_a_case_whose_count_was_stopped_is_inconclusive(
@@ -884,6 +923,6 @@ def test_a_case_whose_count_was_stopped_is_inconclusive(
 
     count = tree_cases.measured
     monkeypatch.setattr(tree_cases, "measured", measured)
-    result = ask("same.py:Same", "shrunk.py:Shrunk")
+    result = ask("same.py:Same", "shrunk.py:Shrunk", inconclusive_is="fail", must_match=False)
     assert {name: row.verdict for name, row in rows_of(result).items()} == {"Same": "inconclusive"}
     assert result.exit_code == ExitCode.INCONCLUSIVE

@@ -269,8 +269,7 @@ def test_what_runs_is_the_latency_with_the_baseline_s_own_settings(
 def test_the_allocator_is_the_one_that_a_baseline_without_settings_tells_of(
     environment: dict[str, Any] | None, malloc: str, root: Path
 ) -> None:
-    check = checked._StoredCheck(Request(load("ci")), modules_here())
-    check.stored = Baseline("earlier", environment, {}, {})
+    check = checked._StoredCheck(Request(load("ci")), modules_here(), Baseline("earlier", environment, {}, {}))
     assert check.measure == check.suite.file.measure.model_copy(update={"malloc": malloc})
 
 

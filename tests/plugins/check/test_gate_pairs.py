@@ -25,9 +25,9 @@ from ctxbench.model.grid import Suite
 from ctxbench.model.messages import Failure
 from ctxbench.model.suite_file import SuiteFile
 from ctxbench.plugins.check.child import pair as pair
-from ctxbench.plugins.check.pairs import Pairs, Source
+from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult, Side
+from ctxbench.plugins.check.pairs import BETWEEN, WITHIN, Pairs, Source, best_row_s
 from ctxbench.plugins.check.rows import OUT_OF_TIME, RowKey
-from ctxbench.plugins.check.rules import PairFailure, PairRatios, PairResult, Side
 from ctxbench.plugins.check.tree_cases import count_exact, list_cases
 from ctxbench.plugins.check.trees import Tree
 from ctxbench.plugins.check.wire import BLOCK, NEXT, PairRow
@@ -38,7 +38,7 @@ KILLED = Exit(0, 9, False, "")
 QUIT = Exit(3, 0, False, "one\nlast words\n")
 HUNG = Exit(0, 9, True, "")
 LOST = Answer(failure=Failure("crashed", "CUDA error: device-side assert triggered"))
-WELL = Answer([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])
+WELL = Answer([2.0, 2.0, 2.0])
 READY = Answer()
 STOPPED, CLOSED = b"stopped", b"closed"
 # What a script plays: an answer, the end of the process, or an error of the worker itself.
@@ -146,32 +146,65 @@ def test_only_the_rows_asked_for_are_measured_in_their_order() -> None:
     assert bench.did(b"start") == [("baseline", "c,a"), ("candidate", "c,a")]
 
 
-def block(row: list[float], control: list[float]) -> Answer:
-    return Answer(control, row)
-
-
 def test_ratios_worked_by_hand() -> None:
-    # Medians of the row: 1 five times and 4 against 2, 2, 2, 1, 8, 16; their log ratios, sorted, are
-    # 0, log 2, log 2, log 2, log 4, log 8. Of the control: all 3 against all 6, but for one block of 300.
-    baseline = [block([1.0, 1.0, 99.0], [3.0, 1.0, 5.0])] * 5 + [block([4.0, 4.0, 4.0], [3.0, 3.0, 3.0])]
+    # Medians by the wall: 1 five times and 4 against 2, 2, 2, 1, 8, 16; their log ratios, sorted, are
+    # 0, log 2, log 2, log 2, log 4, log 8. Of the processor's time: all 3 against all 6, but for one block of 300.
+    baseline = [Answer([3.0, 1.0, 1.0], [1.0, 3.0, 99.0])] * 5 + [Answer([4.0] * 3, [3.0] * 3)]
     medians = [2.0, 2.0, 2.0, 1.0, 8.0, 16.0]
-    candidate = [block([at, 0.1, 1e3], [6.0, 6.0, 6.0]) for at in medians]
-    candidate[2] = replace(candidate[2], control=[300.0, 300.0, 6.0])
+    candidate = [Answer([at, 0.1, 1e3], [6.0, 6.0, 6.0]) for at in medians]
+    candidate[2] = replace(candidate[2], cpu=[300.0, 300.0, 6.0])
     bench = Bench({"a": [READY, *baseline]}, {"a": [READY, *candidate]}, rows="a")
     result = bench.measure("a")["a"]
     assert isinstance(result, PairRatios)
-    assert result.row == pytest.approx(math.log(2))
-    assert result.control == pytest.approx(math.log(2))
+    assert (result.wall, result.cpu) == pytest.approx((math.log(2), math.log(2)))
+
+
+def test_without_the_processor_s_time_of_each_block_there_is_the_wall_s_alone() -> None:
+    timed: list[Reply] = [READY, *[Answer([1.0], [1.0])] * 6]
+    waited: list[Reply] = [READY, *[Answer([1.0], [1.0])] * 5, Answer([1.0])]
+    well: list[Reply] = [READY]
+    for before, now in ((timed, waited), (waited, timed), (timed, well)):
+        bench = Bench({"a": before}, {"a": now}, rows="a")
+        result = bench.measure("a")["a"]
+        assert isinstance(result, PairRatios)
+        assert result.cpu is None
+    assert Bench({"a": timed}, {"a": timed}, rows="a").measure("a") == {"a": PairRatios(0.0, 0.0)}
 
 
 def test_the_ratio_is_candidate_over_baseline_whichever_begins() -> None:
-    slow: list[Reply] = [READY, *[block([6.0], [1.0])] * 6]
-    bench = Bench({"a": [READY, *[block([2.0], [1.0])] * 6]}, {"a": slow}, rows="a")
+    slow: list[Reply] = [READY, *[Answer([6.0])] * 6]
+    bench = Bench({"a": [READY, *[Answer([2.0])] * 6]}, {"a": slow}, rows="a")
     for _ in range(2):
         result = bench.measure("a")["a"]
         assert isinstance(result, PairRatios)
-        assert result.row == pytest.approx(math.log(3))
-        assert result.control == 0.0
+        assert result.wall == pytest.approx(math.log(3))
+
+
+def test_after_the_first_pair_the_blocks_of_a_row_go_on_for_the_seconds_that_are_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A command takes a second: the first pair of two rows 30, of which 24 are blocks; (18 - 6) / 2 = 6 a row fit."""
+    bench = Bench({}, {}, rows="ab")
+    bench.pairs.pair_s = 18.0
+    monkeypatch.setattr(this_machine, "here", SimpleNamespace(wall_s=lambda: float(len(bench.log))))
+    bench.measure("ab")
+    monkeypatch.setattr("ctxbench.plugins.check.pairs.CYCLES", 1)
+    begun = len(bench.log)
+    bench.measure("ab")
+    overhead = bench.pairs.seconds[0] - 24
+    row_s = best_row_s(overhead, 2, 18.0)
+    assert 0 < row_s < 8
+    assert len([command for _, command, _ in bench.log[begun:] if command == BLOCK]) == 2 * 4 * math.ceil(row_s / 4)
+
+
+def test_the_best_seconds_of_a_row_leave_the_least_error() -> None:
+    def variance(seconds: float) -> float:
+        return (BETWEEN**2 + WITHIN**2 / seconds) * (10.0 + 8 * seconds)
+
+    best = best_row_s(10.0, 8, math.inf)
+    assert variance(best) < min(variance(0.99 * best), variance(1.01 * best))
+    assert best_row_s(10.0, 8, 18.0) == 1.0  # no more than fits
+    assert best_row_s(10.0, 8, 5.0) == 0.0
 
 
 FAILURES = {
@@ -189,9 +222,8 @@ def test_a_failure_has_its_side_and_sentence_and_the_next_row_goes_on(
 ) -> None:
     bench = Bench({"b": baseline}, {"b": candidate})
     results = bench.measure("abc")
-    assert results == {"a": PairRatios(0.0, 0.0), "b": PairFailure(side, message), "c": PairRatios(0.0, 0.0)}
+    assert results == {"a": PairRatios(0.0), "b": PairFailure(side, message), "c": PairRatios(0.0)}
     assert len(bench.did(b"start")) == 2
-    assert dict(bench.pairs.history) == {RowKey(row): [PairRatios(0.0, 0.0)] for row in "ac"}
 
 
 DEATHS = {
@@ -222,7 +254,7 @@ def test_after_a_death_the_other_rows_are_measured_in_new_children_of_the_same_w
     assert (result.side, result.process_ended) == (side, True)
     assert result.message.startswith(message)
     assert result.excuse == (OUT_OF_TIME if message.startswith("timeout") else "")
-    assert results["a"] == results["c"] == PairRatios(0.0, 0.0)
+    assert results["a"] == results["c"] == PairRatios(0.0)
     assert bench.did(b"start") == [(each, rows) for rows in ("a,b,c", "c") for each in ("baseline", "candidate")]
     assert len(bench.workers) == 2
     assert bench.did(STOPPED) == [("baseline", ""), ("candidate", "")] * 2
@@ -246,7 +278,7 @@ def test_a_child_that_dies_before_its_first_command_costs_the_first_row_only() -
     results = bench.measure("ab")
     assert isinstance(results["a"], PairFailure)
     assert (results["a"].side, results["a"].process_ended) == ("candidate", True)
-    assert results["b"] == PairRatios(0.0, 0.0)
+    assert results["b"] == PairRatios(0.0)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the worker broke")])
@@ -257,7 +289,6 @@ def test_both_workers_are_stopped_and_closed_whatever_is_raised(error: BaseExcep
         bench.measure("a")
     assert sorted(bench.did(STOPPED)) == sorted(bench.did(CLOSED)) == [("baseline", ""), ("candidate", "")]
     assert bench.pairs.seconds == []
-    assert not bench.pairs.history
 
 
 def test_a_second_worker_that_cannot_be_launched_leaves_the_first_closed() -> None:
@@ -275,18 +306,15 @@ def test_a_second_worker_that_cannot_be_launched_leaves_the_first_closed() -> No
     assert bench.did(CLOSED) == [("baseline", "")]
 
 
-def test_history_keeps_each_pair_and_seconds_each_duration(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter([10.0, 12.5, 20.0, 21.0])
-    bench = Bench({}, {"a": [READY, *[block([2.0 * math.e], [1.0])] * 6]}, rows="ab")
+def test_seconds_keeps_each_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A pair begins, its row's blocks begin and end each cycle, it ends.
+    now = iter([10.0, 10.5, 11.0, 11.5, 12.0, 12.5, 20.0, 20.2, 20.4, 20.6, 20.8, 21.0])
+    bench = Bench({}, {}, rows="a")
     with monkeypatch.context() as patched:
         patched.setattr(this_machine, "here", SimpleNamespace(wall_s=now.__next__))
-        bench.measure("ab")
+        bench.measure("a")
         bench.measure("a")
     assert bench.pairs.seconds == [2.5, 1.0]
-    assert [[found.row for found in bench.pairs.history[RowKey(row)]] for row in "ab"] == [
-        [pytest.approx(1.0), pytest.approx(1.0)],
-        [0.0],
-    ]
 
 
 # One side of a pair
@@ -357,9 +385,12 @@ def module_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which nothing takes time but sleeping, and reading the clock a microsecond."""
-    now = [100.0]
+def machine_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A machine on which nothing takes time but sleeping, and reading the clock a microsecond.
+
+    A thread is on a core for a quarter of the time; how often it has waited is in the list.
+    """
+    now, waits = [100.0], [0.0]
 
     def advance(seconds: float) -> None:
         now[0] += seconds
@@ -373,6 +404,9 @@ def machine_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_machine, "here", this_machine.Machine())
     monkeypatch.setattr(this_machine, "monotonic", lambda: now[0])
     monkeypatch.setattr(this_machine, "perf_counter_ns", lambda: round(now[0] * 1e9))
+    monkeypatch.setattr(this_machine, "thread_time", lambda: (now[0] - 100.0) / 4)
+    monkeypatch.setattr(this_machine, "_waits", lambda: waits[0])
+    return waits
 
 
 def talk(rows: list[PairRow], commands: bytes) -> list[Answer]:
@@ -393,23 +427,46 @@ def row(path: Path, name: str, mode: Mode = "infer", inject: float = 0.0) -> Pai
 
 
 @pytest.mark.usefixtures("machine_time")
-def test_a_block_times_the_control_and_the_row_in_milliseconds(module_file: Path) -> None:
+def test_a_block_times_the_row_in_milliseconds_by_both_clocks(module_file: Path) -> None:
     rows = [row(module_file, "Good"), row(module_file, "Good", "train")]
     said = talk(rows, NEXT + BLOCK + BLOCK + NEXT + BLOCK)
     assert said[:2] == [READY, READY]
     for reply in (said[2], said[3], said[5]):
-        assert reply.row == pytest.approx([10.0] * 5)
-        assert reply == Answer([0.0] * 3, reply.row)
+        assert reply.wall == pytest.approx([10.0] * 5)
+        assert reply.cpu == pytest.approx([2.5] * 5)
     assert said[4] == READY
+
+
+@pytest.mark.parametrize(("a_pass", "threads", "times"), [
+    (0.0, 1, 5), (0.09, 1, 5), (0.2, 1, 0), (1.0, 1, 0), (math.nan, 1, 0), (0.0, 2, 0),
+])  # fmt: skip
+def test_the_processor_s_time_is_told_where_a_pass_neither_waits_nor_has_threads(
+    module_file: Path,
+    machine_time: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    a_pass: float,
+    threads: int,
+    times: int,
+) -> None:
+    sleep = time.sleep
+
+    def waiting(seconds: float) -> None:
+        machine_time[0] += a_pass
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", waiting)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    said = talk([row(module_file, "Good")], NEXT + BLOCK)
+    assert said[2].wall == pytest.approx([10.0] * 5)
+    assert len(said[2].cpu) == times
 
 
 @pytest.mark.usefixtures("machine_time")
 def test_an_injected_share_is_in_the_time_of_its_row_alone(module_file: Path) -> None:
     rows = [row(module_file, "Good", inject=0.3), row(module_file, "Good", inject=0.0)]
     said = talk(rows, NEXT + BLOCK + NEXT + BLOCK)
-    assert said[2].row == pytest.approx([13.0])  # thirteen passes, more than fit into a block's time, counted as ten
-    assert said[2].control == [0.0] * 3
-    assert said[4].row == pytest.approx([10.0] * 5)
+    assert said[2].wall == pytest.approx([13.0])  # thirteen passes, more than fit into a block's time, counted as ten
+    assert said[4].wall == pytest.approx([10.0] * 5)
 
 
 @pytest.mark.usefixtures("machine_time")
@@ -429,7 +486,7 @@ def test_what_fails_is_a_reply_and_the_next_row_goes_on(module_file: Path) -> No
         assert failure.status == status
         assert failure.message.startswith(sentence)
     assert failures[5] is None
-    assert said[7].row == pytest.approx([10.0] * 5)
+    assert said[7].wall == pytest.approx([10.0] * 5)
 
 
 @pytest.mark.usefixtures("machine_time")
@@ -437,7 +494,7 @@ def test_a_failure_in_a_block_and_a_command_too_many(module_file: Path) -> None:
     said = talk([row(module_file, "Tires"), row(module_file, "Good")], NEXT + BLOCK + NEXT + BLOCK + NEXT)
     assert said[2].failure is not None
     assert said[2].failure.message.startswith("RuntimeError: tired (blocks.py, line ")
-    assert said[4].row == pytest.approx([10.0] * 5)
+    assert said[4].wall == pytest.approx([10.0] * 5)
     assert said[5].failure is not None
 
 

@@ -2,15 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from ctxbench.plugins.check.process_rules import CONTROL_SHARE, ProcessLogs, compare_processes, judge_processes
-from ctxbench.plugins.check.rows import UNKNOWN, RowKey, RowVerdict
-from ctxbench.plugins.check.rules import CORRECTED, GateRule
+from ctxbench.plugins.check.evidence import CONTROL_SHARE, ProcessEvidence, ProcessLogs, compare_processes
+from ctxbench.plugins.check.rows import RowKey, RowVerdict
+from ctxbench.plugins.check.rules import ABOVE, BELOW, CONTAINED, CORRECTED, GateRule
+from ctxbench.plugins.check.rules import judge as judge_rows
 
 BEFORE = [0.10, 0.12, 0.09, 0.13, 0.11]
 NOW = [0.17, 0.16, 0.19, 0.15]
@@ -32,49 +33,54 @@ SAME = around(0.0)
 def judge(
     *now: ProcessLogs, before: ProcessLogs = SAME, margins: dict[RowKey, float] | None = None
 ) -> list[RowVerdict]:
-    rows = {RowKey(str(index)): (before, each) for index, each in enumerate(now)}
-    return list(judge_processes(rows, GateRule(margins=margins or {})))
+    rows = {RowKey(str(index)): each for index, each in enumerate(now)}
+    return judge_processes(dict.fromkeys(rows, before), rows, margins or {})
+
+
+def judge_processes(
+    before: Mapping[RowKey, ProcessLogs], now: Mapping[RowKey, ProcessLogs], margins: Mapping[RowKey, float] = {}
+) -> list[RowVerdict]:
+    rule = GateRule(looks=(1,), tolerance=math.inf, margins=margins)
+    return list(judge_rows(list(now), ProcessEvidence(before, lambda rows: now), rule, lambda: True))
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 def test_the_interval_is_scipy_s_two_sample_interval(confidence: float) -> None:
-    estimate, _ = compare_processes(logs(BEFORE), logs(NOW), confidence, 0.0)
+    change = compare_processes(logs(BEFORE), logs(NOW)).interval(1 - confidence)
     expected = stats.ttest_ind(NOW, BEFORE).confidence_interval(confidence)
-    assert estimate.change.value == pytest.approx(np.mean(NOW) - np.mean(BEFORE))
-    assert estimate.change.ends == pytest.approx((expected.low, expected.high))
+    assert change.value == pytest.approx(np.mean(NOW) - np.mean(BEFORE))
+    assert change.ends == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("bound", [0.0, 0.05, 0.1])
 def test_the_p_value_is_scipy_s_one_sided_one(bound: float) -> None:
-    _, p_value = compare_processes(logs(BEFORE), logs(NOW), 0.95, bound)
+    p_value = compare_processes(logs(BEFORE), logs(NOW)).p_above(bound)
     shifted = [each - bound for each in NOW]
     assert p_value == pytest.approx(stats.ttest_ind(shifted, BEFORE, alternative="greater").pvalue)
 
 
 def test_a_change_of_the_control_widens_the_interval_and_the_p_value_belongs_to_it() -> None:
-    plain, _ = compare_processes(logs(BEFORE), logs(NOW), 0.95, 0.0)
+    plain = compare_processes(logs(BEFORE), logs(NOW)).interval(0.05)
     for control in (0.2, -0.2):
-        wide, _ = compare_processes(logs(BEFORE), logs(NOW, control), 0.95, 0.0)
-        assert wide.control == pytest.approx(control)
-        assert wide.change.value == plain.change.value
-        assert (plain.change.low - wide.change.low, wide.change.high - plain.change.high) == pytest.approx(
-            (0.2 * CONTROL_SHARE,) * 2
-        )
-        _, p_value = compare_processes(logs(BEFORE), logs(NOW, control), 0.95, wide.change.low)
-        assert p_value == pytest.approx(0.025)
+        estimate = compare_processes(logs(BEFORE), logs(NOW, control))
+        wide = estimate.interval(0.05)
+        assert estimate.control == pytest.approx(control)
+        assert wide.value == plain.value
+        assert (plain.low - wide.low, wide.high - plain.high) == pytest.approx((0.2 * CONTROL_SHARE,) * 2)
+        assert estimate.p_above(wide.low) == pytest.approx(0.025)
 
 
 def test_equal_processes_leave_no_doubt() -> None:
-    equal = logs([0.1] * 3)
-    estimate, above = compare_processes(logs([0.0] * 3), equal, 0.95, 0.05)
-    assert (estimate.change.low, estimate.change.high, above) == pytest.approx((0.1, 0.1, 0.0))
-    assert compare_processes(logs([0.0] * 3), equal, 0.95, 0.15)[1] == 1.0
+    estimate = compare_processes(logs([0.0] * 3), logs([0.1] * 3))
+    assert (*estimate.interval(0.05).ends, estimate.p_above(0.05)) == pytest.approx((0.1, 0.1, 0.0))
+    assert estimate.p_above(0.15) == 1.0
 
 
 @pytest.mark.parametrize(("before", "now"), [(5, 2), (2, 5), (5, 0), (0, 0)])
 def test_fewer_than_three_processes_say_nothing(before: int, now: int) -> None:
     sides = logs([0.0] * before), logs([0.5] * now)
-    assert compare_processes(*sides, 0.95, 0.05) == (UNKNOWN, 1.0)
+    estimate = compare_processes(*sides)
+    assert (estimate.interval(0.05).has_interval, estimate.p_above(0.05)) == (False, 1.0)
     (row,) = judge(sides[1], before=sides[0])
     assert (row.status, row.verdict, row.replicates) == ("measured", "inconclusive", now)
     when = "in the baseline" if before < 3 else "now"
@@ -84,15 +90,11 @@ def test_fewer_than_three_processes_say_nothing(before: int, now: int) -> None:
 def test_three_verdicts() -> None:
     same, slow, at_margin, fast = judge(SAME, around(0.3), around(0.05), around(-0.3))
     assert [row.verdict for row in (same, slow, at_margin, fast)] == ["ok", "regressed", "inconclusive", "ok"]
-    assert [row.reason for row in (same, slow, at_margin)] == [
-        "The whole confidence interval lies below the margin.",
-        "The whole confidence interval lies above the margin.",
-        "The confidence interval contains the margin.",
-    ]
+    assert [row.reason for row in (same, slow, at_margin)] == [BELOW, ABOVE, CONTAINED]
     assert (slow.change.value, fast.change.value) == pytest.approx((0.3, -0.3))
     assert 0.05 < slow.change.low < 0.3 < slow.change.high
     assert slow.replicates == 5
-    assert judge_processes({}, GateRule()) == ()
+    assert judge_processes({}, {}) == []
 
 
 def test_the_margin_can_be_the_row_s_own() -> None:
@@ -137,8 +139,11 @@ def shares(jitter: float, change: float, processes: int = 5, drift: float = 0.0)
         before, now = jitter * random.standard_normal((2, 20, processes))
         now[0] += math.log1p(change)
         now += drift * (random.uniform(0.8, 1.2, (20, 1)) - 1)
-        rows = {RowKey(str(n)): (logs(before[n]), logs(now[n], drift)) for n in range(20)}
-        verdicts[str(judge_processes(rows, GateRule())[0].verdict)] += 1
+        sides = (
+            {RowKey(str(n)): logs(before[n]) for n in range(20)},
+            {RowKey(str(n)): logs(now[n], drift) for n in range(20)},
+        )
+        verdicts[str(judge_processes(*sides)[0].verdict)] += 1
     return {verdict: verdicts[verdict] / 500 for verdict in ("regressed", "ok", "inconclusive")}
 
 

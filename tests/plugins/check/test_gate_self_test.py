@@ -16,17 +16,21 @@ from test_gate_trees import OWN_GIT
 
 from ctxbench.base.errors import UsageError
 from ctxbench.base.number import Number
+from ctxbench.base.statistics import t_quantile
 from ctxbench.cli.options import seconds as parse_seconds
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.grid import Suite
 from ctxbench.model.suite_file import SuiteFile
+from ctxbench.plugins.check import check as flow
 from ctxbench.plugins.check import self_test as tested
+from ctxbench.plugins.check.evidence import PairFailure, PairRatios, PairResult
 from ctxbench.plugins.check.pairs import Source
-from ctxbench.plugins.check.request import Deadline, Request, parse_inconclusive_is, parse_share
+from ctxbench.plugins.check.power import Spread, sentence, smallest_visible
+from ctxbench.plugins.check.request import Deadline, Request, parse_share
 from ctxbench.plugins.check.result import ExitCode, InconclusiveIs, exit_code
 from ctxbench.plugins.check.rows import RowKey, RowVerdict
-from ctxbench.plugins.check.rules import GateRule, PairFailure, PairRatios, PairResult, estimate_from_pairs
-from ctxbench.plugins.check.self_test import SelfTest, self_test, smallest_visible
+from ctxbench.plugins.check.rules import GateRule
+from ctxbench.plugins.check.self_test import SelfTest, self_test
 from ctxbench.plugins.check.texts import self_test_counts
 from ctxbench.plugins.check.tree_cases import TreeCases
 from ctxbench.plugins.check.trees import Modules
@@ -46,10 +50,9 @@ class ScriptedPairs:
     script: Mapping[str, float | PairFailure] = {}
     pair_s = 1.0
 
-    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any) -> None:
+    def __init__(self, baseline: Source, candidate: Source, measure: Measure, progress: Any, pair_s: float) -> None:
         assert all(row.inject == 0.0 for row in baseline.rows.values())
         self.candidate = candidate
-        self.history: dict[RowKey, list[PairRatios]] = {row: [] for row in candidate.rows}
         self.seconds: list[float] = []
 
     def __call__(self, rows: Sequence[RowKey]) -> dict[RowKey, PairResult]:
@@ -61,8 +64,7 @@ class ScriptedPairs:
         change = self.script.get(short(row), self.candidate.rows[row].inject)
         if isinstance(change, PairFailure):
             return change
-        self.history[row].append(PairRatios(math.log1p(change) + sign * WOBBLE, 0.0))
-        return self.history[row][-1]
+        return PairRatios(0.3 * sign if math.isnan(change) else math.log1p(change) + sign * WOBBLE)
 
 
 def short(row: RowKey) -> str:
@@ -79,11 +81,11 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tested, "ForkServer", lambda tree: nullcontext())
     monkeypatch.setattr(tested, "machine", lambda server: environment)
     monkeypatch.setattr(tested, "list_cases", lambda *arguments: found)
-    monkeypatch.setattr(tested, "Pairs", ScriptedPairs)
+    monkeypatch.setattr(flow, "Pairs", ScriptedPairs)
     monkeypatch.setattr(ScriptedPairs, "script", {})
 
 
-def request(margin: float | None = None, inconclusive_is: InconclusiveIs = "fail", budget_s: float = 300.0) -> Request:
+def request(margin: float | None = None, inconclusive_is: InconclusiveIs = "ok", budget_s: float = 300.0) -> Request:
     definition = {"title": "t", "modules": ["one", "two"], "axes": {"shape": [1, 16, 8, 8]}}
     suite = Suite("t", Path("t.toml"), SuiteFile.model_validate(definition))
     return Request(suite, margin, budget_s, inconclusive_is)
@@ -115,17 +117,17 @@ def test_what_is_injected_is_found_on_half_of_the_rows() -> None:
     assert "slowed by 0.1 on purpose: one infer, two train" in test.result.notes
     found = next(row for row in test.result.rows if short(row.row) == "one infer")
     assert found.change.value == pytest.approx(0.1, abs=1e-6)
-    # Screening and confirmation: eight pairs, whose ratios all count for the spread.
-    assert test.spreads[0].deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 4))
+    assert test.spreads[0].deviation == pytest.approx(statistics.stdev([WOBBLE, -WOBBLE] * 2))
 
 
+WIDE = math.nan  # pairs far apart, which decide nothing
 OUTCOMES: dict[str, tuple[dict[str, float | PairFailure], InconclusiveIs, int, ExitCode]] = {
     "a false alarm": ({"one train": 0.2}, "fail", 1, ExitCode.REGRESSED),
     "two false alarms": ({"one train": 0.2, "two infer": 0.2}, "ok", 2, ExitCode.REGRESSED),
     "a slowdown called ok": ({"one infer": 0.0}, "fail", 0, ExitCode.REGRESSED),
-    "undecided": ({"one train": 0.05}, "fail", 0, ExitCode.INCONCLUSIVE),
-    "undecided, and that is ok": ({"one train": 0.05}, "ok", 0, ExitCode.OK),
-    "a slowdown not found": ({"one infer": 0.05}, "ok", 0, ExitCode.INCONCLUSIVE),
+    "undecided": ({"one train": WIDE}, "fail", 0, ExitCode.INCONCLUSIVE),
+    "undecided, and that is ok": ({"one train": WIDE}, "ok", 0, ExitCode.OK),
+    "a slowdown not found": ({"one infer": WIDE}, "ok", 0, ExitCode.INCONCLUSIVE),
     "broken": ({"one train": PairFailure("candidate", "error: x")}, "fail", 0, ExitCode.BROKEN),
     "nothing": ({row: PairFailure("both", "error: x") for row in ROWS}, "fail", 0, ExitCode.NOTHING_COMPARED),
     "one row that never ran": ({"one train": PairFailure("both", "error: x")}, "fail", 0, ExitCode.OK),
@@ -151,7 +153,7 @@ def test_exit_code_of_a_wrong_verdict_outweighs_one_that_is_missing() -> None:
 
     rows = (row("slow", "ok"), row("plain", "inconclusive"))
     assert exit_code(rows, slowed={RowKey("slow")}) == ExitCode.REGRESSED
-    assert exit_code(rows) == ExitCode.INCONCLUSIVE
+    assert exit_code(rows, inconclusive_is="fail") == ExitCode.INCONCLUSIVE
     assert exit_code((row("slow", "regressed"),), slowed={RowKey("slow")}) == ExitCode.OK
 
 
@@ -159,7 +161,7 @@ def test_exit_code_of_a_wrong_verdict_outweighs_one_that_is_missing() -> None:
 def test_an_injection_within_the_margin_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, inject: float, margin: float | None
 ) -> None:
-    monkeypatch.setattr(tested, "run_gate", None)
+    monkeypatch.setattr(flow, "judge", None)
     with pytest.raises(UsageError, match=rf"an injected {inject:.3g} is within the margin of one .* infer"):
         self_test(request(margin), inject)
 
@@ -177,43 +179,41 @@ def test_a_module_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("look", GateRule().looks)
 def test_smallest_visible_is_found_in_95_of_100_gates(look: int) -> None:
-    """20,000 gates by the rule's own estimate, seed 0: normal log ratios of the given deviation.
+    """20,000 gates by Student's interval, seed 0: normal log ratios of the given deviation.
 
-    With p = 0.95 the count's standard error is 0.0015; half of the distance to the margin is found in under half.
+    With p = 0.95 the count's standard error is 0.0015; half of the distance to the tolerance is found in under half.
     """
-    rule, deviation, log_margin = GateRule(), 0.02, math.log1p(0.05)
+    rule, deviation, tolerance = GateRule(), 0.05, math.log1p(0.015)
     random = np.random.default_rng(0)
-    visible = math.log1p(smallest_visible(deviation, look, log_margin, rule.look_alpha(look)))
-    # The width of an interval goes with the sample's deviation alone: `estimate_from_pairs` gives the factor once.
-    wobble = [PairRatios(float(value), 0.0) for value in random.normal(size=look)]
-    estimate = estimate_from_pairs(wobble, 1 - rule.look_alpha(look))
-    reach = (estimate.change.value - estimate.change.low) / statistics.stdev(pair.row for pair in wobble)
+    alpha = rule.look_alpha(look) / 4
+    visible = math.log1p(smallest_visible(deviation, look, tolerance, 0.0, alpha))
+    reach = t_quantile(1 - alpha, look) / math.sqrt(look)
 
     def found(effect: float) -> float:
-        ratios = random.normal(effect, deviation, (20_000, 2, look))  # screening and confirmation
+        ratios = random.normal(effect, deviation, (20_000, look))
         low = ratios.mean(axis=-1) - reach * ratios.std(axis=-1, ddof=1)
-        return float((low > log_margin).all(axis=-1).mean())
+        return float((low > tolerance).mean())
 
     assert found(visible) == pytest.approx(0.95, abs=0.006)
-    assert found((visible + log_margin) / 2) < 0.5
+    assert found((visible + tolerance) / 2) < 0.5
 
 
 def test_smallest_visible_by_hand() -> None:
-    # Without spread, the margin itself; each quantity is linear in the deviation on the log scale.
-    assert smallest_visible(0.0, 8, math.log1p(0.05), 0.01) == pytest.approx(0.05)
-    one, two = (math.log1p(smallest_visible(each, 8, 0.0, 0.01)) for each in (0.01, 0.02))
+    # Without spread, the margin, below which a change is ok; each quantity is linear in the deviation on the log scale.
+    assert smallest_visible(0.0, 8, math.log1p(0.015), math.log1p(0.05), 0.01) == pytest.approx(0.05)
+    one, two = (math.log1p(smallest_visible(each, 8, 0.0, 0.0, 0.01)) for each in (0.01, 0.02))
     assert two == pytest.approx(2 * one)
-    # From many pairs t is normal: d = (2.5758 + 1.96) s / sqrt(n).
-    assert math.log1p(smallest_visible(0.1, 10_000, 0.0, 0.01)) == pytest.approx(4.5358e-3, rel=1e-3)
+    # From many pairs t is normal: d = (2.5758 + 1.6449) s / sqrt(n).
+    assert math.log1p(smallest_visible(0.1, 10_000, 0.0, 0.0, 0.01)) == pytest.approx(4.2207e-3, rel=1e-3)
     # From two pairs, one degree of freedom: finite, however far.
-    assert 0 < math.log1p(smallest_visible(0.01, 2, 0.0, 0.05)) < 10
+    assert 0 < math.log1p(smallest_visible(0.01, 2, 0.0, 0.0, 0.05)) < 10
 
 
 @pytest.mark.parametrize(
     ("budget_s", "pair_s", "look"),
-    [(300.0, 1.0, 24), (48.0, 1.0, 24), (47.9, 1.0, 8), (16.0, 1.0, 8), (8.0, 1.0, 4), (7.9, 1.0, None)],
+    [(300.0, 1.0, 28), (28.0, 1.0, 28), (27.9, 1.0, 19), (13.0, 1.0, 13), (4.0, 1.0, 4), (3.9, 1.0, None)],
 )
-def test_the_spreads_are_those_of_the_latest_look_that_the_budget_holds_twice(
+def test_the_spreads_are_those_of_the_latest_look_that_the_budget_holds(
     monkeypatch: pytest.MonkeyPatch, budget_s: float, pair_s: float, look: int | None
 ) -> None:
     monkeypatch.setattr(ScriptedPairs, "pair_s", pair_s)
@@ -224,8 +224,28 @@ def test_the_spreads_are_those_of_the_latest_look_that_the_budget_holds_twice(
             assert spread.visible is None
         else:
             assert spread.deviation is not None
-            expected = smallest_visible(spread.deviation, look, math.log1p(0.05), rule.look_alpha(look))
+            lines = math.log1p(0.015), math.log1p(0.05)
+            expected = smallest_visible(spread.deviation, look, *lines, rule.look_alpha(look) / len(ROWS))
             assert spread.visible == pytest.approx(expected)
+
+
+def test_what_a_check_finds_is_said_in_a_sentence() -> None:
+    rows = [Spread(RowKey(name), 0.0, 0.01, visible) for name, visible in (("a", 0.08), ("b", 0.12), ("c", None))]
+    told = "this budget finds slowdowns of {} and more in 95 of 100 checks on this machine"
+    assert sentence(rows) == told.format("10 %") + " (in its noisiest row, of 12 %)"
+    assert sentence(rows[:1]) == told.format("8 %")
+    assert sentence(rows[2:]) == ""
+
+
+def test_open_rows_say_how_much_more_time_would_decide_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedPairs, "pair_s", 10.0)
+    monkeypatch.setattr("test_gate_self_test.WOBBLE", 0.02)
+    left = iter([True] * 4)
+    monkeypatch.setattr(Deadline, "has_time", lambda self: next(left, False))
+    test = self_test(request())
+    assert {row.verdict for row in test.result.rows} == {"inconclusive"}
+    # The spread is 0.0231; with 19 pairs half the interval is 0.0158, with 28 it is 0.0123.
+    assert "150 s more of --budget would decide each inconclusive row" in test.result.notes
 
 
 def test_without_a_pair_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,13 +291,6 @@ def test_no_times(text: str) -> None:
         parse_seconds(text, "--budget")
 
 
-def test_what_inconclusive_is() -> None:
-    assert [parse_inconclusive_is(text) for text in ("ok", "fail")] == ["ok", "fail"]
-    for text in ("", "OK", "fial", "pass"):
-        with pytest.raises(UsageError, match=rf"unknown value of --inconclusive-is '{text}'.*known: fail, ok"):
-            parse_inconclusive_is(text)
-
-
 def test_a_deadline_leaves_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [50.0]
     monkeypatch.setattr("ctxbench.base.clocks.here", SimpleNamespace(wall_s=lambda: now[0]))
@@ -302,7 +315,9 @@ REFUSED = {
     "a margin": (["--against", "HEAD", "--margin", "much"], "--margin 'much' is not a positive share"),
     "an injection": (["--self-test", "--inject", "0"], "--inject '0' is not a positive share"),
     "a budget": (["--against", "HEAD", "--budget", "soon"], "--budget 'soon' is not a time"),
-    "what inconclusive is": (["--self-test", "--inconclusive-is", "good"], "unknown value of --inconclusive-is 'good'"),
+    "strict, and for bisect": (["--self-test", "--strict", "--bisect"], "check takes one of --strict and --bisect"),
+    "outputs": (["--against", "HEAD", "--outputs", "tell"], "unknown value of --outputs 'tell'"),
+    "outputs of itself": (["--self-test", "--outputs", "may-change"], "--outputs goes with --against"),
     "a suite": (["--against", "HEAD", "--suite", "cii"], "unknown suite 'cii'; did you mean 'ci'"),
     "no repository": (["--against", "HEAD"], "is not in a git repository"),
     "no modules": (["--against", "HEAD", "--modules", ","], "modules []: "),

@@ -3,6 +3,8 @@
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from ctxbench.base.errors import UsageError
 from ctxbench.model.case import Case, Measure
 from ctxbench.model.failures import describe_failure
 from ctxbench.model.messages import Failure
+from ctxbench.plugins.check.child.code import imported_code
 from ctxbench.plugins.check.wire import Agreement, Difference
 from ctxbench.plugins.numerics.precision import draw, relative_error
 from ctxbench.worker.measurement import CaseMeasurement
@@ -45,7 +48,7 @@ def _taken(case: Case, measure: Measure, path: str, compare: bool) -> Agreement 
         found = _computed(measurement, model)
         again = _computed(measurement, model)
         noise = {each: {part: _moved(again[each][part], found[each][part]) for part in found[each]} for each in found}
-        torch.save({"drawn": drawn, "found": found, "noise": noise}, path)
+        torch.save({"drawn": drawn, "found": found, "noise": noise, "code": imported_code(Path.cwd())}, path)
         return None
     kept = torch.load(path, weights_only=True)
     notes = []
@@ -57,7 +60,9 @@ def _taken(case: Case, measure: Measure, path: str, compare: bool) -> Agreement 
         with torch.no_grad():
             for name, tensor in _state(model):
                 tensor.copy_(kept["drawn"][name])
-    return _agreement(kept["found"], _computed(measurement, model), kept["noise"], notes, measurement, own_weights)
+    agreement = _agreement(kept["found"], _computed(measurement, model), kept["noise"], notes, measurement, own_weights)
+    code = imported_code(Path.cwd())
+    return replace(agreement, same_code=bool(code) and code == kept["code"])
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:

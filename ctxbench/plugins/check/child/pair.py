@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import torch
 
+from ctxbench.base import clocks as this_machine
 from ctxbench.base.errors import is_interrupt
 from ctxbench.devices.clock import Clock, Step
 from ctxbench.metrics.latency import warm_up
@@ -20,25 +21,32 @@ from ctxbench.worker.protocol import Answer
 SAMPLE_S = 0.002
 # A block holds five samples, or as many as fit into this time.
 BLOCK_S, SAMPLES = 0.1, 5
-CONTROL_SAMPLES = 3
+# A pass that gives up its core more often than this waits for something, and its processor time is not what it takes.
+MOST_WAITS = 0.1
 
 
 @dataclass
 class Row:
-    """A row that is ready to be timed: a sample runs `run` passes and its time is divided by `passes`."""
+    """A row that is ready to be timed: a sample runs `run` passes and its time is divided by `passes`.
+
+    `one_thread`: on a core of this machine, in the thread that asks for them.
+    """
 
     step: Step
-    control: Step
     clock: Clock
     passes: int
     run: int
     samples: int
+    one_thread: bool
 
     def block(self) -> Answer:
-        """Milliseconds a pass of the control workload, then of the row."""
-        control = [self.clock.time_block(self.control, 1) * 1e3 for _ in range(CONTROL_SAMPLES)]
-        row = [self.clock.time_block(self.step, self.run) * 1e3 / self.passes for _ in range(self.samples)]
-        return Answer(control, row)
+        """Milliseconds a pass by the wall; and by the processor's time, if a pass neither waits nor has threads."""
+        if not self.one_thread:
+            return Answer([self.clock.time_block(self.step, self.run) * 1e3 / self.passes for _ in range(self.samples)])
+        work = [this_machine.here.time_work(self.step, self.run) for _ in range(self.samples)]
+        wall, cpu = ([each[part] * 1e3 / self.passes for each in work] for part in (0, 1))
+        busy = sum(each.waits for each in work) <= MOST_WAITS * self.run * self.samples  # false for NaN
+        return Answer(wall, cpu if busy and min(cpu) > 0 else [])
 
 
 def take_side(measure: Measure, rows: Sequence[PairRow], emit: Callable[[Answer], bytes]) -> None:
@@ -77,12 +85,12 @@ def prepared(measure: Measure, rows: Sequence[PairRow]) -> Iterator[Callable[[],
             measurement = CaseMeasurement(each.case, measure, lambda message: None, force=True)
             measurement.load()
             first = measurement.first_pass(each.mode)
-            clock, control = measurement.clock(), measurement.device.control_workload()
-            clock.time_block(control, 2)
+            clock = measurement.clock()
+            one_thread = measurement.device.kind == "cpu" and torch.get_num_threads() == 1
             pass_s = warm_up(first.step, clock, measure.warmup_s)
             passes, run = slowed(max(1, math.ceil(SAMPLE_S / pass_s)), each.inject)
             samples = max(1, min(SAMPLES, int(BLOCK_S / (run * pass_s))))
-            return Row(first.step, control, clock, passes, run, samples)
+            return Row(first.step, clock, passes, run, samples, one_thread)
 
         yield prepare
 
