@@ -30,6 +30,6 @@ def test_a_side_of_a_pair_takes_commands_and_is_stopped(server: ForkServer) -> N
         answer = server.command(command)
         assert isinstance(answer, Answer)
         assert answer.failure is None
-        assert bool(answer.row) == (command == BLOCK)
+        assert bool(answer.wall) == (command == BLOCK)
     server.stop()
     assert server._interpreter.process.poll() is not None
