@@ -10,7 +10,7 @@ from ctxbench.base.errors import UsageError
 
 # The longest closed form in characters, and the largest integer in it in bits.
 LONGEST, WIDEST = 1000, 4096
-_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -86,13 +86,15 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             raise FormulaError(f"holds {ast.unparse(node)!r}, which is not integer arithmetic")
 
 
-def _computed(op: ast.operator, left: Any, right: Any) -> int:
-    """An operation on two integers, if it is not too large to be computed."""
-    if not (isinstance(left, int) and isinstance(right, int)):
-        raise FormulaError(f"computes with {left!r} and {right!r}, which are not both integers")
-    bits = left.bit_length() * right if isinstance(op, ast.Pow) else left.bit_length() + right.bit_length()
-    if isinstance(op, ast.Pow) and right < 0:
-        raise FormulaError("has a negative exponent")
-    if bits > WIDEST:
-        raise FormulaError(f"has an integer of more than {WIDEST} bits")
+def _computed(op: ast.operator, left: Any, right: Any) -> Any:
+    """An operation on two numbers, if it is not too large to be computed."""
+    for each in (left, right):
+        if not isinstance(each, int | float):
+            raise FormulaError(f"computes with {each!r}, which is no number")
+    if isinstance(left, int) and isinstance(right, int):
+        is_power = isinstance(op, ast.Pow)
+        if is_power and right < 0:
+            raise FormulaError("has a negative exponent")
+        if (left.bit_length() * right if is_power else left.bit_length() + right.bit_length()) > WIDEST:
+            raise FormulaError(f"has an integer of more than {WIDEST} bits")
     return _BINARY[type(op)](left, right)
