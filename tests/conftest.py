@@ -18,6 +18,8 @@ import pytest
 
 START = str(Path(__file__).parent / "start")  # what runs first in each process that a test starts
 sys.path.insert(0, START)
+# Each test file can be run alone: what it shares with others is in the folders of tests.
+sys.path += [str(folder) for folder in sorted(Path(__file__).parent.glob("plugins/*/"))]
 importlib.import_module("surroundings").prepare()
 processors: Any = importlib.import_module("processors")
 processors.cap()  # before torch is imported
