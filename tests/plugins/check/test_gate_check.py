@@ -825,7 +825,7 @@ def start_check(folder: Path) -> tuple[subprocess.Popen[str], dict[str, object]]
     commit(root, {"notes.txt": "one"})
     (root / "notes.txt").write_text("two")
     git(root, "stash", "--quiet")
-    (root / "Waits.py").write_text(BEHAVIOUR.format(name="Waits", body=WAITS))
+    (root / "Waits.py").write_text(BEHAVIOUR.format(name="Waits", body=f"({WAITS}) or None"))
     temporary.mkdir()
     suite = write_suite(folder / "real.toml", "latency")
     process = subprocess.Popen(

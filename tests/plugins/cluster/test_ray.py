@@ -191,6 +191,7 @@ def test_kinds_of_device_do_not_mix(nodes: Any, counts: Path, tmp_path: Path) ->
 
 
 def test_each_gpu_is_a_slot_and_excludes_the_hosts_processors(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # no GPU is used: Ray counts them
     nodes.add_node(**{**NODE, "num_cpus": 2}, num_gpus=2)
     wait = ray.wait
     with connect(nodes.address) as cluster:

@@ -71,8 +71,10 @@ def test_half_types_are_exact_or_marked(key: str, dtype: torch.dtype) -> None:
     for mode, marked in zip(MODES, MARKED_IN_HALF.get(key, ([], [])), strict=True):
         profile = predict_peak(module, x, mode=mode, device="cpu")
         measured = measure_peak(module, x, mode=mode)
-        assert list(profile.marks) == marked
-        assert profile.peak_bytes <= measured if marked else profile.peak_bytes == measured
+        of_threads = [name for name, reason in profile.marks.items() if reason == THREAD_SUMS]
+        assert [name for name in profile.marks if name in marked or name not in of_threads] == marked
+        assert not of_threads or torch.get_num_threads() > 1
+        assert profile.peak_bytes <= measured if profile.marks else profile.peak_bytes == measured
 
 
 class Scaled(nn.Module):
