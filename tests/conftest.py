@@ -25,8 +25,8 @@ processors: Any = importlib.import_module("processors")
 processors.cap()  # before torch is imported
 
 from ctxbench import cli  # noqa: E402  # see above
-from ctxbench.engine.client import ForkServer  # noqa: E402
-from ctxbench.plugin import plugins  # noqa: E402
+from ctxbench.engine.client import ForkServer  # noqa: E402  # see above
+from ctxbench.plugin import plugins  # noqa: E402  # see above
 
 TINY = """
 title = "tiny"
