@@ -1,0 +1,8 @@
+"""Published accuracy of twins: networks that differ in the block alone, with the same body, recipe, size and author."""
+
+from ctxbench.plugin import Plugin
+
+PLUGIN = Plugin(
+    about="puts published gains in accuracy beside costs",
+    beside=("beside:gains_of",),
+)

@@ -1,0 +1,171 @@
+"""Gains of blocks over the plain body, the noise of one training, and which of two blocks gains more."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import combinations
+from statistics import fmean
+
+import numpy as np
+
+from ctxbench.base.errors import UsageError, unknown
+from ctxbench.base.number import Number
+from ctxbench.base.statistics import holm, p_value_above, t_interval, t_quantile
+from ctxbench.plugins.twins.records import ACCURACY, PLAIN, Records, Setting, records
+
+# From so many settings on a difference has an interval of its own; with fewer it has that of the noise.
+FEWEST_SETTINGS = 3
+# Of all orders of two blocks of a source that are told, this share may be wrong once (Holm).
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviation of one published accuracy around what the block and the group explain, in points.
+
+    `freedom` is the number of degrees of freedom that it rests on.
+    """
+
+    sd: float
+    freedom: int
+
+    @property
+    def pair(self) -> float:
+        """Half the width of the 95 % interval of the difference of two trainings, in points."""
+        return t_quantile(0.95, self.freedom + 1) * math.sqrt(2) * self.sd
+
+
+class Refused(UsageError):
+    """A claim that one block is better than another, which the published accuracies do not tell."""
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Comparisons of the blocks of one source."""
+
+    source: Records
+
+    @cached_property
+    def blocks(self) -> list[str]:
+        """Blocks that have a twin, the largest gain over PLAIN first; those without PLAIN beside them at the end."""
+        found = dict.fromkeys(block for group in self.source.twins for block in group)
+        gains = {block: self._gain_or_nan(block) for block in found}
+        return sorted(found, key=lambda block: (math.isnan(gains[block]), -gains[block]))
+
+    @cached_property
+    def noise(self) -> Noise:
+        """The noise of one training, from accuracies that should be equal (`Records.repeats`).
+
+        Each accuracy is the sum of what its block has, of what its group has, and of the noise. A block has the same
+        in all recipes of a setting, or in all settings.
+        """
+        rows: list[tuple[object, int, float]] = []
+        for setting, groups in self.source.by_setting().items():
+            kept = setting if self.source.repeats == "recipe" else None
+            for group in groups:
+                number = rows[-1][1] + 1 if rows else 0
+                rows += [((kept, block), number, value) for block, value in group.items()]
+        blocks = [*dict.fromkeys(block for block, *_ in rows)]
+        design = np.zeros((len(rows), len(blocks) + len(self.source.twins)))
+        for line, (block, number, _) in enumerate(rows):
+            design[line, blocks.index(block)] = design[line, len(blocks) + number] = 1
+        values = np.array([row[2] for row in rows])
+        fitted = design @ np.linalg.lstsq(design, values, rcond=None)[0]
+        freedom = len(rows) - int(np.linalg.matrix_rank(design))
+        if freedom < 1:
+            raise ValueError("no two of these records should be equal")
+        return Noise(math.sqrt(float(((values - fitted) ** 2).sum()) / freedom), freedom)
+
+    def differences(self, first: str, second: str, figure: str = ACCURACY) -> dict[Setting, float]:
+        """Difference of `first` and `second` in each setting that has both as twins: the mean over its recipes."""
+        found = {}
+        for setting, groups in self.source.by_setting(figure).items():
+            if own := [group[first] - group[second] for group in groups if {first, second} <= group.keys()]:
+                found[setting] = fmean(own)
+        return found
+
+    def difference(self, first: str, second: str = PLAIN) -> Number:
+        """The mean difference over settings in points, with its 95 % interval.
+
+        It is Student's over settings, or with fewer than FEWEST_SETTINGS that of the noise. UsageError where the two
+        are never twins.
+        """
+        values = self._values(first, second)
+        if len(values) >= FEWEST_SETTINGS:
+            low, high, _ = t_interval(values)
+        else:
+            reach = t_quantile(0.95, self.noise.freedom + 1) * self._error(first, second)
+            low, high = fmean(values) - reach, fmean(values) + reach
+        return Number(fmean(values), low, high, origin="published")
+
+    def told_apart(self, first: str, second: str) -> bool:
+        """Return whether the accuracies tell which of two blocks is better, among all pairs of the source."""
+        self._values(first, second)
+        return self._adjusted[frozenset((first, second))] < LEVEL
+
+    def claim(self, better: str, worse: str) -> str:
+        """The sentence that one block is better than another. Refused, an error, where that is not told."""
+        found = self.difference(better, worse)
+        settings = len(self.differences(better, worse))
+        about = (
+            f"{self.source.measure} {found.text(decimals=2, sign='+')} points over {settings} setting"
+            f"{'s' * (settings > 1)}"
+        )
+        if not self.told_apart(better, worse):
+            p = self._adjusted[frozenset((better, worse))]
+            raise Refused(
+                f"the records do not tell that {better} is better than {worse}: {about} (p = {p:.2f} among "
+                f"{len(self._adjusted)} pairs)"
+            )
+        if found.value < 0:
+            raise Refused(f"{better} is not better than {worse}: {about}")
+        return f"{better} is better than {worse}: {about}."
+
+    def tied_pairs(self) -> tuple[int, int]:
+        """The number of pairs of blocks that are not told apart, and of all pairs that are twins."""
+        return sum(p >= LEVEL for p in self._adjusted.values()), len(self._adjusted)
+
+    @cached_property
+    def _adjusted(self) -> Mapping[frozenset[str], float]:
+        """Holm's p value of each pair of blocks that are twins."""
+        found = {}
+        for first, second in combinations(self.blocks, 2):
+            if values := [*self.differences(first, second).values()]:
+                found[frozenset((first, second))] = self._p_value(values, self._error(first, second))
+        return dict(zip(found, map(float, holm([*found.values()])), strict=True))
+
+    def _p_value(self, values: list[float], error: float) -> float:
+        """The two-sided p value of a mean difference: by its `error` from noise, or Student's where that is larger."""
+        count, distance = len(values), abs(fmean(values))
+        found = p_value_above(distance, error, self.noise.freedom + 1)
+        if count >= FEWEST_SETTINGS:
+            found = max(found, p_value_above(distance, float(np.std(values, ddof=1)) / math.sqrt(count), count))
+        return 2 * found
+
+    def _error(self, first: str, second: str) -> float:
+        """Standard error of a mean difference by the noise of training alone."""
+        found = [
+            sum({first, second} <= group.keys() for group in groups) for groups in self.source.by_setting().values()
+        ]
+        counts = [count for count in found if count]
+        return self.noise.sd * math.sqrt(2 * sum(1 / count for count in counts)) / len(counts)
+
+    def _values(self, first: str, second: str) -> list[float]:
+        for block in (first, second):
+            if block not in self.blocks:
+                raise unknown("block with twins", block, self.blocks)
+        values = [*self.differences(first, second).values()]
+        if not values:
+            raise UsageError(f"{first} and {second} are never twins in {self.source.title}")
+        return values
+
+    def _gain_or_nan(self, block: str) -> float:
+        values = self.differences(block, PLAIN).values()
+        return fmean(values) if values else math.nan
+
+
+@cache
+def twins(name: str) -> Twins:
+    """The comparisons of a source, one of `records.NAMES`."""
+    return Twins(records(name))

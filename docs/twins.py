@@ -1,0 +1,188 @@
+"""The generated tables of what the cost buys: published gains of twins, the noise, and both beside costs."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from statistics import fmean
+
+from headlines import recalled
+from lists import built_in, markdown
+
+from ctxbench import registry
+from ctxbench.base.number import significant
+from ctxbench.metrics.params import count_params
+from ctxbench.model.case import Case
+from ctxbench.plugins.macs.counter import count_macs
+from ctxbench.plugins.predict.operators import profiled
+from ctxbench.plugins.predict.passes import time_of
+from ctxbench.plugins.predict.sheet import sheets
+from ctxbench.plugins.recall.metric import NOUNS
+from ctxbench.plugins.twins.gains import Refused, Twins, twins
+from ctxbench.plugins.twins.ranks import agreement, rank_correlation
+from ctxbench.plugins.twins.records import NAMES, PLAIN
+from ctxbench.table.table import Origin
+
+# The maps that a head of mmsegmentation has on Cityscapes, of two images, and the GPU of its records.
+SHAPE = (2, 512, 64, 128)
+CARD = "v100-sxm2"
+KINDS = ("segment", "global", "lookup")
+# Costs beside a gain, by source: printed ones, and those of the block alone by ctxbench.
+OWN: dict[str, Origin] = {
+    "params, M": "counted", "MACs, G": "counted", "training, MiB": "predicted", f"training, ms on {CARD}": "predicted"
+}  # fmt: skip
+COSTS: dict[str, dict[str, Origin]] = {
+    "mmsegmentation": {"head, GB": "published", **OWN},
+    "timm": dict.fromkeys(("params, %", "images/s on 5090, %", "images/s on 4090, %"), "published"),
+}
+
+
+def twins_noise() -> str:
+    """Noise of one training's accuracy in each source, and the number of pairs of blocks that are tied."""
+    how = {
+        "recipe": "one block in one body, by two or more recipes",
+        "setting": "one block's gain in different bodies",
+    }
+    rows = []
+    for name in NAMES:
+        found = twins(name)
+        tied, pairs = found.tied_pairs()
+        noise = found.noise
+        rows.append(
+            (
+                f"{found.source.title}, {found.source.measure}",
+                how[found.source.repeats],
+                f"{noise.sd:.2f}",
+                str(noise.freedom),
+                f"{noise.pair:.1f}",
+                f"{tied} of {pairs}",
+            )
+        )
+    heads = {"source": "label", "from": "text", "standard deviation, points": "published"}
+    more = dict.fromkeys(
+        ("degrees of freedom", "95 % of two trainings differ by less than, points", "pairs tied"), "published"
+    )
+    return markdown({**heads, **more}, rows)
+
+
+def twins_lead() -> str:
+    """Number of pairs of blocks that the published accuracies do not tell apart."""
+    parts = []
+    for name in NAMES:
+        tied, pairs = twins(name).tied_pairs()
+        parts.append(f"{tied} of {pairs} pairs of blocks in {twins(name).source.title} ({twins(name).source.measure})")
+    return f"**Most blocks are tied: {' and '.join(parts)} are not told apart.**"
+
+
+def twins_gains(name: str) -> str:
+    """The gain of each block of a source over the plain body, and whether it is told from it."""
+    found = twins(name)
+    rows = []
+    for block in found.blocks:
+        settings = len(found.differences(block, PLAIN))
+        if block != PLAIN and settings:
+            told = "" if found.told_apart(block, PLAIN) else "tied"
+            rows.append(
+                (
+                    f"`{block}`",
+                    found.difference(block).text(decimals=1, sign="+"),
+                    str(settings),
+                    told,
+                    *_costs(name, block),
+                )
+            )
+    words = {"gain, points": "published", "settings": "published", "with the plain body": "text"}
+    return markdown({"block": "label", **words, **COSTS[name]}, rows)
+
+
+def _costs(name: str, block: str) -> Iterator[str]:
+    """Costs that a block adds to the plain body by the source; of a head also those of its block here."""
+    found = twins(name)
+    if name == "timm":
+        for figure in ("params, M", "images/s, RTX 5090", "images/s, RTX 4090"):
+            shares = [100 * (own[block] / own[PLAIN] - 1) for own in _both(found, block, figure)]
+            yield f"{fmean(shares):+.1f}" if shares else ""
+        return
+    added = found.differences(block, PLAIN, "memory, GB")
+    yield f"{fmean(added.values()):+.1f}" if added else ""
+    if block not in {entry.key for entry in built_in()}:
+        yield from [""] * len(OWN)
+        return
+    module, image = Case(block, registry.get(block).reference, {}, SHAPE).on_meta()
+    profile, operators = profiled(module, image, mode="train")
+    yield significant(count_params(module) / 1e6)
+    yield significant(count_macs(module, image).macs / 1e9)
+    yield f"{profile.peak_bytes / 2**20:,.0f}"
+    yield time_of(operators, sheets()[CARD]).time.text()
+
+
+def _both(found: Twins, block: str, figure: str) -> list[dict[str, float]]:
+    """The groups of twins with a figure of a block and of the plain body."""
+    groups = [group for groups in found.source.by_setting(figure).values() for group in groups]
+    return [dict(group) for group in groups if {block, PLAIN} <= group.keys()]
+
+
+def twins_order(source: str, better: str, worse: str) -> str:
+    """The sentence that a block is better than another. The page cannot be made where the noise forbids it."""
+    return f"- Told: {twins(source).claim(better, worse)}"
+
+
+def twins_refused(source: str, better: str, worse: str) -> str:
+    """The refusal of such a sentence. The page cannot be made where it would not be refused."""
+    try:
+        found = twins(source).claim(better, worse)
+    except Refused as error:
+        return f"- Refused: {error}."
+    raise SystemExit(f"a page says that this is refused, and it is not: {found}")
+
+
+def twins_extremes(source: str, block: str) -> str:
+    """The largest and the smallest gain of a block in one pair of networks."""
+    pairs = {
+        f"`{record.body}` by the recipe `{record.recipe}`": record.number("accuracy") - plain.number("accuracy")
+        for record in twins(source).source.rows.values()
+        for plain in twins(source).source.rows.values()
+        if record.block == block and plain.block == PLAIN
+        if (record.setting, record.recipe) == (plain.setting, plain.recipe)
+    }
+    ends = [
+        f"{pairs[where]:+.2f} in {where}"
+        for where in (max(pairs, key=pairs.__getitem__), min(pairs, key=pairs.__getitem__))
+    ]
+    return f"One pair alone shows anything: of {len(pairs)} pairs, `{block}` gained {' and '.join(ends)}."
+
+
+def twins_ranks() -> str:
+    """Rank correlation of the gains of mmsegmentation's heads between backbones, and between data sets."""
+    found = twins("mmsegmentation")
+    settings = dict.fromkeys(each for block in found.blocks for each in found.differences(block, PLAIN))
+    bodies = {body for body, _ in settings}
+    rows, agree = [], {False: [], True: []}
+    for one, other in combinations(settings, 2):
+        if same := [first for first, second in zip(one, other, strict=True) if first == second]:
+            value, blocks = agreement(found, one, other)
+            parts = [each for pair in zip(one, other, strict=True) for each in pair if each not in same]
+            rows.append((same[0], " and ".join(parts), str(blocks), value.text(decimals=2, sign="+")))
+            agree[same[0] in bodies].append(value.low > 0 or not value.has_interval)
+    rows.sort()
+    backbones, data = (f"{sum(each)} of {len(each)}" for each in (agree[False], agree[True]))
+    lead = (
+        f"The two backbones agree on {backbones} data sets; two data sets agree in {data} pairs. *Agree*: the interval "
+        "is above 0. A correlation of 1 has no interval."
+    )
+    return f"{lead}\n\n" + markdown(
+        {"same": "label", "between": "label", "heads": "published", "rank correlation": "published"}, rows
+    )
+
+
+def twins_recall() -> str:
+    """Rank correlation of the published gains of heads with what their blocks learned on drawn scenes."""
+    found = twins("mmsegmentation")
+    own = {row["module"]: row for row in recalled() if not row["changed"]}
+    shared = [block for block in found.blocks if block in own]
+    gains = [found.difference(block).value for block in shared]
+    rows = []
+    for kind in KINDS:
+        value = rank_correlation(gains, [own[block][f"recall_{kind}"] for block in shared])
+        told = "" if value.low > 0 or value.high < 0 else "not told from chance"
+        rows.append((f"`{kind}`: {NOUNS[kind]}", str(len(shared)), value.text(decimals=2, sign="+"), told))
+    heads = dict.fromkeys(("blocks", "rank correlation"), "measured")
+    return markdown({"recall": "label", **heads, "verdict": "text"}, rows)
